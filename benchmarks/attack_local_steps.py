@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import Client, ClientData, Context, Dataset, stream
+from fedplug import Client, ClientData, Dataset, Facts, stream
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.inverting import InvertingGradients
@@ -109,8 +109,8 @@ def target(row: Row, seed: int, data: Dataset) -> Target:
     trainer = Ordered(Ordered.Options(epochs=row.epochs, batch_size=row.batch_size, lr=row.lr))
     trainer.name = "train"
     client = Client(client_id=0, model=model, data=ClientData(own, own, own, **data.about))
-    client.ctx = Context(0, 1, model.layout, (), 1, 1, seed, "", client)
-    trainer.train(client, client.ctx)
+    client.facts = Facts(0, 1, model.layout, (), 1, 1, seed, "", client)
+    trainer.train(client, client.facts)
     update = model.moved_from(start).copy()
     model.set_vector(start)
     meaning = Meaning(
@@ -131,9 +131,9 @@ def ours(found: Target, iterations: int, tv: float, unroll: bool = True) -> tupl
     if not unroll:  # one gradient, as for an attacker that knows only its length
         view = dataclasses.replace(view, update=view.update.as_gradient(view.vector))
     party = Attacker()
-    party.ctx = Context(0, 1, layout, (), 1, 1, 0, "", party)
+    party.facts = Facts(0, 1, layout, (), 1, 1, 0, "", party)
     began = time.process_time()
-    report = InvertingGradients(InvertingGradients.Options(iterations=iterations, tv=tv)).attack(view, party.ctx)
+    report = InvertingGradients(InvertingGradients.Options(iterations=iterations, tv=tv)).attack(view, party.facts)
     seconds = time.process_time() - began
     if report.images is None:
         return np.zeros(found.inputs.shape, np.float32), seconds

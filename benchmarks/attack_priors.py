@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import Context, Dataset, Layout
+from fedplug import Dataset, Facts, Layout
 from fedplug.api.data import PublicData
 from fedplug_attacks._last_layer import batch_labels
 from fedplug_attacks._matching import Matcher
@@ -94,11 +94,11 @@ def seen(data: Dataset, model: TorchModel, update: NDArray[Any], batch: int, see
     )  # fmt: skip
 
 
-def context(public: PublicData) -> Context:
+def context(public: PublicData) -> Facts:
     """The context of an attack."""
     party = Attacker()
-    party.ctx = Context(0, 1, Layout(()), (), 1, 1, 0, "", party, public=public)
-    return party.ctx
+    party.facts = Facts(0, 1, Layout(()), (), 1, 1, 0, "", party, public=public)
+    return party.facts
 
 
 def psnr(found: NDArray[Any], truth: NDArray[Any]) -> float:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from fedplug import Context, Examples, stream
+from fedplug import Examples, Facts, stream
 from fedplug.api.data import PublicData
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import FINISHED, AttackReport
@@ -132,11 +132,11 @@ def attacked(
         model=model, num_classes=CLASSES, shape=(3, 32, 32), mean=MEAN, std=STD, seed=seed,
     )  # fmt: skip
     attacker = Attacker()
-    attacker.ctx = Context(
+    attacker.facts = Facts(
         round=0, rounds=1, layout=model.layout, zones=(), num_clients=1, min_clients=1, seed=seed, digest="",
         party=attacker, public=public,
     )  # fmt: skip
-    report = Ilrg(Ilrg.Options(form=form)).attack(view, attacker.ctx)
+    report = Ilrg(Ilrg.Options(form=form)).attack(view, attacker.facts)
     if report.status != FINISHED:
         raise RuntimeError(f"iLRG ended as {report.status}: {report.reason}")
     return report

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import Context
+from fedplug import Facts
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth, wilson
@@ -121,7 +121,7 @@ def attacked(row: Row, texts: Any, seed: int) -> tuple[AttackReport, Truth, floa
     )  # fmt: skip
     view.model.set_vector(before)
     attack, started = Dager(Dager.Options(form=row.form)), time.process_time()
-    report = attack.attack(view, Context(0, 1, model.layout, (), 1, 1, 0, "", Attacker()))
+    report = attack.attack(view, Facts(0, 1, model.layout, (), 1, 1, 0, "", Attacker()))
     spent = time.process_time() - started
     truth = Truth(batch.inputs.astype(np.float32), batch.labels, 256, texts=batch.inputs)
     return report, truth, spent

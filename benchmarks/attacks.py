@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import Context, Dataset, stream
+from fedplug import Dataset, Facts, stream
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.dlg import Dlg
@@ -113,14 +113,14 @@ def ours(row: Row, found: Target) -> tuple[NDArray[np.float32], float]:
     """Images in [0, 1], and CPU seconds."""
     view, party = found.view, Attacker()
     assert view.update is not None
-    party.ctx = Context(0, 1, view.update.layout, (), 1, 1, 0, "", party)
+    party.facts = Facts(0, 1, view.update.layout, (), 1, 1, 0, "", party)
     steps = ITERATIONS[row.attack]
     attack: Any = (
         Dlg(Dlg.Options(iterations=steps, restarts=1)) if row.attack == "dlg"
         else InvertingGradients(InvertingGradients.Options(iterations=steps, tv=TV))
     )  # fmt: skip
     began = time.process_time()
-    report = attack.attack(view, party.ctx)
+    report = attack.attack(view, party.facts)
     seconds = time.process_time() - began
     return (np.zeros(found.inputs.shape, np.float32) if report.images is None else report.images), seconds
 

@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import fedplug
 import numpy as np
-from fedplug import Cohort, Context
+from fedplug import Cohort, Facts
 from fedplug.recipe.recipe import Recipe
 from fedplug_sensecrypt.affinity import cluster, distances, silhouette
 from fedplug_sensecrypt.clusters import Clusters, clip
@@ -59,7 +59,7 @@ def sensitivity_vectors(data: dict[str, Any]) -> NDArray[np.float32]:
     """The clients' messages in round 1 without clip and noise, (CLIENTS, P), in the order of their ids."""
     received: dict[int, NDArray[np.float32]] = {}
 
-    def listen(self: Clusters, cohort: Cohort, ctx: Context) -> None:
+    def listen(self: Clusters, cohort: Cohort, facts: Facts) -> None:
         received.update(cohort.ask(self.vector))
 
     with (

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug import Block, Client, Context, Layout, Server
+from fedplug import Block, Client, Facts, Layout, Server
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Link, fold
 from fedplug.mechanisms.execution import execute
@@ -59,31 +59,31 @@ class Round:
             parts[name] = cls(cls.Options(**options))
             parts[name].name = name
         layout = Layout.of([("vector", (size,))])
-        self.ctx = Context(0, 1, layout, ("encrypted",), clients, clients, 1, "", Server(), parts)
+        self.facts = Facts(0, 1, layout, ("encrypted",), clients, clients, 1, "", Server(), parts)
         links = [Link("encrypted", "protect", name, part, "client") for name, part in parts.items()]
-        self.steps = fold(links, self.ctx)
+        self.steps = fold(links, self.facts)
         (release,) = self.steps[-1].after.releases
         self.std, self.norm, self.grid = release.noise_multiplier * release.clipping_norm, release.clipping_norm, grid
 
     def numbers(self, bits: int, aligned: float) -> Wrapping:
         """The residues of a sum, as in `secagg.plus`."""
-        clients, turned = self.ctx.num_clients, 1 << (self.ctx.layout.size.bit_length() - 1)
+        clients, turned = self.facts.num_clients, 1 << (self.facts.layout.size.bit_length() - 1)
         signal = aligned * clients * self.norm / math.sqrt(turned)
         return Wrapping(self.grid, clients, bits, math.hypot(signal, math.sqrt(clients) * self.std))
 
     def mean(self, vectors: np.ndarray, trial: int, numbers: Wrapping) -> tuple[np.ndarray, float]:
         """The mean that the server finds, and the share of the sum's scalars that wrapped."""
-        ctx, total, true = self.ctx, np.zeros(len(vectors[0]), np.uint64), np.zeros(len(vectors[0]))
+        facts, total, true = self.facts, np.zeros(len(vectors[0]), np.uint64), np.zeros(len(vectors[0]))
         for number, vector in enumerate(vectors):
-            client = Client(client_id=trial * len(vectors) + number, ctx=ctx)
+            client = Client(client_id=trial * len(vectors) + number, facts=facts)
             block = Block("encrypted", len(vector), vector)
             for step in self.steps:
-                block = execute(step, block, client, ctx)
+                block = execute(step, block, client, facts)
             total += numbers.residues(block.plain()).astype(np.uint64)
             true += block.plain()
         found = numbers.values(total)
         wrapped = float(np.mean(found != true))
-        rotate(found, ctx.public_rng("rotation", "rotate", "encrypted"), back=True)
+        rotate(found, facts.public_rng("rotation", "rotate", "encrypted"), back=True)
         return found / len(vectors), wrapped
 
 
@@ -144,7 +144,7 @@ def rows(clients: int, size: int, trials: int, epsilons: list[float]) -> Iterato
 
 def measured(found: Round, bits: int, aligned: float, trials: int, epsilon: float) -> dict[str, Any]:
     """The numbers of a row."""
-    numbers, clients, size = found.numbers(bits, aligned), found.ctx.num_clients, found.ctx.layout.size
+    numbers, clients, size = found.numbers(bits, aligned), found.facts.num_clients, found.facts.layout.size
     errors, wrapped = [], []
     for trial in range(trials):
         vectors = np.random.default_rng(trial).standard_normal((clients, size)).astype(np.float32)

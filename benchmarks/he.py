@@ -36,7 +36,7 @@ import numpy as np
 import phe
 import tenseal as ts
 from fedplug.api.blocks import Block, Layout
-from fedplug.api.parties import Client, Context, KeyServer, Party, Server
+from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from fedplug_std.paillier import Paillier
@@ -109,17 +109,17 @@ class Component:
         self.client, self.key_server, self.server_party = Client(client_id=0), KeyServer(), Server()
         self.client.remembered.cohort_secret = bytes(32)
 
-        def context(party: Party) -> Context:
-            return Context(
+        def context(party: Party) -> Facts:
+            return Facts(
                 round=0, rounds=1, layout=Layout.of([("all", (size,))]), zones=("encrypted",), num_clients=num_clients,
                 min_clients=min_clients or num_clients, seed=0, digest="", party=party,
                 components={component.name: component},
             )  # fmt: skip
 
-        self.server_ctx = context(self.server_party)
-        self.client.ctx = context(self.client)
-        self.holder_ctx = context(self.client if component.site == "client" else self.key_server)
-        component.setup(self, self, self.server_ctx)
+        self.server_facts = context(self.server_party)
+        self.client.facts = context(self.client)
+        self.holder_facts = context(self.client if component.site == "client" else self.key_server)
+        component.setup(self, self, self.server_facts)
 
     # The parts of a cohort and of the line to the key server that the component's set-up needs.
     client_ids = (0,)
@@ -137,15 +137,15 @@ class Component:
 
     def encrypt(self, values: NDArray[np.float32], positions: NDArray[np.uint32] | None = None) -> Block:
         plain = Block("encrypted", len(values), values, positions)
-        block: Block = self.component.seal(plain, self.client, self.client.ctx)
+        block: Block = self.component.seal(plain, self.client, self.client.facts)
         return block
 
     def server(self, uploads: list[Block]) -> Block:
-        total: Block = self.component.add_blocks(dict(enumerate(uploads)), self.server_ctx)
+        total: Block = self.component.add_blocks(dict(enumerate(uploads)), self.server_facts)
         return total
 
     def decrypt(self, total: Block) -> NDArray[np.float32]:
-        opened: Block = self.component.open(total, self.holder_ctx)
+        opened: Block = self.component.open(total, self.holder_facts)
         return opened.plain()
 
     def num_bytes(self, upload: Block) -> int:

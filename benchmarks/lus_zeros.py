@@ -45,7 +45,7 @@ def measure(seed: int, images: int, epsilon: float) -> dict[str, dict[str, float
     )
     std = NORM * gaussian_noise_multiplier(epsilon, DELTA)
     party = types.SimpleNamespace(device="cpu", progress=lambda *_: None)
-    ctx: Any = types.SimpleNamespace(party=party, public=None)
+    facts: Any = types.SimpleNamespace(party=party, public=None)
     found: dict[str, list[Any]] = {"values": [], "hidden": []}
     for index in range(images):
         one = chosen.take(np.array([index]))
@@ -63,7 +63,7 @@ def measure(seed: int, images: int, epsilon: float) -> dict[str, dict[str, float
                 "server", target=0, update=all_clear(0, 0, model.layout, seen, meaning, hidden, std), model=model,
                 num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std, seed=index,
             )  # fmt: skip
-            images_found = Dlg(Dlg.Options(restarts=1, iterations=20)).attack(view, ctx).images
+            images_found = Dlg(Dlg.Options(restarts=1, iterations=20)).attack(view, facts).images
             if images_found is None:
                 images_found = np.full((1, *data.shape), data.mean[0], np.float32)
             found[form].append(images_found)

@@ -158,9 +158,9 @@ def run(recipe: Recipe) -> tuple[list[Row], list[dict[int, Mask]]]:
     def choose(self: Select, client: Client, alpha: float) -> None:  # methods are called by name
         original(self, client, alpha)
         assert client.plan is not None
-        mask = np.zeros(client.ctx.layout.size, np.bool_)
+        mask = np.zeros(client.facts.layout.size, np.bool_)
         mask[client.plan.positions("encrypted")] = True
-        masks[client.ctx.round][client.client_id] = mask
+        masks[client.facts.round][client.client_id] = mask
 
     with (
         patch.object(Select, "choose", choose),

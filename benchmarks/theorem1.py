@@ -28,7 +28,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Field, Known, hookimpl
+from fedplug import Client, Facts, Field, Known, hookimpl
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "paraaegis-static.yaml"
 ROUNDS, NORM, DELTA, DRAWS = 10, 0.01, 1e-5, 20
@@ -52,29 +52,29 @@ class Seen(fedplug.Extension):
         self.options: Seen.Options = options
 
     @hookimpl(wrapper=True)
-    def score_parameters(self, client: Client, ctx: Context) -> Any:
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
         """The state after training."""
         from fedplug_std.per_sample import mean_gradient
 
         train, data = client.data.train, client.data
         assert client.update is not None
         np.savez(
-            self._file("seen", client, ctx), start=client.start, whole=client.update,
+            self._file("seen", client, facts), start=client.start, whole=client.update,
             gradient=mean_gradient(client.model, train, data, vector=client.start),
             inputs=train.inputs, labels=train.labels, scale=[data.mean, data.std],
         )  # fmt: skip
         return (yield)
 
     @hookimpl(wrapper=True)
-    def protect(self, known: Known, ctx: Context) -> Any:
+    def protect(self, known: Known, facts: Facts) -> Any:
         """Called when the client asks for the operations on its noised zone; by then it has a plan."""
-        client = ctx.party
+        client = facts.party
         if isinstance(client, Client) and client.plan is not None:
-            np.savez(self._file("plan", client, ctx), places=client.plan.positions("noised"))
+            np.savez(self._file("plan", client, facts), places=client.plan.positions("noised"))
         return (yield)
 
-    def _file(self, what: str, client: Client, ctx: Context) -> Path:
-        return Path(self.options.folder) / f"{ctx.round}-{client.client_id}-{what}.npz"
+    def _file(self, what: str, client: Client, facts: Facts) -> Path:
+        return Path(self.options.folder) / f"{facts.round}-{client.client_id}-{what}.npz"
 
 
 def measure(changes: dict[str, Any], seed: int) -> dict[str, float]:

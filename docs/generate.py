@@ -72,7 +72,7 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "parties": (
         "The parties, the round, and the lines between them",
         (
-            fedplug.Client, fedplug.Server, fedplug.KeyServer, fedplug.Party, fedplug.Context, fedplug.Cohort,
+            fedplug.Client, fedplug.Server, fedplug.KeyServer, fedplug.Party, fedplug.Facts, fedplug.Cohort,
             fedplug.KeyServerLine,
         ),
     ),
@@ -201,7 +201,7 @@ def commands() -> str:
     from fedplug.cli.app import app
 
     group: Any = typer.main.get_command(app)
-    context = group.make_context("fedplug", [], resilient_parsing=True)
+    context = group.facts_of("fedplug", [], resilient_parsing=True)
     parts = [
         f"# Commands\n\n{NOTE} `fedplug COMMAND --help` prints the same.\n",
         "| command | what it does |\n| --- | --- |",

@@ -25,11 +25,11 @@ class Labels(fedplug.Protector, fedplug.AccountKeeper):
     )  # fmt: skip
 
     @hookimpl
-    def protect(self, known: Any, ctx: Any) -> tuple[()]:
+    def protect(self, known: Any, facts: Any) -> tuple[()]:
         """The values do not change."""
         return ()
 
-    def round_release(self, client: Any, ctx: Any) -> Flips:
+    def round_release(self, client: Any, facts: Any) -> Flips:
         """The same in every round."""
         return Flips(0.75)
 
@@ -56,7 +56,7 @@ class Records(fedplug.AccountKeeper):
         level="record", release=Steps, unit="one example", trust="local", covers="all"
     )
 
-    def round_release(self, client: Any, ctx: Any) -> Steps:
+    def round_release(self, client: Any, facts: Any) -> Steps:
         raise AssertionError("a ledger is told what a round releases, and asks nobody")
 
     def epsilon_of(self, releases: Sequence[Steps], delta: float) -> dict[str, float]:

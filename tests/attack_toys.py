@@ -16,7 +16,7 @@ import fedplug
 import numpy as np
 from fedplug import (
     Clip,
-    Context,
+    Facts,
     Field,
     Finds,
     Known,
@@ -63,7 +63,7 @@ class Echo(Toy, fedplug.Attack):
         grey: float = Field(0.5, description="of the images that it finds; the naive form finds them darker by 0.2")
         finds: tuple[str, ...] = Field(("images", "labels"), description="what it finds")
 
-    heard: ClassVar[list[tuple[View, Context]]] = []
+    heard: ClassVar[list[tuple[View, Facts]]] = []
 
     @property
     def finds(self) -> Finds:
@@ -84,9 +84,9 @@ class Echo(Toy, fedplug.Attack):
         return Echo(self.options.model_copy(update={"form": form}))
 
     @hookimpl
-    def attack(self, view: View, ctx: Context) -> Any:
+    def attack(self, view: View, facts: Facts) -> Any:
         """Keeps its arguments, and finds a grey image and a count of one for each class."""
-        self.heard.append((view, ctx))
+        self.heard.append((view, facts))
         grey = np.full((2, *view.shape), self.options.grey - 0.2 * (self.options.form == "naive"), np.float32)
         report = AttackReport(
             "finished",
@@ -95,7 +95,7 @@ class Echo(Toy, fedplug.Attack):
             members=np.arange(float(len(view.candidates))) if view.candidates else None,
             seed=view.seed, gradient_evaluations=3, losses=(2.0, 1.0),
         )  # fmt: skip
-        ctx.party.progress(1, 1, 0.5)  # type: ignore[attr-defined]
+        facts.party.progress(1, 1, 0.5)  # type: ignore[attr-defined]
         at = self.options.at
         return report if at is not None and view.target not in at else self._deed(report, view)
 
@@ -139,7 +139,7 @@ class Bare(Toy, fedplug.Attack):
     )  # fmt: skip
 
     @hookimpl
-    def attack(self, view: View, ctx: Context) -> AttackReport:
+    def attack(self, view: View, facts: Facts) -> AttackReport:
         """Reports how much it can read."""
         return AttackReport("finished", {"messages": len(view.messages)})
 
@@ -156,9 +156,9 @@ class LayerClip(Toy, fedplug.Protector):
         told: bool = Field(True, description="whether the sizes of the noise are stated")
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """A public factor, a clip a layer and noise a layer."""
-        scales = tuple((self.options.scale * 2.0 ** np.arange(len(ctx.layout.layers))).tolist())
+        scales = tuple((self.options.scale * 2.0 ** np.arange(len(facts.layout.layers))).tolist())
         std = scales if self.options.told else None
         clip = Scale(self.options.factor), Clip((self.options.norm,) * len(scales), per="layer")
         if not self.options.scale:

@@ -17,9 +17,9 @@ from fedplug import (
     Block,
     Client,
     Component,
-    Context,
     DataSource,
     Extension,
+    Facts,
     Field,
     Known,
     ModelSource,
@@ -83,7 +83,7 @@ class Step(Base, Trainer):
     class Options(Options):
         lr: float = Field(0.1, gt=0, description="step size")
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         return {"loss": 0.0}
 
 
@@ -91,7 +91,7 @@ class Size(Base, Scorer):
     """Score by size."""
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> NDArray[np.float32]:
+    def score_parameters(self, client: Client, facts: Facts) -> NDArray[np.float32]:
         return np.ones(2, np.float32)
 
 
@@ -105,7 +105,7 @@ class Vote(Base, Negotiation):
         ties: Literal["first", "last"] = Field("first", description="who wins a tie")
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         return None
 
 
@@ -120,7 +120,7 @@ class OneZone(Base, Negotiation):
         return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         return None
 
 
@@ -131,7 +131,7 @@ class Clip(Base, Protector):
         norm: float = Field(gt=0, description="L2 bound")
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         known.before("noise", "put the clip first")
         known.before("encryption", "put the clip before the encryption")
         return (ClipTo(self.options.norm),)
@@ -147,7 +147,7 @@ class Noise(Base, Protector):
         )  # fmt: skip
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         known.before("encryption", "put the noise before the encryption")
         return (NoiseOf.gaussian(known.need_norm("put {use: std.clip, norm: 1.0} before it")),)
 
@@ -161,17 +161,17 @@ class Seal(Base, Sealer):
     site = "key_server"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         known.before("encryption", "encrypt once")
         return (NEGATION,)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         return next(iter(blocks.values()))
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         return block.replace(values=None, ciphertexts=((-block.plain()).tobytes(),), sealed_by=self.name)
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         values = -np.frombuffer(block.ciphertexts[0], np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None)
 
@@ -180,7 +180,7 @@ class Outer(Seal):
     """A second seal that may lie over the first."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (NEGATION,)
 
 
@@ -190,7 +190,7 @@ class SumNoise(Base, Opener):
     site = "server"
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         known.before("encryption", "open the sum first")
         return (NoiseOf.gaussian(known.need_norm("clip at the clients")),)
 
@@ -199,7 +199,7 @@ class Mean(Base, Aggregator):
     """Average."""
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (WeightedSum(),)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedplug import Context, Dataset, Layout
+from fedplug import Dataset, Facts, Layout
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -81,11 +81,11 @@ def view(
     )  # fmt: skip
 
 
-def attacker(progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None) -> Context:
+def attacker(progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None) -> Facts:
     """A context in which an attack runs."""
     party = Attacker(progress=progress)
-    party.ctx = Context(0, 1, Layout(()), (), 1, 1, 0, "", party)
-    return party.ctx
+    party.facts = Facts(0, 1, Layout(()), (), 1, 1, 0, "", party)
+    return party.facts
 
 
 def run(component: Any, seen: View, **options: Any) -> AttackReport:

@@ -21,7 +21,7 @@ import os
 import signal
 from typing import Any
 
-from fedplug import Block, Client, Context, Field, Options, at_client
+from fedplug import Block, Client, Facts, Field, Options, at_client
 from fedplug.api.errors import ProtectionError
 from fedplug_baselines import lwe
 from fedplug_secagg import bonawitz, plus
@@ -39,7 +39,7 @@ class Mortal:
 
     def has(self: Any, client: Client, what: str) -> bool:
         """Whether this fault is due at the client in this round."""
-        return f"{client.ctx.round + 1} {client.client_id} {what}" in self.options.faults
+        return f"{client.facts.round + 1} {client.client_id} {what}" in self.options.faults
 
     def dies(self: Any, client: Client, what: str) -> None:
         """Kills this process, as `kill -9` does."""
@@ -48,10 +48,10 @@ class Mortal:
                 raise ProtectionError("as if it had been killed")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def seal(self: Any, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self: Any, block: Block, client: Client, facts: Facts) -> Block:
         """Before it, and after it."""
         self.dies(client, "sealing")
-        found = super().seal(block, client, ctx)  # type: ignore[misc]
+        found = super().seal(block, client, facts)  # type: ignore[misc]
         self.dies(client, "sealed")
         return found
 

@@ -14,7 +14,7 @@ class Halve(fedplug.Protector):
         factor: float = Field(0.5, gt=0, description="share that is kept")
 
     @hookimpl
-    def protect(self, known, ctx):
+    def protect(self, known, facts):
         return (Scale(self.options.factor),)
 
 

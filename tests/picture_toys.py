@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, GroundTruth, Plan, Plans, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, GroundTruth, Plan, Plans, at_client, hookimpl
 from fedplug.api.blocks import CLEAR, Scores
 from toy_base import Toy
 
@@ -22,25 +22,25 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
         how: Literal["well", "nan"] = Field("well", description="what goes wrong")
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """A histogram of the update at two clients in every round; a box in the first."""
         values = np.full(3, np.nan) if self.options.how == "nan" else np.sort(client.update)[:3]
         if client.client_id in (1, 2):
             counts, edges = np.histogram(client.update, bins=8)
             panel = {"edges": edges, "counts": counts, "mark": 0.0}
             client.figures["draws.update"] = {"kind": "histogram", "title": "update", "panels": [panel]}
-            if ctx.round == 0:
+            if facts.round == 0:
                 box = {"labels": ["w"], "boxes": [[*values, values[-1], values[-1]]]}
                 client.figures["draws.box"] = {"kind": "box", "title": "smallest", "panels": [box]}
         client.log["draws.client"] = float(client.client_id)
         client.log["draws.both"] = 1.0
-        return np.zeros(ctx.layout.size, np.float32)
+        return np.zeros(facts.layout.size, np.float32)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Everything in the clear. The server logs in the first round only."""
         cohort.tell(self.choose)
-        if ctx.round == 0:
+        if facts.round == 0:
             cohort.server.log["draws.server"] = np.float32(len(cohort))
             cohort.server.log["draws.both"] = 2.0
         panel = {"labels": ["clients"], "boxes": [[len(cohort)] * 5]}
@@ -49,7 +49,7 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(CLEAR, client.facts.layout.size, client.facts.zones)
 
 
 class Judges(Toy, fedplug.Groups):
@@ -60,7 +60,7 @@ class Judges(Toy, fedplug.Groups):
 
         fails: bool = Field(False, description="raise instead of an assessment")
 
-    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
+    def form_groups(self, cohort: Cohort, facts: Facts) -> None:
         """None."""
 
     def assess(self, server: Any, truth: GroundTruth) -> dict[str, float]:

@@ -8,7 +8,7 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Client, Clip, Context, Known, Noise, Operations, hookimpl
+from fedplug import Client, Clip, Facts, Known, Noise, Operations, hookimpl
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.composition import hook_problems
 from fedplug_baselines.dp_sgd import DpSgd
@@ -34,7 +34,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Any:
 class Bareback(DpSgd):
     """Train without noise."""
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         return {}
 
 
@@ -47,10 +47,10 @@ class Growing(fedplug.Protector):
     """Clip to a stored bound, which grows only at the clients."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        return (Clip(ctx.party.memory(self).get("norm", 1.0)), fedplug.Look(self.grow))
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Clip(facts.party.memory(self).get("norm", 1.0)), fedplug.Look(self.grow))
 
-    def grow(self, block: Any, client: Client, ctx: Context) -> None:
+    def grow(self, block: Any, client: Client, facts: Facts) -> None:
         client.memory(self)["norm"] = 5.0
 
 
@@ -58,12 +58,12 @@ class Fading(fedplug.Protector):
     """Add noise that halves from round to round, only at the clients."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        std = known.need_norm("clip first") * 0.5 ** ctx.party.memory(self).get("round", 0)
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        std = known.need_norm("clip first") * 0.5 ** facts.party.memory(self).get("round", 0)
         return (fedplug.Look(self.count), Noise.gaussian(std))
 
-    def count(self, block: Any, client: Client, ctx: Context) -> None:
-        client.memory(self)["round"] = ctx.round + 1
+    def count(self, block: Any, client: Client, facts: Facts) -> None:
+        client.memory(self)["round"] = facts.round + 1
 
 
 @pytest.mark.parametrize("chain", [(ODD, NOISE, Growing), (CLIP, ODD, Fading)], ids=["bound", "noise"])
@@ -77,8 +77,8 @@ def test_bounds_and_noise_that_a_client_alone_keeps_are_none(chain: Any, toys: A
 class Told(fedplug.Protector):
     """Clip to a bound that the server computes and sends."""
 
-    def setup(self, cohort: Any, key_server: Any, ctx: Context) -> None:
-        norm = ctx.party.memory(self)["norm"] = float(np.quantile([0.5, 1.5], 0.5))
+    def setup(self, cohort: Any, key_server: Any, facts: Facts) -> None:
+        norm = facts.party.memory(self)["norm"] = float(np.quantile([0.5, 1.5], 0.5))
         cohort.tell(self.learn, norm)
 
     @fedplug.at_client
@@ -86,8 +86,8 @@ class Told(fedplug.Protector):
         client.memory(self)["norm"] = norm
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        return (Clip(ctx.party.memory(self).get("norm", 1.0)),)
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Clip(facts.party.memory(self).get("norm", 1.0)),)
 
 
 def test_bounds_that_everybody_was_told_hold(toys: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Client, Context, Known, Noise, Operations, hookimpl
+from fedplug import Client, Facts, Known, Noise, Operations, hookimpl
 from fedplug.api.errors import FedplugError
 from fedplug.privacy.accounting import composed_epsilon
 from mix_toys import clipped, install, noise, refused
@@ -49,9 +49,9 @@ class Odd(fedplug.Protector):
         stated: bool = True
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         options = self.options
-        factor = options.factor * (100.0 if ctx.round >= options.from_round else 1.0)
+        factor = options.factor * (100.0 if facts.round >= options.from_round else 1.0)
         curve = (Steep(factor) if options.equal else Unequal(factor)) if options.stated else None
         known.need_norm("put std.clip before it")
         name = options.mechanism or self.name
@@ -68,12 +68,12 @@ class Halved(fedplug.Negotiation):
     plans = fedplug.Plans(zones=frozenset({"noised", "clear"}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.tell(self.choose)
 
     @fedplug.at_client
     def choose(self, client: Client) -> None:
-        size, zones = client.ctx.layout.size, client.ctx.zones
+        size, zones = client.facts.layout.size, client.facts.zones
         client.plan = fedplug.Plan.of("noised", size, zones, shared=zones, clear=np.arange(size) < size // 2)
 
 
@@ -142,8 +142,8 @@ def test_a_curve_that_changes_in_the_middle_stops_the_run_before_anybody_is_aske
         protocol.setup()
         protocol.round(0)
         given = Odd.protect
-        monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, ctx: tuple(
-            dataclasses.replace(noise, curve=Steep(100.0)) for noise in given(self, known, ctx)
+        monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, facts: tuple(
+            dataclasses.replace(noise, curve=Steep(100.0)) for noise in given(self, known, facts)
         )))  # fmt: skip
         with pytest.raises(FedplugError, match=r"round 2: row\.odd in zone noised gives another curve"):
             protocol.round(1)
@@ -156,9 +156,9 @@ def test_a_curve_that_changes_in_the_middle_stops_the_run_before_anybody_is_aske
 def test_a_ledger_is_set_up_for_one_cost_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Curves that follow from the size of the model are equal in the check, which knows none."""
     given = Odd.protect
-    monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, ctx: tuple(
+    monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, facts: tuple(
         dataclasses.replace(noise, curve=Steep(1.0 + known.size * (known.zone == "clear")))
-        for noise in given(self, known, ctx)
+        for noise in given(self, known, facts)
     )))  # fmt: skip
     with pytest.raises(FedplugError, match=r"noise-2 in zone clear gives another curve for the mechanism odd"):
         build(two_zones(odd(mechanism="odd"), odd(mechanism="odd")))

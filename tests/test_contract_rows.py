@@ -8,7 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Clip, Context, Known, Map, Operations, Post, Reveals, Scale, hookimpl
+from fedplug import Block, Client, Clip, Facts, Known, Map, Operations, Post, Reveals, Scale, hookimpl
 from fedplug.api.errors import RecipeError
 from fedplug.api.events import Asking
 from fedplug.privacy.accounting import gaussian_epsilon
@@ -26,10 +26,10 @@ class Free(fedplug.Protector):
     """Multiplies by 100, with access to the client."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.hundred),)
 
-    def hundred(self, block: Block, client: Client, ctx: Context) -> Any:
+    def hundred(self, block: Block, client: Client, facts: Facts) -> Any:
         return block.plain() * np.float32(100)
 
 
@@ -37,7 +37,7 @@ class Blind(fedplug.Protector):
     """Multiplies by 100, with access only to the values."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Post(lambda values, public: values * np.float32(100)),)
 
 
@@ -45,7 +45,7 @@ class Scaled(fedplug.Protector):
     """Multiplies by 100, and the core does it."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Scale(100.0),)
 
 
@@ -62,7 +62,7 @@ class Chatty(fedplug.Negotiation):
         return fedplug.Plans(zones=frozenset({"noised"}))
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.ask(self.largest)
         cohort.tell(self.adopt)
 
@@ -73,9 +73,9 @@ class Chatty(fedplug.Negotiation):
 
     @fedplug.at_client
     def adopt(self, client: Client) -> None:
-        client.plan = fedplug.Plan.single("noised", client.ctx.layout.size, client.ctx.zones)
+        client.plan = fedplug.Plan.single("noised", client.facts.layout.size, client.facts.zones)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         return [Reveals("largest values", ("server",), asked=("largest",))] if self.options.says else []
 
 
@@ -95,17 +95,17 @@ class Quiet(fedplug.Negotiation):
         return fedplug.Plans(zones=frozenset({"noised", "retained"}), own=own)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.tell(self.choose)
 
     @fedplug.at_client
     def choose(self, client: Client) -> None:
-        size = client.ctx.layout.size
+        size = client.facts.layout.size
         keep = np.ones(size, bool)
         keep[np.argsort(np.abs(client.update))[-50:]] = False
-        client.plan = fedplug.Plan.of("noised", size, client.ctx.zones, retained=keep)
+        client.plan = fedplug.Plan.of("noised", size, client.facts.zones, retained=keep)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         asked = ("choose",) if self.options.asked else ()
         return [Reveals("positions", self.options.tells, asked=asked)] if self.options.tells else []
 
@@ -134,7 +134,7 @@ def test_a_misspelt_statement_cannot_load() -> None:
     with pytest.raises(TypeError, match=r"side_channel is not a member of a .*Negotiation.*; did you mean reveals"):
 
         class Misspelt(Chatty):
-            def side_channel(self, ctx: Context) -> list[Reveals]:
+            def side_channel(self, facts: Facts) -> list[Reveals]:
                 return []
 
 
@@ -178,7 +178,7 @@ class Bare(fedplug.Protector):
     """Noise, and nothing that bounds values before it."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (fedplug.Noise.gaussian(5.0),)
 
 

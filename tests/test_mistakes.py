@@ -18,7 +18,7 @@ from fedplug import (
     Client,
     Clip,
     Cohort,
-    Context,
+    Facts,
     Known,
     Map,
     Noise,
@@ -80,7 +80,7 @@ class NoClip(fedplug.Protector):
     """Forget that a multiplier needs a bound."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(1.0),)
 
 
@@ -88,7 +88,7 @@ class NoiseThenClip(fedplug.Protector):
     """Clip values that are already noised."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(1.0), Clip(1.0))
 
 
@@ -96,7 +96,7 @@ class LaplaceBehindL2(fedplug.Protector):
     """Scale Laplace noise to a norm of another order."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.laplace(2.0))
 
 
@@ -112,7 +112,7 @@ class Half(fedplug.Protector):
     """Take the half of the deviation for it."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(2.0 * known.need_norm("clip first") / 2),)
 
 
@@ -120,7 +120,7 @@ class Root(fedplug.Protector):
     """Take the root of the deviation for it."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(math.sqrt(4.0) * known.need_norm("clip first")),)
 
 
@@ -140,7 +140,7 @@ class Own(fedplug.Protector):
     """State its own mechanism, but draw differently."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.own("gaussian", self.sample, multiplier=2.0, source="secure", order=2),)
 
     def sample(self, values: Values, public: Public, stream: np.random.Generator) -> Values:
@@ -220,10 +220,10 @@ class ScaleFromData(fedplug.Protector):
     """Scale the noise to the length of the update at hand."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         norm = known.need_norm("clip first")
-        if isinstance(ctx.party, Client) and ctx.party.update is not None:
-            norm = float(np.linalg.norm(ctx.party.update))
+        if isinstance(facts.party, Client) and facts.party.update is not None:
+            norm = float(np.linalg.norm(facts.party.update))
         return (Noise.gaussian(2.0 * norm),)
 
 
@@ -236,10 +236,10 @@ class Feedback(fedplug.Protector):
     """Send the values that the noise has hidden again."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.correct),)
 
-    def correct(self, block: Block, client: Client, ctx: Context) -> Values:
+    def correct(self, block: Block, client: Client, facts: Facts) -> Values:
         memory, update = client.memory(self), client.update
         given = block.plain() + memory.get("missing", np.float32(0))
         memory["missing"] = update - given
@@ -250,10 +250,10 @@ class BareAgain(fedplug.Protector):
     """Remove the noise from the last ten coordinates."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.restore),)
 
-    def restore(self, block: Block, client: Client, ctx: Context) -> Values:
+    def restore(self, block: Block, client: Client, facts: Facts) -> Values:
         values = block.plain().copy()
         values[-10:] = client.update[-10:]
         return values
@@ -275,11 +275,11 @@ class BareBallots(fedplug.Negotiation):
 
     plans = Plans(zones=frozenset({"noised"}))
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.gaussian(2.0))
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.ask(self.lengths)
         cohort.tell(self.adopt)
 
@@ -289,9 +289,9 @@ class BareBallots(fedplug.Negotiation):
 
     @at_client
     def adopt(self, client: Client) -> None:
-        client.plan = Plan.single("noised", client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single("noised", client.facts.layout.size, client.facts.zones)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         return [Reveals("lengths", ("server",), covered_by="epsilon", asked=("lengths",))]
 
 
@@ -315,7 +315,7 @@ class FullBatches(DpSgd):
 
     round_release, release_problem = DpSgd.round_release, DpSgd.release_problem
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         return {"loss": 0.0}
 
 
@@ -334,13 +334,13 @@ class PublicByData(fedplug.Negotiation):
     plans = Plans(zones=frozenset({"noised", "clear"}), own=frozenset({"noised", "clear"}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.tell(self.choose)
 
     @at_client
     def choose(self, client: Client) -> None:
         large = np.abs(client.update) > 0.01
-        client.plan = Plan.of("noised", client.ctx.layout.size, client.ctx.zones, clear=large)
+        client.plan = Plan.of("noised", client.facts.layout.size, client.facts.zones, clear=large)
 
 
 def test_public_plans_see_no_data(toys: Any) -> None:
@@ -359,7 +359,7 @@ class KeptBefore(fedplug.Protector):
     """Remember the values before the noise, and restore them after it."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Post(self.keep), Clip(1.0), Noise.gaussian(2.0), Post(self.restore))
 
     def keep(self, values: Values, public: Public) -> Values:
@@ -379,7 +379,7 @@ class NoiseInTheSum(fedplug.Aggregator):
     """Add noise where the uploads are added up."""
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (fedplug.WeightedSum(), Noise.gaussian(2.0))
 
 
@@ -396,7 +396,7 @@ def test_what_is_coarse_behind_scaled_noise_takes_the_credit_for_that_of_others(
         """Make noised values small, and round or cut them."""
 
         @hookimpl
-        def protect(self, known: Known, ctx: Context) -> Operations:
+        def protect(self, known: Known, facts: Facts) -> Operations:
             return (Clip(1.0), Noise.gaussian(1.0), Scale(0.01 if isinstance(coarse, fedplug.Round) else 100.0), coarse)
 
     toys("protect", Small)
@@ -410,7 +410,7 @@ class Momentum(fedplug.Opener):
     site = "server"
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Post(self.mean), Clip(1.0), Noise.gaussian(2.0))
 
     def mean(self, values: Values, public: Public) -> Values:
@@ -443,11 +443,11 @@ class Harmless(fedplug.Protector, fedplug.Opener):
     site = "server"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(5.0), Scale(0.5), fedplug.Round(0.01), Post(self.signs))
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Scale(0.5), Post(self.momentum))
 
     def signs(self, values: Values, public: Public) -> Values:

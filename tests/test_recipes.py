@@ -16,7 +16,7 @@ from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug.runs import execution
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
@@ -91,8 +91,8 @@ def test_every_negotiation_says_who_sees_its_plans() -> None:
     seen = set()
     for recipe in map(loaded, ALL):
         composition = Composition(recipe)
-        ctx = make_context(recipe, composition, Layout.of([("weight", (1000,))]), 0, Server())
-        assert "plans of clients" not in [shown.what for shown in reveals_of(recipe, composition, ctx)], recipe.name
+        facts = facts_of(recipe, composition, Layout.of([("weight", (1000,))]), 0, Server())
+        assert "plans of clients" not in [shown.what for shown in reveals_of(recipe, composition, facts)], recipe.name
         if not composition.negotiation.plans.public:
             seen.add(recipe.negotiate_mask.use)
     assert {"paraaegis.vote", "selectiveshield.consensus", "sensecrypt.select", "baselines.maskcrypt"} <= seen

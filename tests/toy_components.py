@@ -17,9 +17,9 @@ from fedplug import (
     Block,
     Client,
     Combine,
-    Context,
     Dataset,
     Examples,
+    Facts,
     Field,
     Finds,
     Known,
@@ -56,9 +56,9 @@ class Push(Toy, fedplug.Trainer):
 
         scale: float = Field(0.01, ge=0, description="standard deviation of the move")
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Sets the model to the global one plus the move of this client and round."""
-        move = self.options.scale * client.rng(self).standard_normal(ctx.layout.size)
+        move = self.options.scale * client.rng(self).standard_normal(facts.layout.size)
         client.model.set_vector(client.vector + move.astype(np.float32))
         return {"loss": 0.0}
 
@@ -80,23 +80,23 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
         how: Literal["raise", "kill"] = Field("raise", description="what happens")
 
     def _fail(self, client: Client) -> None:
-        if client.client_id in self.options.clients and client.ctx.round in self.options.rounds:
+        if client.client_id in self.options.clients and client.facts.round in self.options.rounds:
             if self.options.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError("the toy broke")
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Fails after training."""
         self._fail(client)
-        return np.zeros(ctx.layout.size, np.float32)
+        return np.zeros(facts.layout.size, np.float32)
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """It does not change values, or fails before the upload."""
         return (Look(self.look),)
 
-    def look(self, block: Block, client: Party, ctx: Context) -> None:
+    def look(self, block: Block, client: Party, facts: Facts) -> None:
         """Fails."""
         assert isinstance(client, Client)
         self._fail(client)
@@ -106,24 +106,24 @@ class Draws(Toy, fedplug.Scorer):
     """Log a draw from each generator that a whole process shares."""
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Scores are all 0."""
         import torch
 
         draws = {"numpy": float(np.random.standard_normal()), "torch": float(torch.randn(()))}
         client.log.update({f"{self.name}.{library}.{client.client_id}": drawn for library, drawn in draws.items()})
-        return np.zeros(ctx.layout.size, np.float32)
+        return np.zeros(facts.layout.size, np.float32)
 
 
 class Keep(Toy, fedplug.Opener):
     """Eq. 27 of SelectiveShield: keep the local values of the retained zone, take the global ones elsewhere."""
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The block is not changed."""
         return (Look(self.keep),)
 
-    def keep(self, block: Block, client: Party, ctx: Context) -> None:
+    def keep(self, block: Block, client: Party, facts: Facts) -> None:
         """Makes the client's own model."""
         assert isinstance(client, Client)
         client.personal = client.vector.copy()
@@ -147,7 +147,7 @@ class Spy(Toy, fedplug.Attack):
     )  # fmt: skip
 
     @hookimpl
-    def attack(self, view: View, ctx: Context) -> AttackReport:
+    def attack(self, view: View, facts: Facts) -> AttackReport:
         """The number of messages and uploads, and how much of them can be read."""
         uploads = [block for _, _, blocks in view.uploads() for block in blocks.values()]
         return AttackReport("finished", {
@@ -171,17 +171,17 @@ class Peek(Toy, fedplug.Aggregator):
         return 1.0
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """A weighted sum."""
         return (Combine(self.add),)
 
-    def add(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def add(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
         """Notes, and adds."""
-        server = ctx.party
+        server = facts.party
         assert isinstance(server, Server)
-        facts = {"vector": server.vector, "uploads": server.uploads, "blocks": blocks, "public": ctx.public}
-        self.seen.append(facts | {"layout": server.model and server.model.layout})
-        return add_blocks(blocks, weights, ctx)
+        noted = {"vector": server.vector, "uploads": server.uploads, "blocks": blocks, "public": facts.public}
+        self.seen.append(noted | {"layout": server.model and server.model.layout})
+        return add_blocks(blocks, weights, facts)
 
 
 class AskAgain(Toy, fedplug.Opener):
@@ -190,16 +190,16 @@ class AskAgain(Toy, fedplug.Opener):
     site = "server"
     heard: ClassVar[list[dict[int, int]]] = []
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Numbers that all parties know."""
         return [Reveals("numbers of clients", ("server",), covered_by="nothing to pay", asked=("answer",))]
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The sum is not changed."""
         return (Look(self.ask),)
 
-    def ask(self, block: Block, server: Party, ctx: Context) -> None:
+    def ask(self, block: Block, server: Party, facts: Facts) -> None:
         """Asks."""
         assert isinstance(server, Server)
         assert server.cohort is not None
@@ -214,11 +214,11 @@ class AskAgain(Toy, fedplug.Opener):
 class Offset(Toy, fedplug.Trainer):
     """A personal model without a retained zone: the global one, plus a value that this client keeps."""
 
-    def personalise(self, client: Client, ctx: Context) -> None:
+    def personalise(self, client: Client, facts: Facts) -> None:
         """Client k is k ahead of the global model."""
         client.personal = client.vector + np.float32(client.client_id)
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Moves by one."""
         assert np.array_equal(client.start, client.vector + np.float32(client.client_id))
         client.model.set_vector(client.start + np.float32(1))

@@ -11,7 +11,7 @@ from fedplug import (
     Client,
     Clip,
     Cohort,
-    Context,
+    Facts,
     Field,
     Noise,
     Operations,
@@ -37,19 +37,19 @@ class Own(Toy, fedplug.Negotiation):
     plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Tells every client to make its own plan."""
         cohort.tell(self.choose)
 
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        size, zones = client.ctx.layout.size, client.ctx.zones
+        size, zones = client.facts.layout.size, client.facts.zones
         client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: self.kept(client, np.arange(size))})
 
     def kept(self, client: Client, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which positions this client keeps to itself."""
-        return positions % client.ctx.num_clients == client.client_id
+        return positions % client.facts.num_clients == client.client_id
 
 
 class Masks(Toy, fedplug.Negotiation):
@@ -67,14 +67,14 @@ class Masks(Toy, fedplug.Negotiation):
         return Plans(zones=zones, own=zones)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Tells every client to make its own plan."""
         cohort.tell(self.choose)
 
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        size, zones, count = client.ctx.layout.size, client.ctx.zones, client.ctx.num_clients
+        size, zones, count = client.facts.layout.size, client.facts.zones, client.facts.num_clients
         mine = np.isin((np.arange(size) // WIDTH - client.client_id) % count, (0, 1))
         client.plan = Plan.of(self.options.other_zone, size, zones, **{ENCRYPTED: mine})
 
@@ -87,11 +87,11 @@ class Halves(Toy, fedplug.Groups):
 
         source: Literal["secure", "reproducible"] = Field("secure", description="of the noise")
 
-    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
+    def form_groups(self, cohort: Cohort, facts: Facts) -> None:
         """Asks everyone in round 1."""
-        if ctx.round == 0:
+        if facts.round == 0:
             cohort.ask(self.parity)
-            everyone = range(ctx.num_clients)
+            everyone = range(facts.num_clients)
             cohort.regroup({"even": [c for c in everyone if c % 2 == 0], "odd": [c for c in everyone if c % 2]})
 
     @at_client
@@ -99,11 +99,11 @@ class Halves(Toy, fedplug.Groups):
         """Whether this client's number is odd, under noise that hides it."""
         return client.release(self, "parity", [client.client_id % 2])
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         """What the ballots of round 1 cost."""
         return (Clip(1.0), Noise.gaussian(2.0, source=self.options.source)) if round == 0 else ()
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """The ballots are paid for."""
         return [Reveals("ballots", ("server",), covered_by="epsilon", asked=("parity",))]
 
@@ -130,17 +130,17 @@ class Groups(Toy, fedplug.Negotiation):
         return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Regroups once, and tells every client the plan."""
-        if ctx.round == 0:
-            everyone = range(ctx.num_clients)
+        if facts.round == 0:
+            everyone = range(facts.num_clients)
             cohort.regroup({"even": [c for c in everyone if c % 2 == 0], "odd": [c for c in everyone if c % 2]})
         cohort.tell(self.choose)
 
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(self.options.zone, client.facts.layout.size, client.facts.zones)
 
 
 class MasksOfTheCohort(Toy, fedplug.Negotiation):
@@ -149,14 +149,14 @@ class MasksOfTheCohort(Toy, fedplug.Negotiation):
     plans = Plans(zones=frozenset({CLEAR, NOISED}))
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Tells the sum of the numbers of those who do."""
         cohort.tell(self.choose, sum(cohort.client_ids) % 7)
 
     @at_client
     def choose(self, client: Client, number: int) -> None:
         """Sets the plan, the same at every client."""
-        size, zones = client.ctx.layout.size, client.ctx.zones
+        size, zones = client.facts.layout.size, client.facts.zones
         client.plan = Plan.of(NOISED, size, zones, shared=zones, **{CLEAR: np.arange(size) % 7 == number})
 
 
@@ -171,7 +171,7 @@ class Asks(Toy, fedplug.Negotiation):
         question: Literal["model", "first", "unmarked", "nothing"] = Field("nothing", description="what is asked")
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks, and keeps the answers in the server's memory."""
         if self.options.question == "unmarked":
             cohort.ask(self.unmarked)
@@ -180,7 +180,7 @@ class Asks(Toy, fedplug.Negotiation):
         elif self.options.question == "model":
             cohort.ask(self.see)
             answers = cohort.ask(self.see)  # a separate message, after the process has served other clients
-            cohort.server.memory(self)[str(ctx.round)] = list(answers.values())
+            cohort.server.memory(self)[str(facts.round)] = list(answers.values())
         if self.options.question != "nothing":
             cohort.tell(self.choose)
 
@@ -199,7 +199,7 @@ class Asks(Toy, fedplug.Negotiation):
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(CLEAR, client.facts.layout.size, client.facts.zones)
 
 
 SECRET = b"a secret of 32 bytes, for one . "
@@ -212,24 +212,24 @@ class Ring(Toy, Correspondent, fedplug.Negotiation):
     plans = Plans(zones=frozenset({CLEAR}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Everything is clear."""
         cohort.tell(self.plan_all)
 
-    def prepare(self, cohort: Cohort, ctx: Context) -> None:
+    def prepare(self, cohort: Cohort, facts: Facts) -> None:
         """Letters go around the ring."""
         ids = cohort.client_ids
         after = dict(zip(ids, [*ids[1:], ids[0]], strict=True))
-        self.introduce(cohort, ctx, {each: [other for pair in after.items() for other in pair] for each in ids})
+        self.introduce(cohort, facts, {each: [other for pair in after.items() for other in pair] for each in ids})
         letters = cohort.ask_each(self.send, after)
         letters = {after[sender]: {sender: letter} for sender, letter in letters.items()}
         if len(cohort.ask_each(self.receive, letters)) < len(ids):
-            raise TooFewClients(f"round {ctx.round + 1}: the ring is broken")
+            raise TooFewClients(f"round {facts.round + 1}: the ring is broken")
 
     @at_client
     def plan_all(self, client: Client) -> None:
         """Sets the plan."""
-        client.plan = Plan.single(CLEAR, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(CLEAR, client.facts.layout.size, client.facts.zones)
 
     @at_client
     def send(self, client: Client, receiver: int) -> bytes:

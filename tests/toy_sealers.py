@@ -9,7 +9,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Context, Known, Operations, Seal, at_client, hookimpl
+from fedplug import Block, Client, Cohort, Facts, Known, Operations, Seal, at_client, hookimpl
 from fedplug.api import secrets
 from fedplug.api.errors import TooFewClients
 from fedplug.api.letters import Correspondent
@@ -34,15 +34,15 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
     cohort_secret = True
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Closes the zone."""
-        seal = Seal(scheme="pads", opened_by="shares", opens_with=max(1, ctx.num_clients - 1),
+        seal = Seal(scheme="pads", opened_by="shares", opens_with=max(1, facts.num_clients - 1),
                     sums_visible_to="clients", range=float("inf"), step=STEP)  # fmt: skip
         return (seal,)
 
-    def prepare(self, cohort: Cohort, ctx: Context) -> None:
+    def prepare(self, cohort: Cohort, facts: Facts) -> None:
         """Every client deals a seed to each other one, in a letter."""
-        self.introduce(cohort, ctx)
+        self.introduce(cohort, facts)
         others = {c: [o for o in cohort.client_ids if o != c] for c in cohort.client_ids}
         relayed: dict[int, dict[int, bytes]] = {c: {} for c in others}
         for dealer, letters in cohort.ask_each(self.deal, others).items():
@@ -61,7 +61,7 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
         """Keeps the letters."""
         client.memory(self)["letters"] = letters
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """Whole steps and the pads."""
         whole = np.rint(block.plain().astype(np.float64) * client.weight / STEP).astype(np.int64).astype(np.uint64)
         for seed in client.memory(self)["seeds"].values():
@@ -70,7 +70,7 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
             values=None, ciphertexts=(whole.tobytes(),), sealed_by=self.name, weighted=True, divisor=client.weight
         )
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """The sum, modulo 2^64."""
         first = next(iter(blocks.values()))
         total = sum(np.frombuffer(block.ciphertexts[0], np.uint64) for block in blocks.values())
@@ -79,9 +79,9 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
             divisor=sum(float(block.divisor) for block in blocks.values()), meta={},
         )  # fmt: skip
 
-    def gather(self, block: Block, ctx: Context) -> Block:
+    def gather(self, block: Block, facts: Facts) -> Block:
         """Each client's part of the masks, locked for the others."""
-        cohort: Any = ctx.party.cohort  # type: ignore[attr-defined]
+        cohort: Any = facts.party.cohort  # type: ignore[attr-defined]
         asked = [block.zone, block.size, cohort.client_ids]
         boxes = cohort.ask_each(self.tell_part, dict.fromkeys(cohort.client_ids, asked))
         if len(boxes) < block.contributors:
@@ -92,27 +92,27 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
     def tell_part(self, client: Client, asked: tuple[str, int, list[int]]) -> bytes:
         """The sum of the pads that others in the sum dealt to this client, readable by the other clients."""
         zone, size, inside = asked
-        if len(inside) < client.ctx.min_clients:
-            raise fedplug.FedplugError(f"a sum of {len(inside)} updates; min_clients is {client.ctx.min_clients}")
+        if len(inside) < client.facts.min_clients:
+            raise fedplug.FedplugError(f"a sum of {len(inside)} updates; min_clients is {client.facts.min_clients}")
         letters = {c: letter for c, letter in client.memory(self)["letters"].items() if c in inside}
-        with client.openings.once(client.ctx.round, self.name, "", inside, letters.values()):
+        with client.openings.once(client.facts.round, self.name, "", inside, letters.values()):
             seeds = self.read_letters(client, letters, "seeds").values()
             part = sum((pad(seed, zone, size) for seed in seeds), np.zeros(size, np.uint64))
-        return secrets.lock(client.secret(self, client.ctx.round), part.tobytes(), zone.encode())
+        return secrets.lock(client.secret(self, client.facts.round), part.tobytes(), zone.encode())
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """At each client: the sum without the pads."""
-        client: Any = ctx.party
+        client: Any = facts.party
         total = np.frombuffer(block.ciphertexts[0], np.uint64)
         for box in block.meta["boxes"]:
-            part = secrets.unlock(client.secret(self, ctx.round), box, block.zone.encode())
+            part = secrets.unlock(client.secret(self, facts.round), box, block.zone.encode())
             total = total - np.frombuffer(part, np.uint64)
         return self._plain(block, total)
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[fedplug.Party]) -> Block | None:
         """All others open it together, with the seeds that they received."""
         dealt = [p for p in parties if isinstance(p, Client) and sender in p.memory(self).get("letters", {})]
-        if not dealt or len(dealt) < dealt[0].ctx.num_clients - 1:
+        if not dealt or len(dealt) < dealt[0].facts.num_clients - 1:
             return None
         total = np.frombuffer(block.ciphertexts[0], np.uint64)
         for client in dealt:
@@ -124,7 +124,7 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
         values = (total.astype(np.int64) * STEP).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
-    def reveals(self, ctx: Context) -> Sequence[fedplug.Reveals]:
+    def reveals(self, facts: Facts) -> Sequence[fedplug.Reveals]:
         """Public keys, letters, locked parts."""
         note = "locked: the server cannot read them"
         return [

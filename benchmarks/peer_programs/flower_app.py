@@ -10,7 +10,7 @@ import torch
 from common import right
 from flower_client import Trains, arrays, kept, load
 from flwr.client import ClientApp
-from flwr.common import Context, ndarrays_to_parameters
+from flwr.common import Facts, ndarrays_to_parameters
 from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
 
@@ -29,7 +29,7 @@ def server_of(evaluated: Callable[[int, float], None]) -> ServerApp:
         evaluated(round, accuracy)
         return 0.0, {"accuracy": accuracy}
 
-    def parts(context: Context) -> ServerAppComponents:
+    def parts(context: Facts) -> ServerAppComponents:
         work, module = kept()
         strategy = FedAvg(
             fraction_fit=1.0, fraction_evaluate=0.0, min_fit_clients=work.clients,
@@ -41,7 +41,7 @@ def server_of(evaluated: Callable[[int, float], None]) -> ServerApp:
     return ServerApp(server_fn=parts)
 
 
-def _client(context: Context) -> Any:
+def _client(context: Facts) -> Any:
     return Trains(int(context.node_config["partition-id"])).to_client()
 
 

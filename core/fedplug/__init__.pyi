@@ -45,7 +45,7 @@ from fedplug.api.operations import Shift as Shift
 from fedplug.api.operations import WeightedSum as WeightedSum
 from fedplug.api.operations import Widen as Widen
 from fedplug.api.parties import Client as Client
-from fedplug.api.parties import Context as Context
+from fedplug.api.parties import Facts as Facts
 from fedplug.api.parties import KeyServer as KeyServer
 from fedplug.api.parties import Party as Party
 from fedplug.api.parties import Server as Server

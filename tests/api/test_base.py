@@ -42,7 +42,7 @@ def test_the_plan_shows_options_that_are_given_or_else_the_first_line_of_the_doc
 
 @pytest.mark.parametrize(("name", "meant"), [("chekc", "check"), ("reveal", "reveals"), ("set_up", "setup")])
 def test_a_misspelt_member_of_every_component_is_refused_with_its_module(name: str, meant: str) -> None:
-    members: dict[str, Any] = {name: lambda self, ctx: (), "__module__": "acme.odd", "__qualname__": "Odd"}
+    members: dict[str, Any] = {name: lambda self, facts: (), "__module__": "acme.odd", "__qualname__": "Odd"}
     said = rf"^acme\.odd\.Odd: {name} is not a member of a component; did you mean {meant}"
     with pytest.raises(TypeError, match=said):
         type("Odd", (fedplug.Component,), members)

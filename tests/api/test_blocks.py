@@ -23,7 +23,7 @@ WEIGHTS = {0: 1.0, 3: 0.25, 4: 0.7, 9: 1 / 3}
 class Adder:
     """Takes the place of an encryption component."""
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Any) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
         return Block("encrypted", sum(block.size for block in blocks.values()), sealed_by="seal")
 
 

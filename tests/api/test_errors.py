@@ -9,7 +9,7 @@ import fedplug
 import numpy as np
 import pytest
 import yaml
-from fedplug import Block, Client, Combine, Context, Dataset, Known, Look, Model, Operations, hookimpl
+from fedplug import Block, Client, Combine, Dataset, Facts, Known, Look, Model, Operations, hookimpl
 from fedplug.api.errors import ERRORS, FedplugError
 from fedplug.console.display import Display
 from fedplug.recipe.recipe import Recipe
@@ -60,10 +60,10 @@ class BadModel(fedplug.ModelSource, Breaks):
 class BadTrainer(fedplug.Trainer, Breaks):
     """A trainer that may break."""
 
-    def setup(self, cohort: Any, key_server: Any, ctx: Context) -> None:
+    def setup(self, cohort: Any, key_server: Any, facts: Facts) -> None:
         self.here("setup")
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         self.here("train")
         return {"loss": 0.0}
 
@@ -72,21 +72,21 @@ class BadScorer(fedplug.Scorer, Breaks):
     """A scorer that may break."""
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Any:
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
         self.here("score_parameters")
-        return np.zeros(ctx.layout.size, np.float32)
+        return np.zeros(facts.layout.size, np.float32)
 
 
 class BadProtector(fedplug.Protector, Breaks):
     """A protector that may break."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        if ctx.layout.size:  # the check of the recipe knows no model
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        if facts.layout.size:  # the check of the recipe knows no model
             self.here("protect")
         return (Look(self.look),)
 
-    def look(self, block: Block, client: Client, ctx: Context) -> None:
+    def look(self, block: Block, client: Client, facts: Facts) -> None:
         self.here("look")
 
 
@@ -94,12 +94,12 @@ class BadAggregator(fedplug.Aggregator, Breaks):
     """An aggregator that may break."""
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (Combine(self.add),)
 
-    def add(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def add(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
         self.here("add")
-        return fedplug.add_blocks(blocks, weights, ctx)
+        return fedplug.add_blocks(blocks, weights, facts)
 
 
 PARTS: dict[str, tuple[str, type]] = {

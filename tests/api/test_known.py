@@ -39,9 +39,9 @@ SEAL = Seal(scheme="a test", opened_by="clients", range=8.0, step=0.5)
 
 
 ADD = WeightedSum()
-MAP = Map(lambda block, client, ctx: block)
+MAP = Map(lambda block, client, facts: block)
 POST = Post(lambda values, public: values)
-COMBINE = Combine(lambda blocks, weights, ctx: blocks[0])
+COMBINE = Combine(lambda blocks, weights, facts: blocks[0])
 SHIFT = Shift(lambda public: np.ones(100, np.float32))
 
 
@@ -145,7 +145,7 @@ def test_what_a_function_gives_has_no_bound_until_it_is_clipped() -> None:
         assert behind(Clip(1.0), Round(0.5), function).bounds == ()
         assert behind(Clip(1.0), Round(0.5), function).grid == 0
         assert behind(function, Clip(1.0)).norm() == 1.0
-    assert behind(Clip(1.0), Look(lambda block, client, ctx: None)) == behind(Clip(1.0)) == behind(Clip(1.0), *())
+    assert behind(Clip(1.0), Look(lambda block, client, facts: None)) == behind(Clip(1.0)) == behind(Clip(1.0), *())
 
 
 def test_a_public_vector_moves_values_out_of_their_bounds_and_no_further_apart() -> None:
@@ -294,7 +294,7 @@ def test_a_function_on_a_sum_leaves_local_noise() -> None:
 def test_a_function_on_a_bare_sum_leaves_nothing_that_noise_could_be_measured_by() -> None:
     """Then the divisor of the sum may be anything, so a clip of the sum bounds only its values."""
     for known in (behind(Clip(1.0), ADD, MAP, Clip(1.0)), behind(Clip(1.0), COMBINE, Clip(1.0)),
-                  behind(Clip(1.0), WeightedSum(layers=lambda blocks, ctx: {}), Clip(1.0))):  # fmt: skip
+                  behind(Clip(1.0), WeightedSum(layers=lambda blocks, facts: {}), Clip(1.0))):  # fmt: skip
         assert known.sensitivity() is None
         assert known.uncredited
         assert only(behind(gaussian(1.0, trust="central"), before=known)).noise_multiplier == 0

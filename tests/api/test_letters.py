@@ -28,7 +28,7 @@ def test_letters_are_relayed_in_every_round_and_the_server_cannot_read_them(engi
 
 def client_of(component: Ring, client_id: int, round: int = 0) -> Client:
     client = Client(client_id=client_id)
-    client.ctx = context(client, round)
+    client.facts = context(client, round)
     component.make_key(client)
     return client
 
@@ -58,7 +58,7 @@ def test_a_letter_opens_at_its_receiver_for_its_round_and_purpose_alone() -> Non
                                        (1, 0, letter[1], "votes"), (1, 0, spoilt, "shares")):  # fmt: skip
         with pytest.raises(MessageError, match=f"the letter of client {sender} about {about} does not open"):
             component.read_letters(clients[reader], {sender: box}, about)
-    clients[1].ctx = context(clients[1], 1)
+    clients[1].facts = context(clients[1], 1)
     with pytest.raises(MessageError, match="does not open"):
         component.read_letters(clients[1], {0: letter[1]}, "shares")
 
@@ -129,7 +129,7 @@ def test_a_list_leaves_the_server_nothing_to_introduce() -> None:
     clients = {}
     for client_id in range(2):
         clients[client_id] = Client(client_id=client_id, signing_key=pairs[client_id][0])
-        clients[client_id].ctx = context(clients[client_id])
+        clients[client_id].facts = context(clients[client_id])
     keys = keys_of(component, clients)
     component.take_keys(clients[0], {1: keys[1]})
     own = Signed(Signed.Options())
@@ -157,7 +157,7 @@ def test_a_statement_counts_for_its_signer_round_component_and_content_alone() -
     ):  # fmt: skip
         with pytest.raises(ProtectionError, match=f"of client {other} is not signed by it for round 1"):
             component.require_signed(clients[0], other, given, *statement)
-    clients[0].ctx = context(clients[0], 1)
+    clients[0].facts = context(clients[0], 1)
     with pytest.raises(ProtectionError, match="not signed by it for round 2"):
         component.require_signed(clients[0], 1, signature, "the vote", [1, 2])
 

@@ -11,7 +11,7 @@ import pytest
 from fedplug import (
     Clip,
     Combine,
-    Context,
+    Facts,
     Known,
     Layout,
     Look,
@@ -45,7 +45,7 @@ class Says(fedplug.Protector):
         self.name, self.given = name, given
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Whatever it is."""
         return self.given
 
@@ -55,13 +55,13 @@ class Says(fedplug.Protector):
 class Seals(Says, fedplug.Sealer):
     """May close and open values."""
 
-    def seal(self, block: Any, client: Any, ctx: Any) -> Any:
+    def seal(self, block: Any, client: Any, facts: Any) -> Any:
         raise AssertionError("links are folded here, and not run")
 
-    def open(self, block: Any, ctx: Any) -> Any:
+    def open(self, block: Any, facts: Any) -> Any:
         raise AssertionError("links are folded here, and not run")
 
-    def add_blocks(self, blocks: Any, ctx: Any) -> Any:
+    def add_blocks(self, blocks: Any, facts: Any) -> Any:
         raise AssertionError("links are folded here, and not run")
 
 
@@ -69,7 +69,7 @@ class Refuses(Says):
     """Fits nowhere."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Nothing."""
         raise Misplaced("not here")
 
@@ -78,18 +78,18 @@ class Fails(Says):
     """Is broken."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Nothing."""
         raise KeyError("what")
 
 
-def context() -> Context:
-    return Context(0, 1, Layout.of([("a.w", (3,)), ("b.w", (1,))]), (), 3, 2, 7, "", Server())
+def context() -> Facts:
+    return Facts(0, 1, Layout.of([("a.w", (3,)), ("b.w", (1,))]), (), 3, 2, 7, "", Server())
 
 
 ADD = Says("sum", WeightedSum())
-MAP, POST = Map(lambda block, client, ctx: block), Post(lambda values, public: values)
-COMBINE = Combine(lambda blocks, weights, ctx: blocks[0])
+MAP, POST = Map(lambda block, client, facts: block), Post(lambda values, public: values)
+COMBINE = Combine(lambda blocks, weights, facts: blocks[0])
 
 
 def links_of(*parts: Says, behind: tuple[Says, ...] = (), site: Site = "server") -> tuple[Link, ...]:
@@ -206,7 +206,7 @@ def test_who_closes_values_or_opens_them_is_a_sealer() -> None:
 
 def test_weights_of_layers_need_uploads_that_are_open() -> None:
     with pytest.raises(Misplaced, match="it weighs layers of uploads of zone noised, which seal has closed"):
-        only(WeightedSum(layers=lambda blocks, ctx: {}), hook="aggregate", before=(SEAL,))
+        only(WeightedSum(layers=lambda blocks, facts: {}), hook="aggregate", before=(SEAL,))
 
 
 @pytest.mark.parametrize("given", ["noise", [Clip(1.0)], (1.0,), {"noise"}, ("noise",), None, Clip])

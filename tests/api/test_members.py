@@ -8,7 +8,7 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Context, Known, Operations, Wants, hookimpl
+from fedplug import Facts, Known, Operations, Wants, hookimpl
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.api.roles import record_problems
 from fedplug.recipe.catalog import Catalog, Entry
@@ -43,27 +43,27 @@ from role_toys import made, method, protecting
 def test_a_name_close_to_a_member_is_refused_with_that_member(role: type, name: str, meant: str) -> None:
     said = rf"^acme\.odd\.Odd: {name} is not a member of a .*{role.__name__}.*; did you mean {meant}\?"
     with pytest.raises(TypeError, match=said):
-        made(role, **{name: method("ctx")})
+        made(role, **{name: method("facts")})
     with pytest.raises(TypeError, match=rf"did you mean {meant}\?"):
         made(role, __annotations__={name: "bool"})  # said, and never set
 
 
 def test_a_hook_is_misspelt_with_its_marker_too() -> None:
     with pytest.raises(TypeError, match=r"agregate is not a member of a .*Aggregator; did you mean aggregate\?"):
-        made(fedplug.Aggregator, agregate=hookimpl(method("known", "ctx")))
+        made(fedplug.Aggregator, agregate=hookimpl(method("known", "facts")))
 
 
 @pytest.mark.parametrize(
     ("role", "name", "given", "meant"),
     [
-        (fedplug.Protector, "setup", ("cohort",), "setup(self, cohort, key_server, ctx)"),
-        (fedplug.Protector, "protect", ("ctx", "known"), "protect(self, known, ctx)"),
-        (fedplug.Protector, "protect", ("known", "ctx", "more"), "protect(self, known, ctx)"),
-        (fedplug.Protector, "protect", ("block", "client", "ctx"), "protect(self, known, ctx)"),
-        (fedplug.Sealer, "seal", ("block", "ctx"), "seal(self, block, client, ctx)"),
-        (fedplug.Negotiation, "reveals", (), "reveals(self, ctx)"),
+        (fedplug.Protector, "setup", ("cohort",), "setup(self, cohort, key_server, facts)"),
+        (fedplug.Protector, "protect", ("facts", "known"), "protect(self, known, facts)"),
+        (fedplug.Protector, "protect", ("known", "facts", "more"), "protect(self, known, facts)"),
+        (fedplug.Protector, "protect", ("block", "client", "facts"), "protect(self, known, facts)"),
+        (fedplug.Sealer, "seal", ("block", "facts"), "seal(self, block, client, facts)"),
+        (fedplug.Negotiation, "reveals", (), "reveals(self, facts)"),
         (fedplug.Partition, "assign", ("labels", "num_clients"), "assign(self, labels, num_clients, rng)"),
-        (fedplug.Sealer, "add_blocks", ("blocks",), "add_blocks(self, blocks, ctx)"),
+        (fedplug.Sealer, "add_blocks", ("blocks",), "add_blocks(self, blocks, facts)"),
     ],
 )
 def test_other_arguments_are_refused_with_the_right_ones(
@@ -76,7 +76,7 @@ def test_other_arguments_are_refused_with_the_right_ones(
 
 
 def test_further_arguments_with_defaults_do_no_harm() -> None:
-    made(fedplug.Protector, protect=method("known", "ctx", "more=1"))
+    made(fedplug.Protector, protect=method("known", "facts", "more=1"))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_further_arguments_with_defaults_do_no_harm() -> None:
         (fedplug.Scorer, {"scoring": "layer"}, "scoring must be a Scoring, not str"),
         (fedplug.Scorer, {"scoring": Wants()}, "scoring must be a Scoring, not Wants"),
         (fedplug.Attack, {"finds": {"images"}}, "finds must be a Finds, not set"),
-        (fedplug.Protector, {"protect": ()}, "protect must be a method; did you mean def protect(self, known, ctx)?"),
+        (fedplug.Protector, {"protect": ()}, "protect must be a method; did you mean def protect(self, known, facts)?"),
     ],
     ids=str,
 )
@@ -101,13 +101,13 @@ def test_a_declaration_of_another_kind_is_refused(role: type, members: dict[str,
 class Says:
     """A plain base class with its own operations."""
 
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return ()
 
 
 @pytest.mark.parametrize(
     ("members", "meant"),
-    [({"side_channels": method("ctx")}, "reveals"), ({"protects": method("known", "ctx")}, "protect")],
+    [({"side_channels": method("facts")}, "reveals"), ({"protects": method("known", "facts")}, "protect")],
     ids=["side_channels", "protects"],
 )
 def test_names_of_a_plain_base_class_are_looked_at_with_the_component(members: dict[str, Any], meant: str) -> None:
@@ -125,8 +125,8 @@ def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_bef
     assert Right(None).protect(None, None) == ()  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Odd: protect of Says is hidden by that of Protector; write Says before"):
         type("Odd", (fedplug.Protector, Says), {"__module__": "acme.odd", "__qualname__": "Odd"})
-    plain = type("Plain", (), {"protect": method("ctx")})
-    with pytest.raises(TypeError, match=r"protect of Plain\(self, ctx\) has other arguments; did you mean protect"):
+    plain = type("Plain", (), {"protect": method("facts")})
+    with pytest.raises(TypeError, match=r"protect of Plain\(self, facts\) has other arguments; did you mean protect"):
         type("Odd", (plain, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odd"})
 
 
@@ -144,10 +144,10 @@ def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_bef
 def test_a_promise_of_another_role_is_refused_because_nobody_asks_for_it(role: type, name: str, of: str) -> None:
     said = rf"^acme\.odd\.Odd: {name} is a member of a {of}, which Odd does not inherit from: nobody asks for it; "
     with pytest.raises(TypeError, match=rf"{said}write class Odd\(fedplug\.{of.split()[0]}\), or another name$"):
-        made(role, **{name: method("ctx")})
-    made(fedplug.Component, **{name: method("ctx")})  # a base for any role
+        made(role, **{name: method("facts")})
+    made(fedplug.Component, **{name: method("facts")})  # a base for any role
     with pytest.raises(TypeError, match=rf"{name} of Odd is a member of a {of}"):
-        type("Odder", (made(fedplug.Component, **{name: method("ctx")}), role), {"__module__": "acme.odd"})
+        type("Odder", (made(fedplug.Component, **{name: method("facts")}), role), {"__module__": "acme.odd"})
 
 
 def test_a_misspelt_class_is_named_with_its_plugin_and_its_place(
@@ -157,7 +157,7 @@ def test_a_misspelt_class_is_named_with_its_plugin_and_its_place(
         import fedplug
 
         class Odd(fedplug.Protector):
-            def side_channel(self, ctx):
+            def side_channel(self, facts):
                 return []
     """
     (tmp_path / "acme_misspelt.py").write_text(textwrap.dedent(code))
@@ -181,7 +181,7 @@ class Passes(fedplug.Protector):
     """Do nothing."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return ()
 
 
@@ -207,7 +207,7 @@ class Elsewhere(fedplug.Opener):
     site = "sever"  # type: ignore[assignment]
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         return ()
 
 

@@ -24,8 +24,8 @@ def test_one_operation_or_a_function_counts_as_a_tuple_of_it() -> None:
     assert as_operations(both, "protect", "odd") is both
     assert as_operations((), "protect", "odd") == ()
     assert as_operations(Clip(1.0), "protect", "odd") == (Clip(1.0),)
-    (mapped,) = as_operations(lambda block, client, ctx: block, "protect", "odd")
-    (combined,) = as_operations(lambda blocks, weights, ctx: blocks[0], "aggregate", "odd")
+    (mapped,) = as_operations(lambda block, client, facts: block, "protect", "odd")
+    (combined,) = as_operations(lambda blocks, weights, facts: blocks[0], "aggregate", "odd")
     assert isinstance(mapped, Map)
     assert isinstance(combined, Combine)
 

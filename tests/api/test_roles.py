@@ -6,7 +6,7 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Client, Cohort, Context, Plans, hookimpl
+from fedplug import Client, Cohort, Facts, Plans, hookimpl
 from role_toys import made, method, protecting
 
 
@@ -29,7 +29,7 @@ def test_names_of_a_components_own_are_free() -> None:
             return 2.0
 
         @hookimpl
-        def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+        def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
             """Nothing."""
 
     assert Votes(None).weigh(None, "") == 2.0  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def test_everyday_names_of_other_roles_are_free() -> None:
 
 
 def test_a_base_component_without_a_role_is_looked_at_again_with_the_role() -> None:
-    base = made(fedplug.Component, protects=method("known", "ctx"))  # no protect to misspell yet
+    base = made(fedplug.Component, protects=method("known", "facts"))  # no protect to misspell yet
     with pytest.raises(TypeError, match=r"protects of Odd is not a member of a Protector; did you mean protect\?"):
         type("Odd", (base, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odder"})
 

@@ -60,7 +60,7 @@ def test_wrong_labels_are_refused() -> None:
     for labels in (np.zeros(3, np.int64), np.zeros((2, 2), np.uint8)):
         with pytest.raises(ValueError, match=r"must be uint8\[P\]"):
             Plan(labels, BASE_ZONES)  # type: ignore[arg-type]
-    said = r"zone 'nowhere' is none of encrypted, noised, retained, clear; .* ctx\.zones"
+    said = r"zone 'nowhere' is none of encrypted, noised, retained, clear; .* facts\.zones"
     with pytest.raises(ValueError, match=said):
         Plan.of("nowhere", 3, BASE_ZONES)
 

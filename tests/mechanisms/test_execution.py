@@ -17,8 +17,8 @@ from fedplug import (
     ClientData,
     Clip,
     Combine,
-    Context,
     Examples,
+    Facts,
     Layout,
     Look,
     Map,
@@ -63,19 +63,19 @@ class Part(fedplug.Sealer):
         self.name, self.given = name, given
 
     @hookimpl
-    def protect(self, known: Any, ctx: Context) -> Operations:
+    def protect(self, known: Any, facts: Facts) -> Operations:
         return self.given
 
     aggregate = postprocess = protect
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         weighted = (block.plain() * np.float32(client.weight)).tobytes()
         return block.replace(values=None, ciphertexts=(weighted,), sealed_by=self.name, weighted=True)
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         return block.replace(values=np.frombuffer(block.ciphertexts[0], np.float32), ciphertexts=(), sealed_by=None)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         total = np.sum([np.frombuffer(block.ciphertexts[0], np.float32) for block in blocks.values()], 0)
         return blocks[0].replace(ciphertexts=(total.astype(np.float32).tobytes(),), divisor=float(len(blocks)))
 
@@ -90,28 +90,28 @@ def party(client_id: int = 0, plan: Plan | None = None) -> Client:
     return client
 
 
-def context(who: Any, *parts: Part, round: int = 0) -> Context:
+def context(who: Any, *parts: Part, round: int = 0) -> Facts:
     components = {part.name: part for part in parts}
-    who.ctx = Context(round, 5, LAYOUT, ZONES, 4, 2, 7, "", who, components)
-    return who.ctx  # type: ignore[no-any-return]
+    who.facts = Facts(round, 5, LAYOUT, ZONES, 4, 2, 7, "", who, components)
+    return who.facts  # type: ignore[no-any-return]
 
 
-def steps(*parts: Part, hook: Hook = "protect", site: Site = "client", ctx: Context | None = None) -> list[Step]:
+def steps(*parts: Part, hook: Hook = "protect", site: Site = "client", facts: Facts | None = None) -> list[Step]:
     """The links of a zone; for a sum, after a plain link."""
     before = [] if hook == "protect" else [Link("noised", "aggregate", "sum", Part(ADD, name="sum"), "server")]
     links = [*before, *(Link("noised", hook, part.name, part, site) for part in parts)]
-    return list(fold(links, ctx or context(Server())))[len(before) :]
+    return list(fold(links, facts or context(Server())))[len(before) :]
 
 
 def done(*operations: Any, values: Any = VALUES, who: Client | None = None, round: int = 0, **block: Any) -> Any:
     """The result of a client's link on values."""
     who = who or party()
     part = Part(*operations)
-    ctx = context(who, part, round=round)
+    facts = context(who, part, round=round)
     values = np.asarray(values, np.float32)
     before = values.copy()
-    (step,) = steps(part, ctx=ctx)
-    found = execute(step, Block("noised", len(values), values, **block), who, ctx)
+    (step,) = steps(part, facts=facts)
+    found = execute(step, Block("noised", len(values), values, **block), who, facts)
     assert np.array_equal(values, before, equal_nan=True)  # its input is unchanged
     return found.values if found.values is not None else found
 
@@ -235,9 +235,9 @@ def test_widening_puts_zeros_where_a_client_keeps_values() -> None:
     plan = Plan.of("noised", 10, ZONES, retained=np.array([2, 3]), clear=np.array([9]))
     who = party(plan=plan)
     part = Part(Widen())
-    ctx = context(who, part)
+    facts = context(who, part)
     values = np.arange(1, 8, dtype=np.float32)
-    widened = execute(steps(part, ctx=ctx)[0], Block("noised", 7, values), who, ctx)
+    widened = execute(steps(part, facts=facts)[0], Block("noised", 7, values), who, facts)
     assert widened.positions is not None
     assert widened.positions.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert widened.plain().tolist() == [1, 2, 0, 0, 3, 4, 5, 6, 7]
@@ -254,11 +254,11 @@ def noised(*operations: Any, values: Any = None, who: Client | None = None, roun
     """The same of a larger model."""
     who = who or party(plan=Plan.single("noised", SIZE, ZONES))
     part = Part(*operations)
-    ctx = dataclasses.replace(context(who, part, round=round), layout=WIDE)
-    who.ctx = ctx
+    facts = dataclasses.replace(context(who, part, round=round), layout=WIDE)
+    who.facts = facts
     given = np.zeros(SIZE, np.float32) if values is None else values
     who.vector = np.zeros(SIZE, np.float32)
-    return execute(steps(part, ctx=ctx)[0], Block("noised", SIZE, given), who, ctx).plain()
+    return execute(steps(part, facts=facts)[0], Block("noised", SIZE, given), who, facts).plain()
 
 
 @pytest.mark.parametrize("source", ["secure", "reproducible"])
@@ -356,38 +356,38 @@ def test_a_links_own_mechanism_gives_new_values() -> None:
 
 
 def test_a_map_has_the_party_in_hand_and_of_a_block_its_values_are_taken() -> None:
-    def own(block: Block, client: Client, ctx: Context) -> Any:
-        assert ctx.known is not None
-        assert (block.zone, ctx.known.zone, client.num_examples) == ("noised", "noised", 3)
+    def own(block: Block, client: Client, facts: Facts) -> Any:
+        assert facts.known is not None
+        assert (block.zone, facts.known.zone, client.num_examples) == ("noised", "noised", 3)
         return block.replace(values=block.plain() + client.client_id, meta={"told": 1.0}, divisor=9.0)
 
     who = party(2)
     part = Part(Map(own))
-    ctx = context(who, part)
-    found = execute(steps(part, ctx=ctx)[0], Block("noised", 10, VALUES, divisor=0.5), who, ctx)
+    facts = context(who, part)
+    found = execute(steps(part, facts=facts)[0], Block("noised", 10, VALUES, divisor=0.5), who, facts)
     assert np.array_equal(found.plain(), VALUES + 2)
     assert (dict(found.meta), found.divisor) == ({}, 0.5)
 
 
 def test_where_an_account_of_records_is_kept_a_function_has_no_examples_unless_it_asks() -> None:
-    def counts(block: Block, client: Client, ctx: Context) -> Any:
+    def counts(block: Block, client: Client, facts: Facts) -> Any:
         return block.plain() * np.float32(len(client.data.train))
 
-    def reads(block: Block, client: Client, ctx: Context) -> Any:
+    def reads(block: Block, client: Client, facts: Facts) -> Any:
         return block.plain() * np.float32(client.data.train.labels[0])
 
     who = party()
     for function, examples, refused in ((counts, False, False), (reads, False, True), (reads, True, False)):
         part = Part(Map(function, examples=examples))
-        ctx = context(who, part)
-        (step,) = steps(part, ctx=ctx)
+        facts = context(who, part)
+        (step,) = steps(part, facts=facts)
         block = Block("noised", 10, VALUES)
-        assert execute(step, block, who, ctx).size == 10
+        assert execute(step, block, who, facts).size == 10
         if refused:
             with pytest.raises(ProtectionError, match=r"component odd: examples are not handed to it .*examples=True"):
-                execute(step, block, who, ctx, records=True)
+                execute(step, block, who, facts, records=True)
         else:
-            assert execute(step, block, who, ctx, records=True).size == 10
+            assert execute(step, block, who, facts, records=True).size == 10
         assert who.data.train.labels.tolist() == [1, 2, 3]  # given back
 
 
@@ -411,7 +411,7 @@ def test_a_post_gets_values_public_facts_and_its_own_memory() -> None:
 def test_a_look_sees_the_values_and_changes_nothing() -> None:
     seen: list[Any] = []
 
-    def look(block: Block, client: Client, ctx: Context) -> None:
+    def look(block: Block, client: Client, facts: Facts) -> None:
         seen.append((block.plain().copy(), client.client_id))
         with pytest.raises(ValueError, match="read-only"):
             block.plain()[0] = 99.0
@@ -439,7 +439,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(
     ("kind", "make"),
     [
-        ("Map", lambda given: Map(lambda block, client, ctx: given)),
+        ("Map", lambda given: Map(lambda block, client, facts: given)),
         ("Post", lambda given: Post(lambda values, public: given)),
         ("Shift", lambda given: Shift(lambda public: given)),
         ("Noise", lambda given: Noise.own("odd", lambda v, p, s: given, multiplier=1.0, source="secure", order=2)),
@@ -455,7 +455,7 @@ def test_what_a_function_must_not_give_names_component_hook_zone_and_operation(
 
 def test_values_that_diverged_before_are_not_laid_at_a_functions_door() -> None:
     diverged = VALUES * np.float32(np.nan)
-    assert np.isnan(done(Map(lambda block, client, ctx: block), values=diverged)).all()
+    assert np.isnan(done(Map(lambda block, client, facts: block), values=diverged)).all()
 
 
 def broken(*_: Any) -> Any:
@@ -495,7 +495,7 @@ SEAL = Seal(scheme="bytes", opened_by="clients", range=math.inf, step=0.0)
 
 def test_a_seal_is_handed_values_and_weight_and_no_data() -> None:
     class Peeks(Part):
-        def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        def seal(self, block: Block, client: Client, facts: Facts) -> Block:
             assert client.weight == 0.5
             return block.replace(values=None, ciphertexts=(bytes(client.data.train.labels[0]),), sealed_by=self.name)
 
@@ -503,9 +503,9 @@ def test_a_seal_is_handed_values_and_weight_and_no_data() -> None:
     assert (sealed.sealed_by, sealed.weighted) == ("odd", True)
     assert np.array_equal(np.frombuffer(sealed.ciphertexts[0], np.float32), VALUES / 2)
     who, part = party(), Peeks(SEAL)
-    ctx = context(who, part)
+    facts = context(who, part)
     with pytest.raises(ProtectionError, match="what closes values is handed them, its keys and the client's weight"):
-        execute(steps(part, ctx=ctx)[0], Block("noised", 10, VALUES), who, ctx)
+        execute(steps(part, facts=facts)[0], Block("noised", 10, VALUES), who, facts)
 
 
 @pytest.mark.parametrize(
@@ -523,13 +523,13 @@ def test_a_seal_is_handed_values_and_weight_and_no_data() -> None:
 @pytest.mark.parametrize("closing", [SEAL, Scramble(hides="values", range=math.inf, step=0.0)])
 def test_who_closes_values_gives_them_closed(given: Any, said: str, closing: Any) -> None:
     class Odd(Part):
-        def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+        def seal(self, block: Block, client: Client, facts: Facts) -> Block:
             return given(block)  # type: ignore[no-any-return]
 
     who, part = party(), Odd(closing)
-    ctx = context(who, part)
+    facts = context(who, part)
     with pytest.raises(ProtectionError, match=rf"zone noised, {type(closing).__name__}: {said}"):
-        execute(steps(part, ctx=ctx)[0], Block("noised", 10, VALUES), who, ctx)
+        execute(steps(part, facts=facts)[0], Block("noised", 10, VALUES), who, facts)
 
 
 @pytest.mark.parametrize(
@@ -542,20 +542,20 @@ def test_who_closes_values_gives_them_closed(given: Any, said: str, closing: Any
 )  # fmt: skip
 def test_who_opens_a_sum_gives_it_open(given: Any, said: str) -> None:
     class Odd(Part):
-        def open(self, block: Block, ctx: Context) -> Block:
+        def open(self, block: Block, facts: Facts) -> Block:
             return given(block)  # type: ignore[no-any-return]
 
     server = Server()
     part, opener = Part(SEAL), Odd(Open())
-    ctx = context(server, part)
+    facts = context(server, part)
     links = [Link("noised", "protect", "odd", part, "client"), Link("noised", "aggregate", "sum", Part(ADD), "server"),
              Link("noised", "postprocess", "odd", opener, "client")]  # fmt: skip
-    step = fold(links, ctx)[-1]
+    step = fold(links, facts)[-1]
     closed = Block("noised", 10, None, ciphertexts=(VALUES.tobytes(),), sealed_by="odd")
     with pytest.raises(ProtectionError, match=rf"hook postprocess, zone noised, Open: .*{said}"):
-        execute(step, closed, server, ctx)
-    right = fold([*links[:2], Link("noised", "postprocess", "odd", Part(Open()), "client")], ctx)[-1]
-    assert np.array_equal(execute(right, closed, server, ctx).plain(), VALUES)
+        execute(step, closed, server, facts)
+    right = fold([*links[:2], Link("noised", "postprocess", "odd", Part(Open()), "client")], facts)[-1]
+    assert np.array_equal(execute(right, closed, server, facts).plain(), VALUES)
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -565,9 +565,9 @@ def summed(*operations: Any, blocks: dict[int, Block], weights: dict[int, float]
     """The sum that an aggregator gives of uploads."""
     part = Part(*operations)
     server = Server()
-    ctx = context(server, part)
-    (step,) = fold([Link("noised", "aggregate", "odd", part, "server")], ctx)
-    return add_up(step, blocks, weights or dict.fromkeys(blocks, 1.0), ctx)
+    facts = context(server, part)
+    (step,) = fold([Link("noised", "aggregate", "odd", part, "server")], facts)
+    return add_up(step, blocks, weights or dict.fromkeys(blocks, 1.0), facts)
 
 
 def uploads(*values: Any, **more: Any) -> dict[int, Block]:
@@ -610,7 +610,7 @@ def test_layers_are_weighed_one_by_one() -> None:
     where = np.arange(10, dtype=np.uint32)
     blocks = uploads(VALUES, VALUES * 2, positions=where)
     factors = {0: (np.array([1.0, 0.5]), np.array([1.0, 0.5])), 1: (np.array([0.25, 0.0]), np.array([0.25, 0.0]))}
-    total = summed(WeightedSum(layers=lambda blocks, ctx: factors), blocks=blocks, weights={0: 0.1, 1: 0.9})
+    total = summed(WeightedSum(layers=lambda blocks, facts: factors), blocks=blocks, weights={0: 0.1, 1: 0.9})
     layer = np.repeat([0, 1], [6, 4])
     expected = factors[0][0][layer] * VALUES + factors[1][0][layer] * VALUES * 2
     assert total.plain() == pytest.approx(expected)
@@ -630,12 +630,12 @@ def test_layers_are_weighed_one_by_one() -> None:
 def test_weights_of_layers_are_two_arrays_a_client(shares: Any, said: str) -> None:
     blocks = uploads(VALUES, VALUES, positions=np.arange(10, dtype=np.uint32))
     with pytest.raises(ProtectionError) as caught:
-        summed(WeightedSum(layers=lambda blocks, ctx: shares), blocks=blocks)
+        summed(WeightedSum(layers=lambda blocks, facts: shares), blocks=blocks)
     assert str(caught.value).startswith("component odd, hook aggregate, zone noised, WeightedSum: ")
     assert said in str(caught.value)
     right = {c: (np.ones(2), np.ones(2)) for c in (0, 1)}
     with pytest.raises(ProtectionError, match=r"came without positions.*ask for Wants\(positions=True\)"):
-        summed(WeightedSum(layers=lambda blocks, ctx: right), blocks=uploads(VALUES, VALUES))
+        summed(WeightedSum(layers=lambda blocks, facts: right), blocks=uploads(VALUES, VALUES))
 
 
 def test_what_follows_the_sum_is_done_to_it() -> None:
@@ -645,7 +645,7 @@ def test_what_follows_the_sum_is_done_to_it() -> None:
 
 
 def test_a_combination_gives_a_block() -> None:
-    def middle(blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def middle(blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
         assert weights == {0: 1.0, 1: 1.0, 2: 1.0}
         values = np.median([block.plain() for block in blocks.values()], 0).astype(np.float32)
         return blocks[0].replace(values=values, divisor=1.0, contributors=3)
@@ -667,7 +667,7 @@ def test_a_combination_gives_a_block() -> None:
 )  # fmt: skip
 def test_a_combination_that_cannot_be_is_the_aggregators_fault(given: Any, said: str) -> None:
     with pytest.raises(ProtectionError, match=f"^component odd, hook aggregate, zone noised, Combine: {said}"):
-        summed(Combine(lambda blocks, weights, ctx: given(blocks[0])), blocks=uploads(VALUES))
+        summed(Combine(lambda blocks, weights, facts: given(blocks[0])), blocks=uploads(VALUES))
     with pytest.raises(PluginError, match="component odd, hook aggregate, zone noised, Combine: KeyError"):
         summed(Combine(broken), blocks=uploads(VALUES))
 
@@ -688,17 +688,17 @@ def test_a_post_on_a_sum_sees_the_mean() -> None:
 
     server = Server()
     part = Part(Post(post))
-    ctx = context(server, part)
-    (step,) = steps(part, hook="postprocess", site="server", ctx=ctx)
+    facts = context(server, part)
+    (step,) = steps(part, hook="postprocess", site="server", facts=facts)
     total = Block("noised", 10, VALUES, divisor=4.0, contributors=4)
-    found = execute(step, total, server, ctx)
+    found = execute(step, total, server, facts)
     assert np.array_equal(seen[0], VALUES / 4)
     assert np.array_equal(found.mean(), VALUES / 2)
     assert found.contributors == 4
     # With positions the divisor may be shared with other zones, and stays.
     where = np.arange(10, dtype=np.uint32)
     scattered = total.replace(positions=where, divisor=np.full(10, 4.0))
-    found = execute(step, scattered, server, ctx)
+    found = execute(step, scattered, server, facts)
     assert np.array_equal(np.asarray(found.divisor), np.full(10, 4.0))
     assert np.array_equal(found.mean(), VALUES / 2)
 
@@ -751,7 +751,7 @@ def test_what_the_fold_says_of_values_is_true_of_what_is_executed(
 ) -> None:
     chain = (Clip(norm, per=per), Scale(0.5), Round(step))
     part = Part(*chain)
-    (folded,) = steps(part, ctx=context(party(), part))
+    (folded,) = steps(part, facts=context(party(), part))
     most = folded.after.norm()
     assert most is not None
     for each in (values, other):
@@ -798,13 +798,13 @@ def test_a_rotation_lifts_no_norm_and_a_sum_of_rotated_values_turns_back(values:
     turned = done(Rotate(), values=values, round=round)
     assert norm_of(turned, 2) <= norm_of(values, 2)
     server = Server()
-    ctx = context(server, Part(name="odd"), round=round)
+    facts = context(server, Part(name="odd"), round=round)
     links = [Link("noised", "protect", "odd", Part(Rotate()), "client"),
              Link("noised", "aggregate", "sum", Part(ADD, name="sum"), "server"),
              Link("noised", "postprocess", "odd", Part(Rotate(back=True)), "server")]  # fmt: skip
-    *_, step = fold(links, ctx)
+    *_, step = fold(links, facts)
     total = Block("noised", 10, 2 * turned, divisor=2.0)
-    back = execute(step, total, server, ctx).plain()
+    back = execute(step, total, server, facts).plain()
     assert np.allclose(back, 2 * values, rtol=0, atol=3e-6 * max(1e-30, norm_of(values, 2)))
 
 

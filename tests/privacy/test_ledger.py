@@ -112,10 +112,10 @@ def test_zones_without_noise_are_known_to_components() -> None:
     noise = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1}]
     protocol, engine, _ = build(recipe_of("noised", noise))
     engine.close()
-    assert protocol.server.ctx.bare_zones == ()
+    assert protocol.server.facts.bare_zones == ()
     protocol, engine, _ = build(recipe_of())
     engine.close()
-    assert protocol.server.ctx.bare_zones == ("clear",)
+    assert protocol.server.facts.bare_zones == ("clear",)
 
 
 def test_zones_are_told_apart_by_what_was_released_of_them() -> None:

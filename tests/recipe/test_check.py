@@ -179,7 +179,7 @@ def test_a_negotiation_must_say_which_zones_it_uses(
         """Says nothing of zones."""
 
         @hookimpl
-        def negotiate_mask(self, cohort: Any, ctx: Any) -> None: ...
+        def negotiate_mask(self, cohort: Any, facts: Any) -> None: ...
 
     catalog = with_component(fake_classes, "negotiate_mask", "odd", Silent)
     expected = "recipe.negotiate_mask: component odd has no plans, which a Negotiation must have"

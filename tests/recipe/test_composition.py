@@ -6,7 +6,7 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Clip, Context, Known, Noise, Operations, WeightedSum, hookimpl
+from fedplug import Clip, Facts, Known, Noise, Operations, WeightedSum, hookimpl
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.recipe.catalog import Catalog
@@ -30,8 +30,8 @@ def recipe(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> Recipe:
 
 def handed(zone: str = "noised") -> dict[str, Any]:
     """The arguments of a link."""
-    ctx = Context(0, 1, Layout(()), (), 4, 2, 7, "", fedplug.Server())
-    return {"known": Known(zone=zone, link="it").after(Clip(4.0)), "ctx": ctx}
+    facts = Facts(0, 1, Layout(()), (), 4, 2, 7, "", fedplug.Server())
+    return {"known": Known(zone=zone, link="it").after(Clip(4.0)), "facts": facts}
 
 
 def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalog: Catalog) -> None:
@@ -102,16 +102,16 @@ class Nothing(fedplug.Aggregator):
     """Gives nothing once the run has begun."""
 
     @hookimpl
-    def aggregate(self, known: Any, ctx: Any) -> Operations:
-        return (WeightedSum(),) if ctx.seed == 0 else None  # type: ignore[return-value]  # 0: the check of a recipe
+    def aggregate(self, known: Any, facts: Any) -> Operations:
+        return (WeightedSum(),) if facts.seed == 0 else None  # type: ignore[return-value]  # 0: the check of a recipe
 
 
 class Breaks(Nothing):
     """Breaks."""
 
     @hookimpl
-    def aggregate(self, known: Any, ctx: Any) -> Operations:
-        if not ctx.seed:  # the check of a recipe
+    def aggregate(self, known: Any, facts: Any) -> Operations:
+        if not facts.seed:  # the check of a recipe
             return (WeightedSum(),)
         raise ValueError("no luck")
 
@@ -120,8 +120,8 @@ class Leaves(fedplug.Aggregator):
     """Ends the program."""
 
     @hookimpl
-    def aggregate(self, known: Any, ctx: Any) -> Operations:
-        if not ctx.seed:
+    def aggregate(self, known: Any, facts: Any) -> Operations:
+        if not facts.seed:
             return (WeightedSum(),)
         raise SystemExit(3)
 
@@ -147,7 +147,7 @@ def test_a_hook_that_gives_nothing_is_named(
     with pytest.raises(PluginError, match=r"^component acme\.leaves, hook aggregate: SystemExit: 3 \(test_comp"):
         gone.one("aggregate", "acme.leaves", **handed())
     # The negotiation is the only hook without a return value, because plans are kept at the clients.
-    assert composition.one("negotiate_mask", "acme.vote", cohort=None, ctx=None) is None
+    assert composition.one("negotiate_mask", "acme.vote", cohort=None, facts=None) is None
 
 
 def test_links_follow_the_recipe_and_retained_has_none(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> None:
@@ -170,7 +170,7 @@ def test_only_central_noise_on_a_poisson_sample_is_hidden_by_sampling() -> None:
         (recipe_of("noised", [clip], postprocess={"noised": [central]}), {"noised"}),
         (recipe_of("noised", [clip, local]), set()),
     ):
-        ctx = run_protocol(plain | {"rounds": 1}).protocol.server.ctx
-        assert amplified(Sampling(rate=0.5), ctx) == hidden
-        assert amplified(Sampling(rate=0.5, scheme="fixed"), ctx) == set()
-        assert amplified(None, ctx) == set()
+        facts = run_protocol(plain | {"rounds": 1}).protocol.server.facts
+        assert amplified(Sampling(rate=0.5), facts) == hidden
+        assert amplified(Sampling(rate=0.5, scheme="fixed"), facts) == set()
+        assert amplified(None, facts) == set()

@@ -41,7 +41,7 @@ class Odd(Aggregator):
     """A component with a fault that a subclass adds."""
 
     @hookimpl
-    def aggregate(self, known: Any, ctx: Any) -> Any:
+    def aggregate(self, known: Any, facts: Any) -> Any:
         return (WeightedSum(),)
 
 
@@ -49,7 +49,7 @@ class DefaultArgument(Odd):
     """Returns a default, which pluggy ignores."""
 
     @hookimpl
-    def aggregate(self, known: Any, ctx: Any = None) -> Any: ...
+    def aggregate(self, known: Any, facts: Any = None) -> Any: ...
 
 
 class UnknownHook(Odd):
@@ -62,7 +62,7 @@ class UnknownHook(Odd):
 class NoHook(Aggregator):
     """Forgot the marker."""
 
-    def aggregate(self, known: Any, ctx: Any) -> Any: ...
+    def aggregate(self, known: Any, facts: Any) -> Any: ...
 
 
 class Unfinished(Aggregator):
@@ -115,11 +115,11 @@ class TakenWord(Odd):
     [
         (
             DefaultArgument,
-            "component odd implements aggregate with a default for ctx, which then never gets a value",
+            "component odd implements aggregate with a default for facts, which then never gets a value",
         ),
         (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
         (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),
-        (Unfinished, "component odd has no aggregate(known, ctx), which an Aggregator must have"),
+        (Unfinished, "component odd has no aggregate(known, facts), which an Aggregator must have"),
         (RoleMissing, "plugin test: odd is not a component; its class must inherit from its role, such as "
                       "fedplug.Aggregator"),
         (Raises, "component odd (odd) cannot be built: RuntimeError: no luck"),

@@ -36,7 +36,7 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
         """Wraps, but claims to protect."""
 
         @hookimpl(wrapper=True)
-        def protect(self, known: Any, ctx: Any) -> Generator[None, Operations, Operations]:
+        def protect(self, known: Any, facts: Any) -> Generator[None, Operations, Operations]:
             return (yield)
 
     class WrapsNothing(fedplug.Extension):
@@ -54,7 +54,7 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
     assert hook_problems(Wraps, "extension") == []
     assert "wraps no hook" in hook_problems(WrapsNothing, "extension")[0]
     (problem,) = hook_problems(WrapsWrongly, "extension")
-    assert problem == "implements protect with the argument block; the hook is protect(known, ctx)"
+    assert problem == "implements protect with the argument block; the hook is protect(known, facts)"
     fake_classes["extension"]["acme.usurper"] = Usurper
     with pytest.raises(Exception, match="must be a wrapper"):
         Recipe.from_plain(plain_recipe | {"extensions": ["acme.usurper"]}, Catalog.of(fake_classes))
@@ -68,13 +68,13 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
         """Cannot add."""
 
         @hookimpl
-        def protect(self, known: Any, ctx: Any) -> Operations:
+        def protect(self, known: Any, facts: Any) -> Operations:
             return ()
 
-        def seal(self, block: Any, client: Any, ctx: Any) -> Any:
+        def seal(self, block: Any, client: Any, facts: Any) -> Any:
             return block
 
-        def open(self, block: Any, ctx: Any) -> Any:
+        def open(self, block: Any, facts: Any) -> Any:
             return block
 
     (problem,) = hook_problems(Splits, "partition")
@@ -83,7 +83,7 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
     assert problem == "is not a Trainer; write class Splits(fedplug.Trainer)"
     for group in ("protect", "postprocess"):
         (problem,) = hook_problems(HalfASeal, group)
-        assert problem == "has no add_blocks(blocks, ctx), which a Sealer must have"
+        assert problem == "has no add_blocks(blocks, facts), which a Sealer must have"
 
 
 def gave(hook: str, given: Any, result: Any) -> bool:

@@ -27,11 +27,11 @@ class Shift(fedplug.Protector, fedplug.Opener):
     """Shift, and shift back."""
 
     @hookimpl
-    def protect(self, known, ctx):
+    def protect(self, known, facts):
         return ()
 
     @hookimpl
-    def postprocess(self, known, ctx):
+    def postprocess(self, known, facts):
         return ()
 '''
 LOG = '''
@@ -119,7 +119,7 @@ def test_a_class_is_offered_in_each_of_its_roles_and_helpers_are_not(folder: Pat
         (HALVE.replace("def protect", "def protects"), "line 5 cannot be run: TypeError: Halve: .*did you mean"),
         ("x = 1\n", "bad.py has no component: it defines no class"),
         (
-            "class Median:\n    def protect(self, block, client, ctx): ...\n",
+            "class Median:\n    def protect(self, block, client, facts): ...\n",
             r"no component: Median has what fedplug.Protector asks for; write class Median\(fedplug.Protector\)",
         ),
         ("class Own:\n    def load(self, root): ...\n", r"write class Own\(fedplug.DataSource\)"),

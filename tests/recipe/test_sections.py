@@ -19,7 +19,7 @@ from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import SECTION, Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe, plan_of
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_lab.schema import recipe_schema
 from fedplug_sensecrypt.profiles import ProfileSection
@@ -349,9 +349,9 @@ def test_the_plan_and_the_ledger_tell_of_sections(write: Callable[[str], Path], 
     lines = [line for line in plan_of(recipe, composition) if line[0] in SECTIONS]
     book = composition.components["std.book"].describe()
     assert lines == [("audit", "–", "every 3 rounds"), ("audit", "std.book", book)]
-    ctx = make_context(recipe, composition, Layout(()), 0, Server())
-    ctx.party.ctx = ctx
-    assert "audits" in [shown.what for shown in reveals_of(recipe, composition, ctx)]
+    facts = facts_of(recipe, composition, Layout(()), 0, Server())
+    facts.party.facts = facts
+    assert "audits" in [shown.what for shown in reveals_of(recipe, composition, facts)]
 
 
 def test_the_installed_sections_are_seen_unless_others_are_given(fake_classes: dict[str, dict[str, type]]) -> None:

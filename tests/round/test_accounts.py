@@ -25,7 +25,7 @@ from toy_protocol import Outcome, run_protocol
 class Wavering(Labels):
     """States something different once it has trained."""
 
-    def round_release(self, client: Any, ctx: Any) -> Flips:
+    def round_release(self, client: Any, facts: Any) -> Flips:
         """Less and less."""
         return Flips(0.75 if client.remembered.trained < 0 else 0.9)
 
@@ -81,7 +81,7 @@ def test_a_client_that_was_not_asked_before_round_1_does_not_train(monkeypatch: 
     recipe = Recipe.from_plain(recipe_of(chain=[{"use": "toy.labels"}]), catalog)
     host = ClientHost(recipe, Composition(recipe), [0], None, "cpu")
     (client,) = host.clients.values()
-    client.ctx = dataclasses.replace(client.ctx, round=0)
+    client.facts = dataclasses.replace(client.facts, round=0)
     with pytest.raises(ProtectionError, match=r"was not asked before round 1 what toy\.labels releases"):
         host.components["fedplug"].train(client)
 
@@ -137,10 +137,10 @@ class Peeks(fedplug.Protector):
         asks: bool = False
 
     @hookimpl
-    def protect(self, known: Any, ctx: Any) -> Operations:
+    def protect(self, known: Any, facts: Any) -> Operations:
         return (Map(self.peek, examples=self.options.asks),)
 
-    def peek(self, block: Block, client: Any, ctx: Any) -> Any:
+    def peek(self, block: Block, client: Any, facts: Any) -> Any:
         if self.options.taken == "their number":
             return block.plain() + np.float32(len(client.data.train))
         return block.plain() + np.float32(TAKEN[self.options.taken](client))

@@ -10,7 +10,7 @@ import fedplug
 import numpy as np
 import pytest
 from faulty_clients import OWN, PLAIN, PUSH, tampered, with_block
-from fedplug import Block, Combine, Context, hookimpl
+from fedplug import Block, Combine, Facts, hookimpl
 from fedplug.api import codec
 from fedplug.api.errors import ProtectionError
 from fedplug.engines.base import Engine
@@ -139,12 +139,12 @@ def test_positions_where_a_zone_is_shared_cost_their_senders_the_round() -> None
 def test_an_aggregators_complaint_about_a_few_uploads_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked to add up the few before it is known that they are few."""
 
-    def strict(blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def strict(blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
         if any(block.size != SIZE for block in blocks.values()):
             raise ProtectionError("it adds whole models only")
-        return fedplug.add_blocks(blocks, weights, ctx)
+        return fedplug.add_blocks(blocks, weights, facts)
 
-    aggregate = hookimpl(functools.wraps(Mean.aggregate)(lambda self, known, ctx: (Combine(strict),)))
+    aggregate = hookimpl(functools.wraps(Mean.aggregate)(lambda self, known, facts: (Combine(strict),)))
     monkeypatch.setattr(Mean, "aggregate", aggregate)
     outcome = tampered({**many(PLAIN), "rounds": 1}, with_block(FAULTS["short"]))
     assert list(outcome.rows[0].clients.dropped) == [1]

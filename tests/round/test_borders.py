@@ -46,7 +46,7 @@ ZONES = ("encrypted", "noised", "clear", "retained")
     [
         ({"noised": 10}, "it set a dict as the client's plan; it must be a fedplug.Plan"),
         (Plan.single("noised", 9, ZONES), "its plan labels 9 scalars, but the model has 10"),
-        (Plan.single("noised", 10, ("noised",)), "its plan knows the zones noised; it must be made with ctx.zones:"),
+        (Plan.single("noised", 10, ("noised",)), "its plan knows the zones noised; it must be made with facts.zones:"),
         (Plan.single("clear", 10, ZONES), "its plan puts scalars into zone clear, which its `plans` do not"),
         (Plan.single("retained", 10, ZONES), "its plan puts scalars into zone retained, which its `plans` do not name"),
         (Plan.of("noised", 10, ZONES), "its plan does not share zone noised, and its `plans` do not say so"),

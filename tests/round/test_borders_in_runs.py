@@ -14,7 +14,7 @@ from fedplug import (
     Client,
     Cohort,
     Combine,
-    Context,
+    Facts,
     Known,
     Layout,
     Map,
@@ -29,7 +29,7 @@ from fedplug.mechanisms.execution import execute
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from toy_components import recipe_of
 from toy_protocol import Outcome, run_protocol
 
@@ -45,11 +45,11 @@ def chained(plain: dict[str, Any], classes: dict[str, dict[str, type]], values: 
     recipe = Recipe.from_plain(changed, catalog)
     composition = Composition(recipe)
     client = Client(client_id=0, plan=None)
-    client.ctx = make_context(recipe, composition, Layout.of([("w", (len(values),))]), 0, client)
+    client.facts = facts_of(recipe, composition, Layout.of([("w", (len(values),))]), 0, client)
     block = Block(zone, len(values), np.asarray(values, np.float32))
-    for step in client.ctx.steps(zone):
+    for step in client.facts.steps(zone):
         if step.link.hook == "protect":
-            block = execute(step, block, client, client.ctx)
+            block = execute(step, block, client, client.facts)
     return block
 
 
@@ -74,11 +74,11 @@ class Odd(fedplug.Protector):
     """Spoil the update of client 1 in the last round."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.spoil),)
 
-    def spoil(self, block: Block, client: Client, ctx: Context) -> Block:
-        return spoilt(block) if client.client_id == 1 and ctx.round == ctx.rounds - 1 else block
+    def spoil(self, block: Block, client: Client, facts: Facts) -> Block:
+        return spoilt(block) if client.client_id == 1 and facts.round == facts.rounds - 1 else block
 
 
 class OddSum(fedplug.Aggregator):
@@ -87,12 +87,12 @@ class OddSum(fedplug.Aggregator):
     deed: ClassVar[Deed] = staticmethod(as_it_is)
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (Combine(self.add),)
 
-    def add(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Any:
-        total = fedplug.add_blocks(blocks, weights, ctx)
-        return type(self).deed(total) if ctx.round == ctx.rounds - 1 else total
+    def add(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Any:
+        total = fedplug.add_blocks(blocks, weights, facts)
+        return type(self).deed(total) if facts.round == facts.rounds - 1 else total
 
 
 class OddOpener(fedplug.Opener):
@@ -108,8 +108,8 @@ class OddOpener(fedplug.Opener):
         return self.options.at
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
-        return (Map(lambda block, party, ctx: spoilt(block) if ctx.round == ctx.rounds - 1 else block),)
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
+        return (Map(lambda block, party, facts: spoilt(block) if facts.round == facts.rounds - 1 else block),)
 
 
 class OddPlan(fedplug.Negotiation):
@@ -119,20 +119,20 @@ class OddPlan(fedplug.Negotiation):
     chosen: ClassVar[Any] = None
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.tell(self.choose)
 
     @at_client
     def choose(self, client: Client) -> None:
-        client.plan = type(self).chosen(client.ctx)
+        client.plan = type(self).chosen(client.facts)
 
 
 class OddScores(fedplug.Scorer):
     """Score half of the model."""
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Any:
-        return np.zeros(ctx.layout.size // 2, np.float32)
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
+        return np.zeros(facts.layout.size // 2, np.float32)
 
 
 PUSH = {"use": "toy.push", "scale": 0.01}
@@ -194,9 +194,9 @@ def test_an_opener_that_spoils_the_last_sum_moves_no_model(at: str) -> None:
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (lambda ctx: Plan.single("clear", ctx.layout.size - 1, ctx.zones), "its plan labels 649 scalars, but the"),
-        (lambda ctx: Plan.single("clear", ctx.layout.size, ("clear",)), "its plan knows the zones clear; it must be"),
-        (lambda ctx: {"clear": ctx.layout.size}, "it set a dict as the client's plan; it must be a fedplug.Plan"),
+        (lambda facts: Plan.single("clear", facts.layout.size - 1, facts.zones), "its plan labels 649 scalars, but"),
+        (lambda facts: Plan.single("clear", facts.layout.size, ("clear",)), "its plan knows the zones clear; it must"),
+        (lambda facts: {"clear": facts.layout.size}, "it set a dict as the client's plan; it must be a fedplug.Plan"),
     ],
     ids=["length", "zones", "type"],
 )
@@ -212,9 +212,9 @@ def test_a_plan_that_cannot_be_stops_every_client_by_name(
 def test_plans_that_are_said_to_be_fixed_and_move_stop_every_client_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OddPlan, "plans", Plans(zones=frozenset({"clear", "retained"}), fixed=True))
 
-    def moving(ctx: Context) -> Plan:
-        retained = np.arange(ctx.layout.size) < ctx.round
-        return Plan.of("clear", ctx.layout.size, ctx.zones, shared=("clear", "retained"), retained=retained)
+    def moving(facts: Facts) -> Plan:
+        retained = np.arange(facts.layout.size) < facts.round
+        return Plan.of("clear", facts.layout.size, facts.zones, shared=("clear", "retained"), retained=retained)
 
     monkeypatch.setattr(OddPlan, "chosen", staticmethod(moving))
     with pytest.raises(FedplugError) as caught:

@@ -45,8 +45,8 @@ def test_every_party_but_the_key_server_sees_them() -> None:
     try:
         clients = [host.clients[address] for address, host in engine._hosts.items()]  # type: ignore[attr-defined]
         for client in clients:
-            assert np.array_equal(client.ctx.public.examples.labels, protocol.server.ctx.public.examples.labels)
-            assert len(client.ctx.public.examples) == 25
+            assert np.array_equal(client.facts.public.examples.labels, protocol.server.facts.public.examples.labels)
+            assert len(client.facts.public.examples) == 25
     finally:
         engine.close()
 

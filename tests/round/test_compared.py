@@ -12,7 +12,7 @@ from fedplug import (
     Block,
     Client,
     Cohort,
-    Context,
+    Facts,
     Field,
     Known,
     Look,
@@ -94,11 +94,11 @@ class Logs(Toy, fedplug.Protector):
     """Log one value of the update, which travels with the upload."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Observes."""
         return (Look(self.look),)
 
-    def look(self, block: Block, client: Party, ctx: Context) -> None:
+    def look(self, block: Block, client: Party, facts: Facts) -> None:
         """Takes the first value."""
         client.log["first"] = float(block.plain()[0])
 
@@ -113,12 +113,12 @@ class Tells(Toy, fedplug.Negotiation):
 
         form: Literal["f4", "f8"] = Field("f4", description="of numbers")
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """A part of the update."""
         return [Reveals("a part of the update", ("server",), asked=("part",))]
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks, and has all clients choose."""
         cohort.ask(self.part)
         cohort.tell(self.choose)
@@ -132,7 +132,7 @@ class Tells(Toy, fedplug.Negotiation):
     @at_client
     def choose(self, client: Client) -> None:
         """All in one zone."""
-        client.plan = Plan.single("noised", client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single("noised", client.facts.layout.size, client.facts.zones)
 
 
 NOISED = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1.0}]

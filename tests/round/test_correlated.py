@@ -369,13 +369,13 @@ class Uploads(fedplug.Protector):
         object.__setattr__(self, "noise", noise)
 
     @fedplug.hookimpl
-    def protect(self, known: fedplug.Known, ctx: fedplug.Context) -> fedplug.Operations:
+    def protect(self, known: fedplug.Known, facts: fedplug.Facts) -> fedplug.Operations:
         return (self.noise,)
 
 
-def context(rounds: int = 4, size: int = 8) -> fedplug.Context:
+def context(rounds: int = 4, size: int = 8) -> fedplug.Facts:
     layout = fedplug.Layout.of([("weight", (size,))])
-    return fedplug.Context(0, rounds, layout, ("noised",), 4, 2, 7, "digest", Server())
+    return fedplug.Facts(0, rounds, layout, ("noised",), 4, 2, 7, "digest", Server())
 
 
 def test_an_upload_takes_no_noise_back() -> None:
@@ -387,11 +387,11 @@ def test_an_upload_takes_no_noise_back() -> None:
 def test_one_sum_a_round_and_as_many_values_in_each() -> None:
     part = CorrelatedGaussian(CorrelatedGaussian.Options(norm=1.0, noise_multiplier=1.0, separation=2))
     part.name = "std.correlated_gaussian"
-    ctx = context()
+    facts = context()
     link = Link("noised", "postprocess", part.name, part, "server")
 
     def noised(round: int, size: int = 8) -> fedplug.Block:
-        here = dataclasses.replace(ctx, round=round)
+        here = dataclasses.replace(facts, round=round)
         known = fedplug.Known(zone="noised", link=part.name, layers=(8,), bounds=(Bound(1.0),), summed=True)
         step = _step(link, known, here)
         return execute(step, fedplug.Block("noised", size, np.zeros(size, np.float32)), here.party, here)
@@ -403,11 +403,11 @@ def test_one_sum_a_round_and_as_many_values_in_each() -> None:
         noised(1, 7)
     noised(1)
     noised(2)
-    (corner,) = ctx.party.state.values()
+    (corner,) = facts.party.state.values()
     assert sorted(corner["noise"]) == [1, 2]  # noise that no later round removes is forgotten
 
 
-def _step(link: Link, known: fedplug.Known, ctx: fedplug.Context) -> Any:
+def _step(link: Link, known: fedplug.Known, facts: fedplug.Facts) -> Any:
     from fedplug.api import links
 
-    return links._step(link, known, ctx)
+    return links._step(link, known, facts)

@@ -9,7 +9,7 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Block, Clip, Context, KeyServer, Known, Look, Noise, Opener, Operations, Protector, hookimpl
+from fedplug import Block, Clip, Facts, KeyServer, Known, Look, Noise, Opener, Operations, Protector, hookimpl
 from fedplug.api import codec
 from toy_components import recipe_of
 from toy_protocol import run_protocol
@@ -22,7 +22,7 @@ class Layers(Protector):
         """None."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(1.0, per="layer"),)
 
 
@@ -35,10 +35,10 @@ class KeyNoise(Opener):
         """None."""
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         std = 5 * known.need_norm("clip first", central=True)
 
-        def keep(block: Block, key_server: KeyServer, ctx: Context) -> None:
+        def keep(block: Block, key_server: KeyServer, facts: Facts) -> None:
             before = key_server.memory(self).get("values")
             key_server.memory(self).update({"std": std, "values": block.plain().copy(), "before": before})
 

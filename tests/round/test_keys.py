@@ -10,7 +10,7 @@ import pytest
 from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, PluginError, ProtectionError
-from fedplug.api.parties import Context
+from fedplug.api.parties import Facts
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_contexts import RingContext
@@ -110,7 +110,7 @@ def test_a_client_refuses_to_open_a_single_upload(scheme: str, tmp_path: Path) -
     for claimed in (1, 2, 4):
         refusal = "holds 1 updates" if claimed == 1 else f"does not hold the {claimed} updates that are claimed"
         with pytest.raises(ProtectionError, match=refusal):
-            component.open(story.upload().replace(contributors=claimed), client.ctx)
+            component.open(story.upload().replace(contributors=claimed), client.facts)
 
 
 # -- the key server (spec 37) ------------------------------------------------------------------------------------------
@@ -150,10 +150,10 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
     fail = {"use": "toy.fail", "clients": [0, 1], "rounds": [2]}
     story = Story(encrypted(scheme, "key_server", min_clients=3, rounds=3, score_parameters=[fail]), tmp_path)
     component = story.protocol.composition.components[scheme]
-    ctx: Context = story.protocol.context(1)
+    facts: Facts = story.protocol.context(1)
     uploads = {client_id: story.upload(client_id) for client_id in range(4)}
     for members in ([1], [0, 2]):
-        few = component.add_blocks({c: uploads[c] for c in members}, ctx)
+        few = component.add_blocks({c: uploads[c] for c in members}, facts)
         reply = asked(story, few)
         assert reply.value is None
         refusal = f"a sum of {len(members)} updates would show too much of each; min_clients is 3"
@@ -162,7 +162,7 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
         reply = asked(story, few.replace(contributors=3))
         assert reply.value is None
         assert "does not hold the 3 updates that are claimed" in reply.error.message
-    enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, ctx)
+    enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, facts)
     assert asked(story, enough).value.values.shape == (650,)
 
 
@@ -202,10 +202,10 @@ def test_a_zone_that_too_few_have_sent_is_skipped(holder: str) -> None:
 def raises_in_round_2(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     opens = Bfv.open
 
-    def fails_once(self: Bfv, block: Block, ctx: Context) -> Block:
-        if ctx.round == 1:
+    def fails_once(self: Bfv, block: Block, facts: Facts) -> Block:
+        if facts.round == 1:
             raise error
-        return opens(self, block, ctx)
+        return opens(self, block, facts)
 
     monkeypatch.setattr(Bfv, "open", fails_once)
 

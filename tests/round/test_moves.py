@@ -41,7 +41,7 @@ def test_clients_are_moved_as_each_alone(seed: int, zones: list[str], scattered:
     """Bit for bit, and the same zones are unchanged. Clients that hold the same arrays get the same array."""
     moves, packed, vectors = Moves(), codec.pack(sums(seed, zones[: 1 + scattered], scattered)), []
     for client in HOST.clients.values():
-        plan = None if scattered else Plan.single(zones[0], SIZE, client.ctx.zones)
+        plan = None if scattered else Plan.single(zones[0], SIZE, client.facts.zones)
         opened = {zone: (plan, block) for zone, block in codec.decode(packed).items()}
         (vector, problems), move = moved(client, opened), moves.of(client, opened)
         np.testing.assert_array_equal(move.vector, vector)
@@ -58,7 +58,7 @@ def client_and_values() -> tuple[HostedClient, Any]:
 def test_an_array_that_is_changed_in_place_moves_the_next_client_by_what_it_holds_then() -> None:
     """As from a component that opens every sum into one buffer, marked read-only or not."""
     client, values = client_and_values()
-    plan, moves = Plan.single("clear", SIZE, client.ctx.zones), Moves()
+    plan, moves = Plan.single("clear", SIZE, client.facts.zones), Moves()
     shown = values.view()
     shown.flags.writeable = False
     for array in (values, shown):
@@ -71,7 +71,7 @@ def test_an_array_that_is_changed_in_place_moves_the_next_client_by_what_it_hold
 def test_equal_separate_arrays_are_moved_once_and_different_ones_are_not() -> None:
     """As where each client decrypts for itself."""
     client, values = client_and_values()
-    plan, moves = Plan.single("clear", SIZE, client.ctx.zones), Moves()
+    plan, moves = Plan.single("clear", SIZE, client.facts.zones), Moves()
     given = [values, values.copy(), 0 * values, -0.0 * values]
     first, second, zeros, negative = (moves.of(client, {"clear": (plan, Block("clear", SIZE, one))}) for one in given)
     assert first is second
@@ -80,7 +80,7 @@ def test_equal_separate_arrays_are_moved_once_and_different_ones_are_not() -> No
 
 def test_nobody_can_change_what_all_were_moved_to() -> None:
     client, values = client_and_values()
-    move = Moves().of(client, {"clear": (Plan.single("clear", SIZE, client.ctx.zones), Block("clear", SIZE, values))})
+    move = Moves().of(client, {"clear": (Plan.single("clear", SIZE, client.facts.zones), Block("clear", SIZE, values))})
     before = client.vector
     client.take_vector(move.vector)
     assert client.vector is move.vector
@@ -95,7 +95,7 @@ def test_each_client_reports_the_seconds_that_a_move_takes() -> None:
     moves, packed, totals = Moves(), codec.pack(sums(1, ["clear"], False)), []
     for client in HOST.clients.values():
         client.collect_reports()
-        plan = Plan.single("clear", SIZE, client.ctx.zones)
+        plan = Plan.single("clear", SIZE, client.facts.zones)
         move = moves.of(client, {"clear": (plan, codec.decode(packed)["clear"])})
         reports = client.collect_reports()
         assert reports.seconds["open"] == move.seconds > 0

@@ -315,7 +315,7 @@ def test_openings_outlive_the_checkpoints(tmp_path: Path) -> None:
 @pytest.mark.parametrize("round", [-1, 2, 100_000])
 def test_no_sum_is_opened_of_a_round_that_the_recipe_does_not_have(round: int) -> None:
     """Otherwise a party that invents rounds could have any number of sums of the same clients opened."""
-    party: Any = SimpleNamespace(ctx=SimpleNamespace(round=round, rounds=2))
+    party: Any = SimpleNamespace(facts=SimpleNamespace(round=round, rounds=2))
     block = Block("encrypted", 3, ciphertexts=(b"",), sealed_by="std.bfv", contributors=2)
     said = f"a sum of round {round + 1}, and the recipe has 2 rounds"
     with pytest.raises(ProtectionError, match=said), opened_once(party, block, "all", [0, 1]):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Clip, Cohort, Context, Noise, Operations, Plan, Reveals, at_client, hookimpl
+from fedplug import Block, Client, Clip, Cohort, Facts, Noise, Operations, Plan, Reveals, at_client, hookimpl
 from fedplug.api import codec
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED, meet, share_divisors
 from fedplug.api.errors import RecipeError, TooFewClients
@@ -299,15 +299,15 @@ class Bare(SingleZone):
     """Asks every client for the sign of its update, and states that epsilon covers the answers."""
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.ask(self.bit)
-        super().negotiate_mask(cohort, ctx)
+        super().negotiate_mask(cohort, facts)
 
     @at_client
     def bit(self, client: Client) -> bool:
         return bool(client.update[0] > 0)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         note = "the same for all"
         return [Reveals("a bit", ("server",), covered_by="epsilon", asked=("bit",), note=note)]
 
@@ -319,7 +319,7 @@ class Charged(Bare):
     def bit(self, client: Client) -> Any:
         return client.release(self, "bit", [client.update[0] > 0])
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         return Clip(1.0), Noise.gaussian(2.0)
 
 

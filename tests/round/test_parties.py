@@ -29,7 +29,7 @@ def test_what_a_host_saves_it_loads_and_equal_arrays_lie_in_one_file(tmp_path: P
     first.take_vector(moved)
     second.take_vector(moved.copy())
     labels = np.zeros(moved.size, np.uint8)
-    first.plan = Plan(labels, first.ctx.zones, frozenset({"clear"}))
+    first.plan = Plan(labels, first.facts.zones, frozenset({"clear"}))
     third.personal = moved + 1
     second.state["toy"] = {"kept": [1, 2]}
     before.save(tmp_path)
@@ -54,7 +54,7 @@ def test_a_message_is_run_at_its_receiver_in_its_round() -> None:
     data, _ = request(recipe.digest, [Call.of(steps.take_weight, (10**6,), "client", 1)])
     reply, _ = read_reply(parties.deliver("client:1", data))
     assert reply.error is None
-    assert [client.ctx.round for client in parties.clients.values()] == [-1, 1, -1]
+    assert [client.facts.round for client in parties.clients.values()] == [-1, 1, -1]
     refused, _ = read_reply(parties.deliver("client:2", request("other", [])[0]))
     assert refused.error is not None
     assert "start all parties with the same recipe" in refused.error.message

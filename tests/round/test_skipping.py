@@ -159,9 +159,9 @@ def test_a_run_that_was_ended_pays_for_its_last_round_again(tmp_path: Path) -> N
 def test_a_sum_that_too_few_help_to_open_costs_its_zone_the_round(
     monkeypatch: pytest.MonkeyPatch, rounds: list[int]
 ) -> None:
-    def ask(self: AskAgain, block: Any, server: Any, ctx: Any) -> None:
-        if ctx.round in rounds:
-            raise TooFewClients(f"round {ctx.round + 1}: 1 of 4 clients answered with their shares")
+    def ask(self: AskAgain, block: Any, server: Any, facts: Any) -> None:
+        if facts.round in rounds:
+            raise TooFewClients(f"round {facts.round + 1}: 1 of 4 clients answered with their shares")
 
     monkeypatch.setattr(AskAgain, "ask", ask)
     plain = recipe_of(train=PUSH, rounds=5, postprocess={"clear": ["toy.ask_again"]})
@@ -193,18 +193,18 @@ class Asks(SingleZone):
 
     when: ClassVar[str] = "never"
 
-    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
         if self.when == "setup":
             cohort.ask(self.number)
 
-    def reveals(self, ctx: Any) -> list[Reveals]:
+    def reveals(self, facts: Any) -> list[Reveals]:
         return [Reveals("numbers", ("server",), covered_by="nothing to pay", asked=("number",))]
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Any) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Any) -> None:
         if self.when == "round":
             cohort.tell(self.hear, sum(cohort.ask(self.number).values()))
-        super().negotiate_mask(cohort, ctx)
+        super().negotiate_mask(cohort, facts)
 
     @at_client
     def number(self, client: Any) -> int:

@@ -19,7 +19,7 @@ from faulty_clients import (
     with_bytes,
     with_value,
 )
-from fedplug import Block, Context, Known, Look, Map, Operations, Post, Server, WeightedSum, hookimpl
+from fedplug import Block, Facts, Known, Look, Map, Operations, Post, Server, WeightedSum, hookimpl
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug_std.mean import Mean
 from toy_components import TOYS, pushed, recipe_of
@@ -161,10 +161,10 @@ class Looks(fedplug.Opener):
     seen: ClassVar[list[Any]] = []
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Look(self.look),)
 
-    def look(self, block: Block, server: Server, ctx: Context) -> None:
+    def look(self, block: Block, server: Server, facts: Facts) -> None:
         type(self).seen.append((block.contributors, block.divisor, dict(server.uploads)))
 
 
@@ -172,8 +172,8 @@ class Keeps(Mean):
     """A mean for which the server keeps all uploads until they are added up."""
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
-        return WeightedSum(), Look(lambda block, server, ctx: None)
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
+        return WeightedSum(), Look(lambda block, server, facts: None)
 
 
 CENTRAL = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}
@@ -212,7 +212,7 @@ class Moves(fedplug.Opener):
     site = "server"
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Post(self.half),) if self.options.blind else (Map(self.half),)
 
     def half(self, given: Any, *_: Any) -> Any:

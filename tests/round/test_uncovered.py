@@ -15,7 +15,7 @@ from fedplug import (
     Client,
     Clip,
     Cohort,
-    Context,
+    Facts,
     FedplugError,
     Known,
     Noise,
@@ -101,10 +101,10 @@ class Bits(WithData):
         alike: bool = False
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         for number in range(8):
             cohort.ask(self.positive, number)
-        super().negotiate_mask(cohort, ctx)
+        super().negotiate_mask(cohort, facts)
 
     @at_client
     def positive(self, client: Client, number: int) -> Any:
@@ -125,7 +125,7 @@ def test_none_or_true_is_a_bit_where_it_is_not_always_the_same(odd: Any) -> None
 class Early(WithData):
     """Ask for counts of classes before round 1."""
 
-    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: Any, facts: Facts) -> None:
         cohort.ask(self.counts)
 
     @at_client
@@ -171,23 +171,23 @@ class Peeking(SingleZone):
         says: bool = False
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        total = ctx.component("std.bfv").add_blocks(cohort.ask(self.sealed), ctx)
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        total = facts.component("std.bfv").add_blocks(cohort.ask(self.sealed), facts)
         cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total)
-        super().negotiate_mask(cohort, ctx)
+        super().negotiate_mask(cohort, facts)
 
     @at_client
     def sealed(self, client: Client) -> Any:
         assert client.update is not None
-        ctx = dataclasses.replace(client.ctx, known=Known(zone="encrypted", link="std.bfv"))
+        facts = dataclasses.replace(client.facts, known=Known(zone="encrypted", link="std.bfv"))
         block = Block("encrypted", len(client.update), client.update, divisor=client.weight)
-        return ctx.component("std.bfv").seal(block, client, ctx)
+        return facts.component("std.bfv").seal(block, client, facts)
 
     @at_key_server
     def opened(self, key_server: Any, total: Block) -> Any:
-        return key_server.ctx.component("std.bfv").open(total, key_server.ctx).mean()
+        return key_server.facts.component("std.bfv").open(total, key_server.facts).mean()
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         sealed = Reveals("ciphertexts", ("server",), covered_by="nothing to pay", asked=("sealed",))
         bare = Reveals("the mean update", ("server",), asked=("opened",), voids=True, note="opened")
         return [sealed, bare] if self.options.says else [sealed]
@@ -213,21 +213,21 @@ class Ballots(SingleZone):
         every: bool = True
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         for _ in range(self.options.times):
             cohort.ask(self.histogram)
-        super().negotiate_mask(cohort, ctx)
+        super().negotiate_mask(cohort, facts)
 
     @at_client
     def histogram(self, client: Client) -> Any:
         counts = np.bincount(client.data.train.labels, minlength=10)
-        noised = client.ctx.round == 0 or self.options.every
+        noised = client.facts.round == 0 or self.options.every
         return client.release(self, "counts", counts) if noised else counts
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.gaussian(5.0)) if round == 0 or self.options.every else ()
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         return [Reveals("histograms", ("server",), covered_by="epsilon", asked=("histogram",))]
 
 
@@ -250,14 +250,14 @@ def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any],
 class Late(Early):
     """Ask for counts of classes in round 2."""
 
-    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: Any, facts: Facts) -> None:
         """Nothing."""
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
-        if ctx.round == 1:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        if facts.round == 1:
             cohort.ask(self.counts)
-        super().negotiate_mask(cohort, ctx)
+        super().negotiate_mask(cohort, facts)
 
 
 class Guard(Stop):
@@ -284,15 +284,15 @@ class Reads(SingleZone):
         says: bool = False
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.ask(self.found)
-        super().negotiate_mask(cohort, ctx)
+        super().negotiate_mask(cohort, facts)
 
     @at_client
     def found(self, client: Client) -> Any:
         return READS[self.options.what](client)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         return [Reveals("it", ("server",), asked=("found",))] if self.options.says else []
 
 

@@ -10,7 +10,7 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Client, Context, hookimpl
+from fedplug import Client, Facts, hookimpl
 from fedplug.api.errors import TooFewClients
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
@@ -95,13 +95,13 @@ class Writes(fedplug.Scorer):
         what: str = "public"
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Any:
-        assert ctx.public is not None
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
+        assert facts.public is not None
         shared = {
-            "public": ctx.public.examples.inputs, "test": client.data.shared_test.labels, "vector": client.vector
+            "public": facts.public.examples.inputs, "test": client.data.shared_test.labels, "vector": client.vector
         }  # fmt: skip
         shared[self.options.what].flat[0] = client.client_id
-        return np.zeros(ctx.layout.size, np.float32)
+        return np.zeros(facts.layout.size, np.float32)
 
 
 @pytest.mark.parametrize("what", ["public", "test", "vector"])

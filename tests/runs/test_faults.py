@@ -41,7 +41,7 @@ class Whole(fedplug.Negotiation):
     plans = Plans(zones=frozenset({"clear"}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort, ctx):
+    def negotiate_mask(self, cohort, facts):
         cohort.ask(self.take, self._handed())
 
     def _handed(self):
@@ -49,7 +49,7 @@ class Whole(fedplug.Negotiation):
 
     @at_client
     def take(self, client, handed):
-        client.plan = Plan.single(self._zone, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(self._zone, client.facts.layout.size, client.facts.zones)
         return self._given()
 
     def _given(self):
@@ -95,8 +95,8 @@ class NanScores(fedplug.Scorer):
     """Score by NaN."""
 
     @hookimpl
-    def score_parameters(self, client, ctx):
-        return np.full(ctx.layout.size, np.nan, np.float32)
+    def score_parameters(self, client, facts):
+        return np.full(facts.layout.size, np.nan, np.float32)
 
 
 class Fails(fedplug.Opener):
@@ -112,10 +112,10 @@ class Fails(fedplug.Opener):
         return self.options.at
 
     @hookimpl
-    def postprocess(self, known, ctx):
+    def postprocess(self, known, facts):
         return fedplug.Map(self.fail)
 
-    def fail(self, block, party, ctx):
+    def fail(self, block, party, facts):
         if self.options.client not in (-1, getattr(party, "client_id", -1)):
             return block
         raise ProtectionError("not this sum") if self.options.refuses else ValueError("nothing works")
@@ -128,13 +128,13 @@ class Helps(Whole):
         told: bool = Field(False, description="whether they are told, and not asked")
 
     @hookimpl
-    def negotiate_mask(self, cohort, ctx):
+    def negotiate_mask(self, cohort, facts):
         (cohort.tell if self.options.told else cohort.ask)(self.help, os.urandom(8))
         cohort.ask(self.take, None)
 
     @at_client
     def help(self, client, sum):
-        with client.openings.once(client.ctx.round, "clear", "all", range(4), [sum]):
+        with client.openings.once(client.facts.round, "clear", "all", range(4), [sum]):
             pass
 
 
@@ -142,10 +142,10 @@ class Spy(fedplug.Protector):
     """Be named as a part of the kit."""
 
     @hookimpl
-    def protect(self, known, ctx):
+    def protect(self, known, facts):
         return fedplug.Map(self.run)
 
-    def run(self, block, client, ctx):
+    def run(self, block, client, facts):
         raise ValueError("it runs")
 
 
@@ -157,7 +157,7 @@ class Sum(fedplug.Aggregator):
     """Be named as a part of the kit."""
 
     @hookimpl
-    def aggregate(self, known, ctx):
+    def aggregate(self, known, facts):
         raise ValueError("it runs")
 
 
@@ -175,7 +175,7 @@ negotiate_mask: {use: std.single_zone, zone: clear}
 protect: {clear: []}
 aggregate: std.mean
 """
-NOWHERE = "zone 'nowhere' is none of encrypted, noised, retained, clear; a plan is made with ctx.zones and puts scalars"
+NOWHERE = "zone 'nowhere' is none of encrypted, noised, retained, clear; a plan is made with facts.zones and puts"
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ class Rewriter(Ear):
 class Shows(Ear):
     """Show something."""
 
-    def reveals(self, ctx: fedplug.Context) -> list[fedplug.Reveals]:
+    def reveals(self, facts: fedplug.Facts) -> list[fedplug.Reveals]:
         return [fedplug.Reveals("losses on a web page", ("released_model",), voids=True, note="everybody reads them")]
 
 

@@ -21,7 +21,7 @@ from fedplug.api.records import is_count, is_number, kind_of, shown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.parties import Context
+    from fedplug.api.parties import Facts
 
 
 def is_unchangeable(array: NDArray[Any]) -> bool:
@@ -141,8 +141,8 @@ def _label(zone: str, zones: tuple[str, ...]) -> int:
     """By what a plan with these zones labels the scalars of one of them."""
     if zone not in zones:
         raise ValueError(
-            f"zone {zone!r} is none of {', '.join(zones)}; a plan is made with ctx.zones and puts scalars into these: "
-            "name another one, or add yours to protect in the recipe"
+            f"zone {zone!r} is none of {', '.join(zones)}; a plan is made with facts.zones and puts scalars into "
+            "these: name another one, or add yours to protect in the recipe"
         )
     return zones.index(zone)
 
@@ -374,7 +374,7 @@ _AT_ONCE = 1 << 14
 """Scalars of all clients that are added before the next ones: their sum stays in the processor's cache."""
 
 
-def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+def add_blocks(blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
     """The weighted sum of one zone's blocks, with `divisor` the total weight at each position.
 
     Encrypted blocks are added by the component that sealed them. Plain blocks without positions are added scalar by
@@ -385,7 +385,7 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
     Args:
         blocks: by client id; not empty.
         weights: by client id, in (0, 1].
-        ctx: the server's context.
+        facts: the server's context.
 
     Raises:
         ProtectionError: blocks of different zones, kinds or sizes; values or positions that cannot be, which are
@@ -400,9 +400,9 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
                 f"block sealed by {first.sealed_by}; all clients of a group must protect a zone alike"
             )
     if first.sealed_by is not None:
-        return ctx.component(first.sealed_by).add_blocks(blocks, ctx)  # type: ignore[no-any-return]
+        return facts.component(first.sealed_by).add_blocks(blocks, facts)  # type: ignore[no-any-return]
     if any(block.positions is not None for block in blocks.values()):
-        return _add_scattered(blocks, weights, ctx.layout.size)
+        return _add_scattered(blocks, weights, facts.layout.size)
     for client_id, block in blocks.items():
         if block.size != first.size:
             raise other_size(f"client {client_id}", block, first)
@@ -424,7 +424,7 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], ctx: Context
     )  # fmt: skip
 
 
-def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
+def join_sums(sums: Sequence[Block], facts: Facts) -> Block:
     """The sum of one zone over all clients, of the sums over some of them; those of no client may be in two.
 
     Values, divisors and contributors add up; ciphertexts are added by the component that sealed them. Each join rounds
@@ -432,7 +432,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
 
     Args:
         sums: not empty; without their own positions where the fewest updates behind a value cannot be known.
-        ctx: the server's context.
+        facts: the server's context.
 
     Raises:
         ProtectionError: sums of different zones, kinds or sizes, or with positions.
@@ -449,7 +449,7 @@ def join_sums(sums: Sequence[Block], ctx: Context) -> Block:
     if len(sums) == 1:
         return first
     if first.sealed_by is not None:
-        return ctx.component(first.sealed_by).join_sums(sums, ctx)  # type: ignore[no-any-return]
+        return facts.component(first.sealed_by).join_sums(sums, facts)  # type: ignore[no-any-return]
     total = np.zeros(first.size, np.float64)
     for block in sums:
         total += block.plain()

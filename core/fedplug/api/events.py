@@ -4,7 +4,7 @@ The protocol tells what happens and names nobody who listens. Ledger, metrics, c
 does an extension, through its `observe`. An event is told once everything before it is done, and the run continues when
 its listeners are done: a listener to `Asking` can still refuse.
 
-Rounds count from 0, as in `Context.round`; -1 is the set-up.
+Rounds count from 0, as in `Facts.round`; -1 is the set-up.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from fedplug.api.roles import Component, Reveals
 
 if TYPE_CHECKING:
     from fedplug.api.cohort import Cohort
-    from fedplug.api.parties import Client, Context, Party
+    from fedplug.api.parties import Client, Facts, Party
 
 _PRIVATE, _PUBLIC, _OTHERS = "letters: private key", "letters: public keys", "letters: keys of others"
 _SIGNING, _SIGNERS = "letters: signing key", "letters: signing keys of others"
@@ -57,21 +57,21 @@ class Correspondent(Component):
         """
         return None
 
-    def introduce(self, cohort: Cohort, ctx: Context, among: Mapping[int, Iterable[int]] | None = None) -> None:
+    def introduce(self, cohort: Cohort, facts: Facts, among: Mapping[int, Iterable[int]] | None = None) -> None:
         """Has clients make their key pairs, where they have none yet, and tells each the public keys of others.
 
         Args:
             cohort: those that are introduced.
-            ctx: at the server.
+            facts: at the server.
             among: by client, to whom it will write or who will write to it; None: everybody in the cohort.
 
         Raises:
             TooFewClients: fewer than `min_clients` have made a key.
         """
-        keys: dict[int, bytes] = ctx.party.memory(self).setdefault(_PUBLIC, {})
+        keys: dict[int, bytes] = facts.party.memory(self).setdefault(_PUBLIC, {})
         if new := [client_id for client_id in cohort.client_ids if client_id not in keys]:
             for client_id, key in cohort.only(new).ask(self.make_key).items():
-                if problem := self._key_problem(ctx, client_id, key, None):
+                if problem := self._key_problem(facts, client_id, key, None):
                     cohort.drop(client_id, f"{self.name}: {problem}")
                 else:
                     keys[client_id] = key
@@ -79,7 +79,7 @@ class Correspondent(Component):
         if among is None:
             cohort.tell(self.take_keys, {client_id: keys[client_id] for client_id in present})
             return
-        told: dict[int, list[int]] = ctx.party.memory(self).setdefault(_OTHERS, {})
+        told: dict[int, list[int]] = facts.party.memory(self).setdefault(_OTHERS, {})
         for client_id in present:
             before = told.get(client_id, [])
             if new := [other for other in among.get(client_id, ()) if other in keys and other not in before]:
@@ -103,7 +103,7 @@ class Correspondent(Component):
         if not signers and _SIGNING not in memory:
             memory[_SIGNING], _ = secrets.signing_pair()
         _, signer = secrets.signing_pair(self._signing_key(client))
-        introduction = self._introduction(client.ctx, client.client_id, public, signer)
+        introduction = self._introduction(client.facts, client.client_id, public, signer)
         return public + signer + self._signature(client, introduction)
 
     @at_client
@@ -116,14 +116,14 @@ class Correspondent(Component):
         memory = client.memory(self)
         others, known = memory.setdefault(_OTHERS, {}), memory.setdefault(_SIGNERS, {})
         for other, key in keys.items():
-            if problem := self._key_problem(client.ctx, other, key, known.get(other)):
+            if problem := self._key_problem(client.facts, other, key, known.get(other)):
                 raise ProtectionError(f"{self.name}: client {other}: {problem}")
             if others.setdefault(other, key[:_KEY]) != key[:_KEY]:
                 raise ProtectionError(f"{self.name}: client {other} has another public key now; keys stay as they are")
             if self.signers() is not None:
                 known[other] = key[_KEY : 2 * _KEY]
 
-    def _key_problem(self, ctx: Context, other: int, key: Any, before: bytes | None) -> str:
+    def _key_problem(self, facts: Facts, other: int, key: Any, before: bytes | None) -> str:
         """What is wrong with a client's key as `make_key` gives it, where another signing key was known of it or none;
         empty: nothing.
         """
@@ -137,7 +137,7 @@ class Correspondent(Component):
         if signer != (signers.get(other) if signers else before or signer):
             where = "in the list that the recipe names" if signers else "that it had before"
             return f"its public key comes with another signing key than the one {where}; somebody may have put it there"
-        if not secrets.signs(signer, key[2 * _KEY :], self._introduction(ctx, other, public, signer)):
+        if not secrets.signs(signer, key[2 * _KEY :], self._introduction(facts, other, public, signer)):
             return "its public key is not signed by it; somebody may have put another in its place"
         return ""
 
@@ -154,7 +154,7 @@ class Correspondent(Component):
             ProtectionError: it has no signing key.
         """
         public = client.memory(self)[_PUBLIC]
-        return self._signature(client, self._statement(client.ctx, client.client_id, public, statement))
+        return self._signature(client, self._statement(client.facts, client.client_id, public, statement))
 
     def require_signed(self, party: Party, other: int, signature: Any, *statement: object) -> None:
         """Refuses what a client has not signed, in this round, for this recipe and component.
@@ -172,10 +172,10 @@ class Correspondent(Component):
         if known is None or not isinstance(signature, bytes):
             signed = False
         else:
-            signed = secrets.signs(known[1], signature, self._statement(party.ctx, other, known[0], statement))
+            signed = secrets.signs(known[1], signature, self._statement(party.facts, other, known[0], statement))
         if not signed:
             raise ProtectionError(
-                f"{self.name}: {statement[0]} of client {other} is not signed by it for round {party.ctx.round + 1}; "
+                f"{self.name}: {statement[0]} of client {other} is not signed by it for round {party.facts.round + 1}; "
                 "somebody may have put another in its place"
             )
 
@@ -219,14 +219,15 @@ class Correspondent(Component):
             return f"the signing key of client {client_id} is not the one that the recipe lists for it"
         return ""
 
-    def _introduction(self, ctx: Context, client_id: int, public: bytes, signer: bytes) -> bytes:
-        return codec.encode(["fedplug letters", ctx.digest, self.name, client_id, public, signer])
+    def _introduction(self, facts: Facts, client_id: int, public: bytes, signer: bytes) -> bytes:
+        return codec.encode(["fedplug letters", facts.digest, self.name, client_id, public, signer])
 
-    def _statement(self, ctx: Context, signer: int, public: bytes, statement: Iterable[object]) -> bytes:
+    def _statement(self, facts: Facts, signer: int, public: bytes, statement: Iterable[object]) -> bytes:
         """The bytes that are signed. The signer's public key of the run among them, which was drawn for it: what was
         signed in another run of the same recipe does not count.
         """
-        return codec.encode(["fedplug statement", ctx.digest, self.name, ctx.round, signer, public, list(statement)])
+        place = ["fedplug statement", facts.digest, self.name, facts.round]
+        return codec.encode([*place, signer, public, list(statement)])
 
     # -- letters -------------------------------------------------------------------------------------------------------
 
@@ -281,11 +282,12 @@ class Correspondent(Component):
         keys: dict[bytes, bytes] = client.cache.setdefault(f"{self.name} letters", {})
         if public not in keys:
             ends = sorted((client.client_id, other))
-            keys[public] = secrets.shared(memory[_PRIVATE], public, client.ctx.digest, self.name, "letters", *ends)
+            keys[public] = secrets.shared(memory[_PRIVATE], public, client.facts.digest, self.name, "letters", *ends)
         return keys[public]
 
     def _place(self, client: Client, sender: int, receiver: int, about: str) -> bytes:
-        return f"{client.ctx.digest} {self.name} round {client.ctx.round} {about} from {sender} to {receiver}".encode()
+        facts = client.facts
+        return f"{facts.digest} {self.name} round {facts.round} {about} from {sender} to {receiver}".encode()
 
 
 @functools.lru_cache(maxsize=16)

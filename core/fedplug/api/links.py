@@ -40,7 +40,7 @@ from fedplug.api.operations import (
 from fedplug.api.roles import Groups, Negotiation, Sealer, Site
 
 if TYPE_CHECKING:
-    from fedplug.api.parties import Context, Party
+    from fedplug.api.parties import Facts, Party
 
 
 def locked(steps: Iterable[Step]) -> bool:
@@ -196,17 +196,17 @@ class Link:
     path: tuple[str | int, ...] = ()
     call: Callable[..., Any] | None = None
 
-    def operations(self, known: Known, ctx: Context) -> Operations:
+    def operations(self, known: Known, facts: Facts) -> Operations:
         """The operations of the link on values of which this is known.
 
         Raises:
             Misplaced: its place is wrong, or it gives something else than operations.
             PluginError: the hook itself fails.
         """
-        party = vars(ctx)["party"]  # not `ctx.party`: a context notes whether a hook asks for it (`fedplug.round.base`)
+        party = vars(facts)["party"]  # not `facts.party`, which is noted
         try:
             if not is_client(party):
-                given = self._given(known, ctx)
+                given = self._given(known, facts)
             else:
                 told = (
                     f"component {self.name}, hook {self.hook}: its operations follow from public facts, from what the "
@@ -215,17 +215,17 @@ class Link:
                 )
                 reads = getattr(self.component, "reads", None)
                 with without(party, told, scores=reads is not None):
-                    given = self._given(known, ctx)
+                    given = self._given(known, facts)
         except FedplugError:
             raise
         except Exception as error:
             raise PluginError(f"component {self.name}, hook {self.hook}: {cause_of(error)}") from error
         return as_operations(given, self.hook, self.name)
 
-    def _given(self, known: Known, ctx: Context) -> Any:
+    def _given(self, known: Known, facts: Facts) -> Any:
         if self.call is not None:
-            return self.call(self.hook, self.name, known=known, ctx=ctx)
-        return getattr(self.component, self.hook)(known=known, ctx=ctx)
+            return self.call(self.hook, self.name, known=known, facts=facts)
+        return getattr(self.component, self.hook)(known=known, facts=facts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -257,12 +257,12 @@ class Step:
         return any(isinstance(operation, kinds) for operation in self.operations)
 
 
-def fold(links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], None] | None = None) -> tuple[Step, ...]:
+def fold(links: Iterable[Link], facts: Facts, misplaced: Callable[[Link, str], None] | None = None) -> tuple[Step, ...]:
     """The operations of each link of a zone, and the known facts before and behind each operation.
 
     Args:
         links: of one zone, in order.
-        ctx: of the round; before a run its layout may be empty.
+        facts: of the round; before a run its layout may be empty.
         misplaced: called with links whose place is wrong, which then count as if they did nothing.
             None: the first one raises.
 
@@ -272,10 +272,10 @@ def fold(links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], N
     steps: list[Step] = []
     known: Known | None = None
     for link in links:
-        known = known or Known(zone=link.zone, layers=ctx.layout.layer_sizes)
+        known = known or Known(zone=link.zone, layers=facts.layout.layer_sizes)
         known = dataclasses.replace(known, link=link.name)
         try:
-            step = _step(link, known, ctx)
+            step = _step(link, known, facts)
         except FedplugError as error:
             if misplaced is None:
                 raise
@@ -287,12 +287,12 @@ def fold(links: Iterable[Link], ctx: Context, misplaced: Callable[[Link, str], N
     return tuple(steps)
 
 
-def _step(link: Link, known: Known, ctx: Context) -> Step:
+def _step(link: Link, known: Known, facts: Facts) -> Step:
     operations, states = [], [known]
-    for operation in link.operations(known, ctx):
+    for operation in link.operations(known, facts):
         _check_place(link, states[-1], operation)
         if isinstance(operation, Noise):
-            operation = settled(operation, states[-1], ctx)
+            operation = settled(operation, states[-1], facts)
         operations.append(operation)
         states.append(states[-1].after(operation))
     if link.hook == "aggregate" and not states[-1].summed:
@@ -302,13 +302,13 @@ def _step(link: Link, known: Known, ctx: Context) -> Step:
     return Step(link, tuple(operations), tuple(states) if operations else (known, known))
 
 
-def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
+def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
     """The noise as it is executed at this place: where it is added, on which grid, and what its source takes of delta.
 
     Args:
         noise: as the component gives it.
         known: what is known before it.
-        ctx: the round.
+        facts: the round.
 
     Raises:
         ProtectionError: float32 cannot hold the results, or the grid is too coarse for the source.
@@ -316,7 +316,7 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     """
     if known.summed:
         noise = dataclasses.replace(noise, trust="central")
-    if noise.takes_back is not None and (why := _uncorrelatable(noise, known, ctx)):
+    if noise.takes_back is not None and (why := _uncorrelatable(noise, known, facts)):
         raise Misplaced(f"{known.link} gives noise that takes back some of that of earlier rounds, and {why}")
     if any(release.takes_back is not None for release in known.releases):
         raise Misplaced(
@@ -346,7 +346,7 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     bound = known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)
     if bound is None or noise.std == 0 or math.isinf(bound):  # no price, no noise, or no model yet
         return dataclasses.replace(noise, grid=noise.grid or 0.0)
-    reach = bound * (ctx.num_clients if noise.trust == "central" else 1)  # of a sum: it shows not how many took part
+    reach = bound * (facts.num_clients if noise.trust == "central" else 1)  # of a sum: it shows not how many took part
     if isinstance(noise.std, int | float):
         finest = grids.finest(reach, noise.std, noise.mechanism)
         if noise.grid is not None and noise.grid < finest:
@@ -359,14 +359,14 @@ def settled(noise: Noise, known: Known, ctx: Context) -> Noise:
     if noise.source == "exact" and isinstance(noise.std, int | float):
         grids.check_exact(noise.std, grid)
         # A view of a sum rests on the samples of all clients in it, so each of theirs may be off.
-        slack = grids.exact_slack(noise.std / grid, float(ctx.layout.size) * ctx.rounds * ctx.num_clients)
+        slack = grids.exact_slack(noise.std / grid, float(facts.layout.size) * facts.rounds * facts.num_clients)
     elif noise.source == "exact" and noise.promised is not None and noise.promised > 0:
         # The layer, or client, with the least noise has the coarsest grid relative to it. The default grid may be half
         # as fine, and a grid that the recipe sets may be as coarse as allowed.
         coarsest = 2 * grids.finest(1.0, noise.promised, noise.mechanism)
         grids.check_exact(noise.promised, coarsest)
         steps = grids.FEWEST_EXACT if noise.grid else noise.promised / coarsest
-        slack = grids.exact_slack(steps, float(ctx.layout.size) * ctx.rounds)
+        slack = grids.exact_slack(steps, float(facts.layout.size) * facts.rounds)
     said = grids.note_of(noise.source, noise.mechanism, slack)
     return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)
 
@@ -405,7 +405,7 @@ def _settled_in_steps(noise: Noise, known: Known) -> Noise:
     return dataclasses.replace(noise, note=f"{noise.note}; {said}" if noise.note and said else noise.note or said)
 
 
-def _uncorrelatable(noise: Noise, known: Known, ctx: Context) -> str:
+def _uncorrelatable(noise: Noise, known: Known, facts: Facts) -> str:
     """Why noise cannot be correlated over rounds at this place; empty if it can."""
     if not known.summed and noise.trust != "distributed":
         return "this is no sum: give it on the sum, or trust='distributed' where uploads are closed behind it"
@@ -415,15 +415,15 @@ def _uncorrelatable(noise: Noise, known: Known, ctx: Context) -> str:
         return "it must be Gaussian, of one size, and drawn by the core: write Noise.gaussian(std, takes_back=...)"
     if any(release.trust == "central" for release in known.releases):
         return "the sum has noise already; keep one noise component of the server in the chain"
-    if any(isinstance(each, Groups) for each in ctx.components.values()):
+    if any(isinstance(each, Groups) for each in facts.components.values()):
         return "there is a sum for each group, in which clients differ from round to round; leave out groups"
-    plans = [each.plans for each in ctx.components.values() if isinstance(each, Negotiation)]
+    plans = [each.plans for each in facts.components.values() if isinstance(each, Negotiation)]
     if not all(each.public and known.zone not in each.own for each in plans):
         return "other parameters come from other clients and in other rounds; use negotiate_mask: std.single_zone"
     return ""
 
 
-def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Operations, tuple[Known, ...]]:
+def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Operations, tuple[Known, ...]]:
     """A ballot's operations as they are executed, and what is known before each and behind the last.
 
     Raises:
@@ -446,7 +446,7 @@ def ballot_states(name: str, operations: Operations, ctx: Context) -> tuple[Oper
                 f"the ballots of {name} give {type(operation).__name__} of each layer or scalar, and how many a ballot "
                 "has the ledger does not know; give one norm of all values, and one size of the noise"
             )
-        operation = settled(operation, states[-1], ctx) if isinstance(operation, Noise) else operation
+        operation = settled(operation, states[-1], facts) if isinstance(operation, Noise) else operation
         made.append(operation)
         states.append(states[-1].after(operation))
     return tuple(made), tuple(states)
@@ -535,10 +535,10 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             )
 
 
-def misplaced_links(links: tuple[Link, ...], ctx: Context) -> list[tuple[Link, str]]:
+def misplaced_links(links: tuple[Link, ...], facts: Facts) -> list[tuple[Link, str]]:
     """Every link that cannot run in its place, with a sentence; folded without stopping."""
     problems: list[tuple[Link, str]] = []
-    steps = fold(links, ctx, lambda link, message: problems.append((link, message)))
+    steps = fold(links, facts, lambda link, message: problems.append((link, message)))
     at_clients: Link | None = None
     for number, step in enumerate(steps):
         link = step.link

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.blocks import Block, Layout
-    from fedplug.api.parties import Context
+    from fedplug.api.parties import Facts
 
     Vector = NDArray[np.float32]
-    Handed = Callable[[Block, Any, Context], Block | Vector]  # of a client, a server or a key server, as the hook runs
-    Looking = Callable[[Block, Any, Context], None]
+    Handed = Callable[[Block, Any, Facts], Block | Vector]  # of a client, a server or a key server, as the hook runs
+    Looking = Callable[[Block, Any, Facts], None]
     Blind = Callable[[Vector, "Public"], Vector]
     OfFacts = Callable[["Public"], Vector]
     Sampler = Callable[[Vector, "Public", np.random.Generator], Vector]
     Shares = Mapping[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
-    OfLayers = Callable[[Mapping[int, Block], Context], Shares]
-    OfBlocks = Callable[[dict[int, Block], dict[int, float], Context], Block]
+    OfLayers = Callable[[Mapping[int, Block], Facts], Shares]
+    OfBlocks = Callable[[dict[int, Block], dict[int, float], Facts], Block]
 else:  # a record looks its types up, and needs no more of these
     Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = Callable
 

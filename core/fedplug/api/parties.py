@@ -327,7 +327,7 @@ class Party:
             it; what they may know of it has an attribute of the party.
         cache: objects that can be rebuilt from `state` (encryption contexts, tables), under the name of a component or
             its name, a space, and more; never saved.
-        ctx: the public facts of the round it is in.
+        facts: the public facts of the round it is in.
         log: numbers a component wants in the metrics of this round, e.g. the share of saturated values.
         figures: pictures a component wants in the report, by name: whatever JSON can hold, and arrays.
         operations: name -> [count, seconds] of costly operations since they were last collected; see `operation`.
@@ -336,7 +336,7 @@ class Party:
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
     remembered: PartyMemory = dataclasses.field(default_factory=PartyMemory)
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
-    ctx: Context = None  # type: ignore[assignment]
+    facts: Facts = None  # type: ignore[assignment]
     log: dict[str, float] = dataclasses.field(default_factory=dict)
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     operations: dict[str, list[float]] = dataclasses.field(default_factory=dict)
@@ -520,7 +520,7 @@ class Client(Party):
 
     def rng(self, component: Any, *purpose: object) -> np.random.Generator:
         """Reproducible stream for this client, round, component and purpose."""
-        return stream(self.ctx.seed, self.client_id, self.ctx.round, component.name, *purpose)
+        return stream(self.facts.seed, self.client_id, self.facts.round, component.name, *purpose)
 
     def secret(self, component: Any, *purpose: object) -> bytes:
         """32 secret bytes that all clients share and no server knows, different for each component and purpose.
@@ -541,7 +541,7 @@ class Client(Party):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Context:
+class Facts:
     """The public facts of a round, as one party sees them.
 
     Attributes:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedplug.api.data import About, Dataset, Examples, Figure, Model
     from fedplug.api.events import Event
     from fedplug.api.known import Known
-    from fedplug.api.parties import Client, Context, Server
+    from fedplug.api.parties import Client, Facts, Server
     from fedplug.api.parties import Party as AnyParty
     from fedplug.recipe.recipe import Recipe
 
@@ -188,7 +188,7 @@ class Wants(Checked, kw_only=True):
     Attributes:
         num_examples: clients tell how many examples they have, and weights follow from it.
         positions: clients send positions with every zone that is not encrypted, so the server sees the masks.
-        model: `ctx.party.model` and `ctx.party.vector` at the server.
+        model: `facts.party.model` and `facts.party.vector` at the server.
     """
 
     num_examples: bool = False
@@ -487,7 +487,7 @@ class Component(abc.ABC):
         """
         for name, value in vars(self).items():
             if hasattr(value, "bit_generator") or hasattr(value, "getrandbits"):
-                remedy = "draw from client.rng(self) or ctx.rng(self.name)"
+                remedy = "draw from client.rng(self) or facts.rng(self.name)"
                 raise TypeError(f"{name} is a generator of random numbers; {remedy}")
             self.__dict__[name] = _fixed(value)
         self.__dict__["_frozen"] = True
@@ -507,10 +507,10 @@ class Component(abc.ABC):
         """Further complaints about the recipe as a whole, each a sentence with its remedy."""
         return ()
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:  # noqa: B027
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:  # noqa: B027
         """Runs at the server, once, before round 1: keys, parameters."""
 
-    def prepare(self, cohort: Cohort, ctx: Context) -> None:  # noqa: B027
+    def prepare(self, cohort: Cohort, facts: Facts) -> None:  # noqa: B027
         """Runs at the server in every round, once a group, between the negotiation and the uploads.
 
         For what a round's uploads need and no plan says: fresh keys, shares of them, a challenge. It drives the clients
@@ -518,13 +518,13 @@ class Component(abc.ABC):
 
         Args:
             cohort: the clients of one group that have a plan and are still in the round.
-            ctx: of the round, at the server.
+            facts: of the round, at the server.
 
         Raises:
             TooFewClients: fewer are left than the component needs. The group is left out of this round.
         """
 
-    def reveals(self, ctx: Context) -> Sequence[Reveals]:
+    def reveals(self, facts: Facts) -> Sequence[Reveals]:
         """What it makes visible in addition to the protected values."""
         return ()
 
@@ -565,10 +565,10 @@ class Scorer(Component, role=True):
         return Scoring()
 
     @abc.abstractmethod
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """float32, (P,) or (L,). The core keeps it as `client.scores[name]`; the core does not send it."""
 
-    def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
+    def public_scores(self, model: Model, vector: NDArray[np.float32], facts: Facts) -> Mapping[int, Scores]:
         """Where `scoring.public`: the scores of a round by client id, as everybody works them out. By default none.
 
         Where the ledger goes by them, a client whose `score_parameters` gave others refuses to upload.
@@ -576,7 +576,7 @@ class Scorer(Component, role=True):
         Args:
             model: to try the vector with; left as it is.
             vector: float32 (P,), the global model that the round starts from.
-            ctx: of the round, with the public examples.
+            facts: of the round, with the public examples.
         """
         return {}
 
@@ -595,7 +595,7 @@ class Negotiation(Component, role=True):
         return None
 
     @abc.abstractmethod
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Runs at the server, once a group, and drives the clients with methods marked `@at_client`.
 
         Those set `client.plan`, where plans live; nothing is returned.
@@ -612,11 +612,11 @@ class Negotiation(Component, role=True):
         """
         return None
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         """The operations on the values that clients release for a round's negotiation: a clip and a noise.
 
-        `client.release(self, name, values)` does it, or `ctx.party.release` where the server adds the noise; the ledger
-        charges everybody who was asked.
+        `client.release(self, name, values)` does it, or `facts.party.release` where the server adds the noise; the
+        ledger charges everybody who was asked.
         """
         return ()
 
@@ -630,13 +630,13 @@ class Groups(Component, role=True):
         return None
 
     @abc.abstractmethod
-    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
+    def form_groups(self, cohort: Cohort, facts: Facts) -> None:
         """Runs at the server in every round, after the clients were told to train and before the negotiation.
 
         May ask the clients and, in round 1, call `cohort.regroup({name: [client ids]})`, which stays in force.
         """
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         """The operations on the values that clients release to form groups; see `Negotiation.ballots`."""
         return ()
 
@@ -654,7 +654,7 @@ class Protector(Component, role=True):
         return None
 
     @abc.abstractmethod
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """The operations on the zone's values (`fedplug.api.operations`), which the core executes.
 
         Asked before a run, at the server for the ledger, and at each client, which refuses to pay more than the server
@@ -662,7 +662,7 @@ class Protector(Component, role=True):
 
         Args:
             known: what is known of the values; asks for order with `known.before` and `known.need_norm`.
-            ctx: the round; before a run its layout may be empty and its party without memory.
+            facts: the round; before a run its layout may be empty and its party without memory.
 
         Raises:
             Misplaced: its place is wrong.
@@ -678,7 +678,7 @@ class Aggregator(Component, role=True):
         return Wants()
 
     @abc.abstractmethod
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """How the uploads become one: `WeightedSum()`, which the core adds up, or `Combine(function)`, which earns no
         credit; then what is done to the sum.
         """
@@ -697,7 +697,7 @@ class Opener(Component, role=True):
         return "client"
 
     @abc.abstractmethod
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The operations on the sum of a zone at this site, which the core executes.
 
         For the zone `retained` it runs at each client after the global model has moved, on the client's own values; a
@@ -712,7 +712,7 @@ class Sealer(Protector, Opener, role=True):
     """Closes a zone's values at the clients, adds them up closed, and opens the sum: an encryption, or a scrambling."""
 
     @abc.abstractmethod
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """The block closed, with `client.weight` multiplied in: `values` None, `sealed_by` this component's name.
 
         Its `protect` gives the `Seal` or `Scramble` that says how. The client is handed without examples, scores and
@@ -720,16 +720,16 @@ class Sealer(Protector, Opener, role=True):
         """
 
     @abc.abstractmethod
-    def open(self, block: Block, ctx: Context) -> Block:
-        """The sum with plain values; `ctx.party` is the party that opens it."""
+    def open(self, block: Block, facts: Facts) -> Block:
+        """The sum with plain values; `facts.party` is the party that opens it."""
 
     @abc.abstractmethod
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """The sum of blocks that this component sealed; at the server."""
 
-    def gather(self, block: Block, ctx: Context) -> Block:
+    def gather(self, block: Block, facts: Facts) -> Block:
         """At the server, what clients need of each other to open a closed sum, in its `meta`; asked where it says
-        `Seal(opened_by="shares", sums_visible_to="clients")`. `ctx.party.cohort` has the clients whose updates are in
+        `Seal(opened_by="shares", sums_visible_to="clients")`. `facts.party.cohort` has the clients whose updates are in
         the sum.
 
         Raises:
@@ -743,7 +743,7 @@ class Sealer(Protector, Opener, role=True):
         """Whether `join_sums` adds sums up, so that the server need not keep uploads until the last one is there."""
         return False
 
-    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
         """The sum of sums that `add_blocks` gave of different clients; asked where `joins`, of sums without positions.
 
         Raises:
@@ -752,7 +752,7 @@ class Sealer(Protector, Opener, role=True):
         raise ProtectionError(f"{self.name} does not add sums up; override join_sums, or leave joins at False")
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """It undoes its own seal."""
         return (Open(),)
 
@@ -765,7 +765,7 @@ class Sealer(Protector, Opener, role=True):
         Args:
             block: the upload.
             sender: whose it is.
-            parties: with their keys and memories, each in its `ctx`, which keeps no rule that honest parties keep.
+            parties: with their keys and memories, each in its `facts`, which keeps no rule that honest parties keep.
 
         Returns:
             None where they cannot open it.
@@ -773,8 +773,8 @@ class Sealer(Protector, Opener, role=True):
         for party in parties:
             for adder in (None, *parties):
                 try:
-                    alone = block if adder is None else self.add_blocks({sender: block}, adder.ctx)
-                    opened = self.open(alone, party.ctx)
+                    alone = block if adder is None else self.add_blocks({sender: block}, adder.facts)
+                    opened = self.open(alone, party.facts)
                 except FedplugError:  # another key, or none
                     continue
                 if opened.values is not None:
@@ -786,21 +786,21 @@ class Trainer(Component, role=True):
     """Trains the client's model on its data."""
 
     @abc.abstractmethod
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Trains `client.model`, which holds `client.start`, on `client.data.train`; gives numbers for the metrics.
 
         `loss` is the mean training loss of the last epoch. Randomness comes from `client.rng(self, ...)` alone, so that
         engines agree bit for bit.
         """
 
-    def learns(self, ctx: Context) -> Learns | None:
+    def learns(self, facts: Facts) -> Learns | None:
         """How an update of that round follows from data. None, the default: no attack can read gradients off it."""
         return None
 
-    def personalise(self, client: Client, ctx: Context) -> None:
+    def personalise(self, client: Client, facts: Facts) -> None:
         """Sets `client.personal`, a model of the client's own, whenever the global model has moved."""
 
-    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self | None:
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self | None:
         """A trainer that makes one step on one batch as this one would, for probes; None where it cannot."""
         return None
 
@@ -819,8 +819,8 @@ class AccountKeeper(Component, role=True):
         """The account that it keeps."""
 
     @abc.abstractmethod
-    def round_release(self, client: Client, ctx: Context) -> tuple[float, ...]:
-        """The release of this client in the round of `ctx`, as an `account.release`. It follows from the round, the
+    def round_release(self, client: Client, facts: Facts) -> tuple[float, ...]:
+        """The release of this client in the round of `facts`, as an `account.release`. It follows from the round, the
         options and the number of examples alone.
         """
 
@@ -994,7 +994,7 @@ class Attack(Component, role=True):
         return None
 
     @abc.abstractmethod
-    def attack(self, view: Any, ctx: Context) -> Any:
+    def attack(self, view: Any, facts: Facts) -> Any:
         """Its result from a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
         `not_applicable` with a reason.
         """

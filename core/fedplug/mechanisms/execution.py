@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fedplug.api.known import Known
     from fedplug.api.links import Step
     from fedplug.api.operations import IntegerNoise, Operations
-    from fedplug.api.parties import Context, Party
+    from fedplug.api.parties import Facts, Party
 
 _MARGIN = 1 - 2.0**-23
 """Twice what rounding a value to float32 can add, so that the rounded values do not exceed the bound either."""
@@ -57,14 +57,14 @@ _LAST_DIGITS = 1 - 1e-9
 """What machines may differ in, of numbers that two of them compute."""
 
 
-def execute(step: Step, block: Block, party: Party, ctx: Context, *, records: bool = False) -> Block:
+def execute(step: Step, block: Block, party: Party, facts: Facts, *, records: bool = False) -> Block:
     """Does what a link does to a block; of an aggregator, what it does to the sum.
 
     Args:
         step: the link, with its operations and what is known before each.
         block: the block; left as it is.
         party: at which it runs.
-        ctx: the round.
+        facts: the round.
         records: True where a component keeps an account of single records, so that examples are handed to no function
             that does not ask for them.
 
@@ -74,11 +74,11 @@ def execute(step: Step, block: Block, party: Party, ctx: Context, *, records: bo
     """
     for number, (operation, known) in enumerate(zip(step.operations, step.states, strict=False)):
         if not isinstance(operation, WeightedSum | Combine):
-            block = _Execution(step.link, known, party, ctx, records, number).run(operation, block)
+            block = _Execution(step.link, known, party, facts, records, number).run(operation, block)
     return block
 
 
-def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
     """The sum of the clients' blocks of one zone as the aggregator gives it.
 
     Raises:
@@ -88,7 +88,7 @@ def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], ctx:
     first, *_ = step.operations
     if isinstance(first, Combine):
         total = _called(
-            step.link, first, first.function, blocks, dict(weights), dataclasses.replace(ctx, known=step.before)
+            step.link, first, first.function, blocks, dict(weights), dataclasses.replace(facts, known=step.before)
         )
         if problem := shape_problem(total, step.link.zone):
             raise _refusal(step.link, first, problem)
@@ -101,12 +101,12 @@ def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], ctx:
             raise _refusal(step.link, first, what)
     else:
         assert isinstance(first, WeightedSum)
-        total = _weighted_sum(step.link, first, blocks, weights, ctx)
-    return execute(step, total, ctx.party, ctx)
+        total = _weighted_sum(step.link, first, blocks, weights, facts)
+    return execute(step, total, facts.party, facts)
 
 
 def release(
-    component: Any, operations: Operations, what: str, values: Any, party: Party, ctx: Context
+    component: Any, operations: Operations, what: str, values: Any, party: Party, facts: Facts
 ) -> NDArray[np.float32]:
     """Values with the noise of a ballot: a client's own, or at the server the sum of what clients have said.
 
@@ -116,19 +116,19 @@ def release(
         what: names the values; the noise of each name is drawn from a separate stream.
         values: float32 (n,); at the server such values by client.
         party: that releases them.
-        ctx: the round.
+        facts: the round.
 
     Raises:
         ProtectionError: the ballot has no noise, or noise that another party adds.
     """
     link = Link("ballots", "protect", component.name, component, "server" if isinstance(party, Server) else "client")
     central = isinstance(party, Server)
-    made, states = ballot_states(component.name, operations, ctx)
+    made, states = ballot_states(component.name, operations, facts)
     noises = [operation for operation in made if isinstance(operation, Noise)]
     if not noises or any((noise.trust == "central") != central for noise in noises):
         where = "to the sum, at the server" if central else "at the client"
         raise ProtectionError(
-            f"component {component.name}: its ballots of round {ctx.round + 1} have no noise that is added {where}; "
+            f"component {component.name}: its ballots of round {facts.round + 1} have no noise that is added {where}; "
             "give it in ballots(), with trust='central' where the server adds it"
         )
     each = values if isinstance(values, Mapping) else {0: values}
@@ -137,7 +137,7 @@ def release(
     block = Block("ballots", 0, np.zeros(0, np.float32))
     blocks = {c: Block("ballots", np.size(v), np.asarray(v, np.float32).reshape(-1)) for c, v in sorted(each.items())}
     for number, (operation, known) in enumerate(zip(made, states, strict=False)):
-        run = _Execution(link, known, party, ctx, False, number, purpose=what)
+        run = _Execution(link, known, party, facts, False, number, purpose=what)
         if isinstance(operation, Noise) and not noised:
             for one in blocks.values():
                 added = one.plain().astype(np.float64) if added is None else added + one.plain()
@@ -157,7 +157,7 @@ class _Execution:
     link: Link
     known: Known
     party: Party
-    ctx: Context
+    facts: Facts
     records: bool
     number: int
     purpose: str = ""
@@ -234,7 +234,7 @@ class _Execution:
 
     def _clipped_by_layer(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values, layer = block.plain().astype(np.float64), self._layers(block)
-        limits = np.broadcast_to(np.asarray(clip.limit, np.float64), (len(self.ctx.layout.layers),))
+        limits = np.broadcast_to(np.asarray(clip.limit, np.float64), (len(self.facts.layout.layers),))
         present, place = np.unique(layer, return_inverse=True)
         clips = limits[present]
         powers = np.square(values) if clip.order == 2 else np.abs(values) ** clip.order
@@ -287,7 +287,7 @@ class _Execution:
                 "clients alike: let the negotiation share the zone"
             )
         values = block.plain().astype(np.float64)
-        rotate(values, self.ctx.public_rng("rotation", self.link.name, block.zone), back=back)
+        rotate(values, self.facts.public_rng("rotation", self.link.name, block.zone), back=back)
         if back:
             return _float32(values)
         # Below the smallest normal number float32 rounds by more than the margin.
@@ -338,7 +338,7 @@ class _Execution:
         kept: dict[int, NDArray[np.float64]] = memory.setdefault("noise", {})
         # By round, of how much of what was drawn in each round its noise consists.
         made: dict[int, NDArray[np.float64]] = memory.setdefault("made", {})
-        round, values = self.ctx.round, block.plain()
+        round, values = self.facts.round, block.plain()
         if round in kept:
             what = f"it has added noise in round {round + 1} already, and continues from one round to the next"
             raise _refusal(self.link, noise, what)
@@ -453,14 +453,14 @@ class _Execution:
 
     # -- what all of them need -----------------------------------------------------------------------------------------
 
-    def _told(self) -> Context:
-        return dataclasses.replace(self.ctx, known=self.known)
+    def _told(self) -> Facts:
+        return dataclasses.replace(self.facts, known=self.known)
 
     def _stream(self, *what: str) -> np.random.Generator:
         purpose = self.purpose or self.known.zone
         if isinstance(self.party, Client):
             return self.party.rng(self.link.component, purpose, *what)
-        return self.ctx.rng(self.link.name, purpose, *what)
+        return self.facts.rng(self.link.name, purpose, *what)
 
     def _positions(self, block: Block) -> NDArray[np.uint32] | None:
         if block.positions is None and isinstance(self.party, Client) and self.party.plan is not None:
@@ -473,7 +473,7 @@ class _Execution:
         Raises:
             ProtectionError: nobody can tell here.
         """
-        where, layout = self._positions(block), self.ctx.layout
+        where, layout = self._positions(block), self.facts.layout
         numbers = layout.per_scalar(np.arange(len(layout.layers)))
         if where is None and block.size == layout.size:
             return numbers
@@ -486,12 +486,13 @@ class _Execution:
     def _public(self, block: Block) -> Public:
         where, party = self._positions(block), self.party
         model = party.vector if isinstance(party, Client | Server) else None
-        whole = block.size == self.ctx.layout.size
+        whole = block.size == self.facts.layout.size
         start = None if model is None or (where is None and not whole) else model if whole else model[where]
+        facts = self.facts
         return Public(
-            zone=block.zone, round=self.ctx.round, rounds=self.ctx.rounds, layout=self.ctx.layout, positions=where,
+            zone=block.zone, round=facts.round, rounds=facts.rounds, layout=facts.layout, positions=where,
             start=start, memory=self._memory(),
-            stream=self.ctx.public_rng(self.link.name, block.zone),
+            stream=facts.public_rng(self.link.name, block.zone),
         )  # fmt: skip
 
     def _memory(self) -> dict[str, Any]:
@@ -522,37 +523,37 @@ class _Execution:
 
 
 def _weighted_sum(
-    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
+    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], facts: Facts
 ) -> Block:
     if adds.layers is not None:
-        return _sum_by_layers(link, adds, blocks, weights, ctx)
-    total = add_blocks(blocks, weights, ctx)
+        return _sum_by_layers(link, adds, blocks, weights, facts)
+    total = add_blocks(blocks, weights, facts)
     divisor = total.divisor if adds.divided_by == "sent" else float(sum(weights[client_id] for client_id in blocks))
     return total if divisor is total.divisor and adds.rate == 1 else total.replace(divisor=divisor / adds.rate)
 
 
 def _sum_by_layers(
-    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], ctx: Context
+    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], facts: Facts
 ) -> Block:
     blocks = dict(sorted(blocks.items()))
-    add_blocks(blocks, weights, ctx)  # blames the sender of what cannot be added
+    add_blocks(blocks, weights, facts)  # blames the sender of what cannot be added
     assert adds.layers is not None
     if any(block.positions is None for block in blocks.values()):
         remedy = "ask for Wants(positions=True)"
         problem = f"the {link.zone} blocks came without positions, so nobody knows their layers; {remedy}"
         raise _refusal(link, adds, problem)
-    shares = _called(link, adds, adds.layers, blocks, ctx)
-    if problem := _shares_problem(shares, blocks, len(ctx.layout.layers)):
+    shares = _called(link, adds, adds.layers, blocks, facts)
+    if problem := _shares_problem(shares, blocks, len(facts.layout.layers)):
         raise _refusal(link, adds, problem)
-    layer = ctx.layout.per_scalar(np.arange(len(ctx.layout.layers)))
-    divisor, scaled = np.zeros(ctx.layout.size), {}
+    layer = facts.layout.per_scalar(np.arange(len(facts.layout.layers)))
+    divisor, scaled = np.zeros(facts.layout.size), {}
     for client_id, block in blocks.items():
         where, (factor, share) = layer[block.positions], shares[client_id]
         with np.errstate(over="ignore"):  # an infinite result is blamed on its client where blocks are added
             values = (block.plain() * factor[where]).astype(np.float32)
         scaled[client_id] = block.replace(values=values, weighted=True)
         divisor[block.positions] += share[where]
-    total = add_blocks(scaled, weights, ctx)
+    total = add_blocks(scaled, weights, facts)
     return total.replace(divisor=divisor[total.positions])
 
 

@@ -32,12 +32,12 @@ from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.recipe.check import curve_problems, curves_of, stated_in
 from fedplug.recipe.composition import Composition, amplified, remembered
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
     from fedplug.api.links import Step
-    from fedplug.api.parties import Context
+    from fedplug.api.parties import Facts
     from fedplug.api.roles import Component
 
 
@@ -47,11 +47,11 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     Raises:
         Misplaced: the place of a link is wrong, or it states a cost that another has under the same name.
     """
-    ctx = make_context(recipe, composition, layout, 0, Server())
-    ctx.party.ctx = ctx
-    steps = {zone: ctx.steps(zone) for zone in composition.links}
+    facts = facts_of(recipe, composition, layout, 0, Server())
+    facts.party.facts = facts
+    steps = {zone: facts.steps(zone) for zone in composition.links}
     seals = {zone: closed for zone, chain in steps.items() if (closed := seal_of(chain)) is not None}
-    seen = {link.zone for links in ctx.links.values() for link in links
+    seen = {link.zone for links in facts.links.values() for link in links
             if link.hook == "postprocess" and link.site != "client"}  # fmt: skip
     stated = stated_in(steps.values())
     curves = curves_of(stated)
@@ -78,7 +78,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         },
         accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
         keepers=composition.keepers,
-        reveals=reveals_of(recipe, composition, ctx),
+        reveals=reveals_of(recipe, composition, facts),
         curves=curves,
         presence=math.prod(section.presence for section in recipe.sections.values()),
         colluders=max([1, *(noise.colluders for noise in _noises(steps.values()))]),
@@ -91,10 +91,10 @@ def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
             yield from (operation for operation in step.operations if isinstance(operation, Noise))
 
 
-def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[Reveals]:
+def reveals_of(recipe: Recipe, composition: Composition, facts: Facts) -> list[Reveals]:
     """What components and sections of the recipe say that they show, and what the protocol itself shows."""
-    channels = [shown for component in composition.components.values() for shown in believed(component, ctx)]
-    channels += _plans(composition, ctx)
+    channels = [shown for component in composition.components.values() for shown in believed(component, facts)]
+    channels += _plans(composition, facts)
     if composition.aggregator.wants.num_examples:
         note = (
             "each client sends its number once, in the clear; all clients learn the largest, and those that open a sum "
@@ -105,7 +105,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     if recipe.fine_tune:
         note += "; also counts of models that clients fine-tune on their examples, without noise"
     channels.append(Reveals("client metrics", ("server",), note=note))
-    channels += [*_divisors(composition, ctx), *_senders(composition, ctx), *_examples(composition, ctx)]
+    channels += [*_divisors(composition, facts), *_senders(composition, facts), *_examples(composition, facts)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
         note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
@@ -115,7 +115,7 @@ def reveals_of(recipe: Recipe, composition: Composition, ctx: Context) -> list[R
     return channels
 
 
-def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
+def _plans(composition: Composition, facts: Facts) -> list[Reveals]:
     """Plans that do not follow from public facts alone, where the component does not say who sees them.
 
     What a component says of replies says nothing about plans. One zone holds everything, so its plans say nothing. A
@@ -125,7 +125,7 @@ def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
     plans = negotiation.plans
     if plans.public or len(plans.zones) < 2:
         return []
-    named = {party for shown in negotiation.reveals(ctx) if not shown.asked for party in shown.to}
+    named = {party for shown in negotiation.reveals(facts) if not shown.asked for party in shown.to}
     if named & {"server", "released_model"} or (named and not plans.own):
         return []
     note = (
@@ -135,15 +135,15 @@ def _plans(composition: Composition, ctx: Context) -> list[Reveals]:
     return [Reveals("plans of clients", ("server", "client"), note=note)]
 
 
-def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
+def _divisors(composition: Composition, facts: Facts) -> list[Reveals]:
     """What closed sums show in addition to their values where clients chose the positions: their divisors.
 
     Each party that opens such a sum or hands it on gets the total weight of the clients behind each position. The
     aggregation server, which sees the masks themselves, divides the sums that it can read before it hands them on.
     """
     to: dict[Party, list[str]] = {}
-    for zone in sorted(composition.negotiation.plans.own & ctx.links.keys()):
-        steps = ctx.steps(zone)
+    for zone in sorted(composition.negotiation.plans.own & facts.links.keys()):
+        steps = facts.steps(zone)
         if seal := seal_of(steps):
             by_clients = seal[1].opened_by != "key_server"
             for party in ("client",) if by_clients else ("key_holder", "client") if locked(steps) else ("key_holder",):
@@ -158,7 +158,7 @@ def _divisors(composition: Composition, ctx: Context) -> list[Reveals]:
     return [Reveals("divisors of positions", tuple(to), note=note)]
 
 
-def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
+def _senders(composition: Composition, facts: Facts) -> list[Reveals]:
     """What noised means show in addition to their values where clients chose the positions: how many sent each.
 
     A sum on a public grid, divided by a number of clients, gives that number away to the bit. It is public where every
@@ -167,8 +167,8 @@ def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
     plans = composition.negotiation.plans
     to: tuple[Party, ...] = ("key_holder", "client", "released_model")
     found = []
-    for zone in sorted(plans.own & ctx.links.keys()) if not plans.public else ():
-        steps = ctx.steps(zone)
+    for zone in sorted(plans.own & facts.links.keys()) if not plans.public else ():
+        steps = facts.steps(zone)
         known = released(steps)
         adds = [one for step in steps for one in step.operations if isinstance(one, WeightedSum)]
         constant = all(one.divided_by == "all" and one.layers is None for one in adds) and bool(adds)
@@ -183,12 +183,12 @@ def _senders(composition: Composition, ctx: Context) -> list[Reveals]:
     return found
 
 
-def _examples(composition: Composition, ctx: Context) -> list[Reveals]:
+def _examples(composition: Composition, facts: Facts) -> list[Reveals]:
     """What links take from single examples that no account of records covers."""
     note = "its function is handed the examples (Map(function, examples=True)), and the account covers training alone"
     everybody: tuple[Party, ...] = ("server", "client", "released_model")
     takers = {
-        step.link.name for zone in ctx.links for step in ctx.steps(zone) for one in step.operations
+        step.link.name for zone in facts.links for step in facts.steps(zone) for one in step.operations
         if isinstance(one, Map) and one.examples
     } if composition.keepers else set()  # fmt: skip
     return [Reveals(f"what {name} takes from examples", everybody, voids=True, note=note) for name in sorted(takers)]
@@ -283,9 +283,9 @@ class Charging:
         Raises:
             Misplaced: a mechanism has another curve than before round 1.
         """
-        ctx = self._at(event.round)
-        stated = stated_in(ctx.steps(zone) for zone in self.composition.links)
-        stated += [(f"the ballots of {name}", given) for name, given in self.composition.ballots(ctx)]
+        facts = self._at(event.round)
+        stated = stated_in(facts.steps(zone) for zone in self.composition.links)
+        stated += [(f"the ballots of {name}", given) for name, given in self.composition.ballots(facts)]
         for _, problem in curve_problems(stated, self.ledger.curves):
             raise Misplaced(f"round {event.round + 1}: {problem}")
         self._begun = event.round
@@ -295,8 +295,8 @@ class Charging:
 
         Reproducible noise repeats the very same ballots, which cost nothing more where a round is run `again`.
         """
-        ctx = self._at(round)
-        asking = self.composition.ballots(ctx)
+        facts = self._at(round)
+        asking = self.composition.ballots(facts)
         releases = {f"ballots of {name}": releases_of(name, given) for name, given in asking}
         if releases and not (again and not _is_new(releases)):
             sizes = dict.fromkeys(releases, float(self.size))
@@ -402,29 +402,29 @@ class Charging:
         return {zone: list(known.releases) for zone, known in self._behind(round).items() if known.releases}
 
     def _behind(self, round: int) -> dict[str, Known]:
-        ctx = self._at(round)
-        behind = {zone: released(ctx.steps(zone)) for zone in self.composition.links}
+        facts = self._at(round)
+        behind = {zone: released(facts.steps(zone)) for zone in self.composition.links}
         return {zone: known for zone, known in behind.items() if known is not None}
 
-    def _at(self, round: int) -> Context:
-        now = self.server.ctx
+    def _at(self, round: int) -> Facts:
+        now = self.server.facts
         return now if now.round == round else dataclasses.replace(now, round=round)
 
 
-def believed(component: Component, ctx: Context) -> list[Reveals]:
+def believed(component: Component, facts: Facts) -> list[Reveals]:
     """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all."""
     with of_component(component.name, "ballots"):
         ballots = isinstance(component, Groups | Negotiation) and any(
-            component.ballots(round, dataclasses.replace(ctx, round=round)) for round in range(ctx.rounds)
+            component.ballots(round, dataclasses.replace(facts, round=round)) for round in range(facts.rounds)
         )
     noisy = ballots or any(
-        step.link.name == component.name and step.has(Noise) for zone in ctx.links for step in ctx.steps(zone)
+        step.link.name == component.name and step.has(Noise) for zone in facts.links for step in facts.steps(zone)
     )
     why = f"not covered by epsilon, as {component.name} says: it adds no noise in a link and has no ballots"
     return [
         shown if noisy or shown.covered_by != "epsilon" or not shown.asked
         else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
-        for shown in component.reveals(ctx)
+        for shown in component.reveals(facts)
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import PluginError, cause_of
 from fedplug.api.links import Step, fold, misplaced_links, unpriced
 from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Noise, Operations, Seal
-from fedplug.api.parties import Context, Server
+from fedplug.api.parties import Facts, Server
 from fedplug.api.roles import (
     AccountKeeper,
     Component,
@@ -218,21 +218,21 @@ class _Rules:
         """Those of a chain that close a zone."""
         return [use for use in chain if isinstance(self.parts.get(use.name), Sealer)]
 
-    def context(self, round: int) -> Context:
+    def context(self, round: int) -> Facts:
         """The public facts of a round, as far as the draft tells them; no model is known yet."""
         general, server = self.draft.general, Server()
-        server.ctx = Context(
+        server.facts = Facts(
             round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=(),
             num_clients=self.num_clients or 1, min_clients=general.min_clients if general else 1,
             seed=0, digest="", party=server, components=self.parts,
             links=self.links,
         )  # fmt: skip
-        return server.ctx
+        return server.facts
 
     def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
         """The links of a zone with their operations in a round; `order` complains about misplaced ones."""
-        ctx = self.context(round)
-        return fold(ctx.links[zone], ctx, lambda link, message: None)
+        facts = self.context(round)
+        return fold(facts.links[zone], facts, lambda link, message: None)
 
     def hooks(self) -> Iterator[Complaint]:
         """A component that a place refers to implements what that section calls, too."""
@@ -299,8 +299,8 @@ class _Rules:
         """Every link is in a valid place and can run there, in the first round and the last."""
         for zone in self.foldable:
             for round in dict.fromkeys((0, self.last)):
-                ctx = self.context(round)
-                misplaced = misplaced_links(ctx.links[zone], ctx)
+                facts = self.context(round)
+                misplaced = misplaced_links(facts.links[zone], facts)
                 yield from ((link.path, message) for link, message in misplaced)
                 if misplaced:
                     break

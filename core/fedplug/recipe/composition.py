@@ -42,7 +42,7 @@ from fedplug.recipe.catalog import HOOK_GROUPS
 
 if TYPE_CHECKING:
     from fedplug.api.operations import Operations
-    from fedplug.api.parties import Context
+    from fedplug.api.parties import Facts
     from fedplug.recipe.parts import Sampling, Use
     from fedplug.recipe.recipe import Recipe
 
@@ -242,13 +242,13 @@ class Composition:
         keepers = (part for part in self.components.values() if isinstance(part, AccountKeeper))
         return {keeper.account.level: keeper for keeper in keepers}
 
-    def ballots(self, ctx: Context) -> list[tuple[str, Operations]]:
-        """Who asks clients for ballots with noise in the round of `ctx`, with the operations on them."""
+    def ballots(self, facts: Facts) -> list[tuple[str, Operations]]:
+        """Who asks clients for ballots with noise in the round of `facts`, with the operations on them."""
         asking = []
         for use in (self.recipe.groups, self.recipe.negotiate_mask):
             part = self.components[use.name] if use else None
-            if isinstance(part, Groups | Negotiation) and (given := part.ballots(ctx.round, ctx)):
-                asking.append((part.name, ballot_states(part.name, given, ctx)[0]))
+            if isinstance(part, Groups | Negotiation) and (given := part.ballots(facts.round, facts)):
+                asking.append((part.name, ballot_states(part.name, given, facts)[0]))
         return asking
 
     def add(self, component: Any, name: str) -> None:
@@ -374,7 +374,7 @@ def chains(
     return {zone: tuple(links(zone)) for zone in protect if zone != RETAINED}
 
 
-def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
+def amplified(sampling: Sampling | None, facts: Facts) -> set[str]:
     """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part.
 
     None where a function of the sum comes before the noise: what it remembers of the clients of one round would be in
@@ -383,27 +383,27 @@ def amplified(sampling: Sampling | None, ctx: Context) -> set[str]:
     """
     if sampling is None or sampling.scheme != "poisson":
         return set()
-    return {zone for zone, first in _central(ctx).items() if first} - correlated(ctx, "server", "key_server")
+    return {zone for zone, first in _central(facts).items() if first} - correlated(facts, "server", "key_server")
 
 
-def correlated(ctx: Context, *sites: Site) -> set[str]:
+def correlated(facts: Facts, *sites: Site) -> set[str]:
     """The zones in which a party of these adds noise that takes back some of that of earlier rounds."""
     return {
-        zone for zone in ctx.links for step in ctx.steps(zone) for each in step.operations
+        zone for zone in facts.links for step in facts.steps(zone) for each in step.operations
         if isinstance(each, Noise) and each.takes_back is not None and step.link.site in sites
     }  # fmt: skip
 
 
-def remembered(ctx: Context) -> set[str]:
+def remembered(facts: Facts) -> set[str]:
     """The zones in which a function of the sum comes before the noise of the server: who was in the sum of one round
     may be in the releases of all that follow, and pays for these too.
     """
-    return {zone for zone, first in _central(ctx).items() if not first}
+    return {zone for zone, first in _central(facts).items() if not first}
 
 
-def _central(ctx: Context) -> dict[str, bool]:
+def _central(facts: Facts) -> dict[str, bool]:
     """By zone with noise at the server, whether that is added before a function of a plugin gets the sum."""
-    folded = {zone: ctx.steps(zone) for zone in ctx.links}
+    folded = {zone: facts.steps(zone) for zone in facts.links}
     behind = {zone: released(steps) for zone, steps in folded.items()}
     return {
         zone: _noised_first(folded[zone]) for zone, known in behind.items()

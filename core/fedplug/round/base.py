@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedplug.api.blocks import RETAINED, Plan
-from fedplug.api.parties import Context
+from fedplug.api.parties import Facts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ def plan_problem(plan: Any, layout: Layout, zones: tuple[str, ...], stated: Plan
     if plan.labels.shape != (layout.size,):
         return f"its plan labels {len(plan.labels)} scalars, but the model has {layout.size}"
     if plan.zones != zones:
-        return f"its plan knows the zones {', '.join(plan.zones)}; it must be made with ctx.zones: {', '.join(zones)}"
+        return f"its plan knows the zones {', '.join(plan.zones)}; it must be made with facts.zones: {', '.join(zones)}"
     held = [zone for zone, size in plan.sizes().items() if size]
     strange = sorted(set(held) - stated.zones, key=lambda zone: zone == RETAINED)
     if strange:
@@ -82,10 +82,10 @@ class PartySteps:
         self.recipe, self.composition = recipe, composition
 
 
-def make_context(
+def facts_of(
     recipe: Recipe, composition: Composition, layout: Layout, round: int, party: Party,
     public: PublicData | None = None, folded: dict[str, tuple[Step, ...]] | None = None,
-) -> Context:  # fmt: skip
+) -> Facts:  # fmt: skip
     """The public facts of a round for one party, from its own copy of the recipe.
 
     Args:
@@ -97,7 +97,7 @@ def make_context(
         folded: the folded links of each zone in this round, for all parties of a process; filled on demand.
             None: for this party alone.
     """
-    ctx = _PartyContext(
+    facts = _PartyFacts(
         round=round,
         rounds=recipe.rounds,
         layout=layout,
@@ -111,12 +111,12 @@ def make_context(
         public=public,
         links=composition.links,
     )
-    object.__setattr__(ctx, "folded", {} if folded is None else folded)
-    return ctx
+    object.__setattr__(facts, "folded", {} if folded is None else folded)
+    return facts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _PartyContext(Context):
+class _PartyFacts(Facts):
     """One that folds links once for all parties of its process, unless what one states may follow from its party."""
 
     # Not an argument: a copy with other facts, by `dataclasses.replace`, folds anew.
@@ -127,14 +127,14 @@ class _PartyContext(Context):
             return super().steps(zone)
         if (steps := self.folded.get(zone)) is None:
             facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
-            watched = _WatchedContext(**facts)
+            watched = _WatchedFacts(**facts)
             steps = watched.steps(zone)
             if not watched.party_asked:
                 self.folded[zone] = steps
         return steps
 
 
-class _WatchedContext(Context):
+class _WatchedFacts(Facts):
     """One that notes whether anybody asks for its party."""
 
     party_asked = False

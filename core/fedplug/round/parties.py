@@ -35,7 +35,7 @@ from fedplug.api.rows import Compared, Reports, drawn
 from fedplug.mechanisms.execution import release
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug.round.checkpoint import (
     KEPT,
     Checkpoints,
@@ -53,7 +53,7 @@ from fedplug.wire.calls import Receiver
 from fedplug.wire.record import KEY_SERVER, client_address
 
 if TYPE_CHECKING:
-    from fedplug.api.parties import Context
+    from fedplug.api.parties import Facts
 
 
 class HostedClient(Client):
@@ -136,8 +136,9 @@ class HostedClient(Client):
 
     def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        ctx = dataclasses.replace(self.ctx, round=max(self.ctx.round, 0))  # those of the set-up are those of round 1
-        self._released = release(component, component.ballots(ctx.round, ctx), what, values, self, self.ctx)
+        # Those of the set-up are those of round 1.
+        facts = dataclasses.replace(self.facts, round=max(self.facts.round, 0))
+        self._released = release(component, component.ballots(facts.round, facts), what, values, self, self.facts)
         return self._released
 
     def has_released(self, answer: Any) -> bool:
@@ -146,7 +147,7 @@ class HostedClient(Client):
 
     def report_unopened(self, zone: str, error: Exception) -> None:
         """Adds to the next reply that a zone's sum does not open here, and why."""
-        reports, round = self.reports, self.ctx.round
+        reports, round = self.reports, self.facts.round
         reports.unopened[zone] = f"cannot open zone {zone} in round {round + 1}: {describe(error)}"
         if isinstance(error, PluginError):
             reports.failed[zone] = str(error)
@@ -189,9 +190,9 @@ class HostedServer(Server):
 
     def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        self.released = {(round, name) for round, name in self.released if round == self.ctx.round}
-        self.released.add((self.ctx.round, component.name))
-        return release(component, component.ballots(self.ctx.round, self.ctx), what, values, self, self.ctx)
+        self.released = {(round, name) for round, name in self.released if round == self.facts.round}
+        self.released.add((self.facts.round, component.name))
+        return release(component, component.ballots(self.facts.round, self.facts), what, values, self, self.facts)
 
 
 class HostedKeyServer(KeyServer):
@@ -466,10 +467,10 @@ class ClientHost:
         """Keeps back what a negotiation's or a group's method must not read, and looks at what it answers."""
         part = self.composition.components[component]
         assert isinstance(part, Groups | Negotiation)
-        asked = [shown for shown in part.reveals(client.ctx) if method in shown.asked]
+        asked = [shown for shown in part.reveals(client.facts) if method in shown.asked]
         paid = any(shown.covered_by == "epsilon" for shown in asked)
-        central = any(noise.trust == "central" for noise in _noises(part, client.ctx))
-        noised = paid and not central and bool(_noises(part, client.ctx))
+        central = any(noise.trust == "central" for noise in _noises(part, client.facts))
+        noised = paid and not central and bool(_noises(part, client.facts))
 
         def answered(answer: Any) -> Any:
             if noised and not client.has_released(answer):
@@ -479,7 +480,7 @@ class ClientHost:
                 )
             return answer
 
-        if not isinstance(part, Negotiation) or not part.plans.public or client.ctx.round < 0:  # there are no plans yet
+        if not isinstance(part, Negotiation) or not part.plans.public or client.facts.round < 0:  # no plans yet
             yield answered
         elif asked:
             before = client.plan
@@ -498,10 +499,10 @@ class ClientHost:
                 yield answered
 
     def _at_round(self, client: HostedClient, round: int) -> None:
-        if client.ctx is None or client.ctx.round != round:
+        if client.facts is None or client.facts.round != round:
             if round not in self._folded:  # calls of the round before come in every round
                 self._folded = {round: {}, **dict([*self._folded.items()][:1])}
-            client.ctx = make_context(
+            client.facts = facts_of(
                 self.recipe, self.composition, self.model.layout, round, client, self.public, self._folded[round]
             )
 
@@ -543,12 +544,12 @@ class KeyServerHost:
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:
-        self.party.ctx = make_context(self.recipe, self.composition, self.layout, round, self.party)
+        self.party.facts = facts_of(self.recipe, self.composition, self.layout, round, self.party)
 
 
-def _noises(part: Groups | Negotiation, ctx: Context) -> list[Noise]:
+def _noises(part: Groups | Negotiation, facts: Facts) -> list[Noise]:
     """Of the ballots of a round."""
-    return [operation for operation in part.ballots(max(ctx.round, 0), ctx) if isinstance(operation, Noise)]
+    return [operation for operation in part.ballots(max(facts.round, 0), facts) if isinstance(operation, Noise)]
 
 
 def counts_operations(recipe: Recipe) -> bool:

@@ -38,12 +38,12 @@ from fedplug.api.events import (
     Uploaded,
 )
 from fedplug.api.operations import Noise
-from fedplug.api.parties import Context, stream
+from fedplug.api.parties import Facts, stream
 from fedplug.api.records import one_line
 from fedplug.api.roles import Groups, Negotiation
 from fedplug.recipe.composition import Composition, correlated
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug.round.parties import HostedServer
 from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.set_up import SetUp
@@ -165,26 +165,26 @@ class Skips:
             self.server.remembered.short = 0
 
 
-def uncovered(composition: Composition, office: PostOffice, ctx: Context) -> Iterator[MessageUncovered]:
+def uncovered(composition: Composition, office: PostOffice, facts: Facts) -> Iterator[MessageUncovered]:
     """Questions of components whose answers none of them says anything about, or that are not paid for."""
     for name, method in sorted(office.told):
         component = composition.components.get(name)
-        if component is not None and not any(method in shown.asked for shown in component.reveals(ctx)):
+        if component is not None and not any(method in shown.asked for shown in component.reveals(facts)):
             whom = "clients" if remote_method(component, method, "client") else "the key server"
             yield MessageUncovered(name, method, f"asks {whom} for {method}, and says nowhere what the answers show")
-    for name, method in _unpaid(composition, office, ctx):
+    for name, method in _unpaid(composition, office, facts):
         what = f"has clients answer {method} more often in a round than its ballots are charged"
         yield MessageUncovered(name, method, what)
 
 
-def _unpaid(composition: Composition, office: PostOffice, ctx: Context) -> Iterator[tuple[str, str]]:
+def _unpaid(composition: Composition, office: PostOffice, facts: Facts) -> Iterator[tuple[str, str]]:
     """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
     for (name, method), most in office.most_answers().items():
         component = composition.components.get(name)
         if not isinstance(component, Groups | Negotiation):
             continue
-        paid = any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(ctx))
-        if paid and most > bool(component.ballots(ctx.round, ctx)):
+        paid = any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(facts))
+        if paid and most > bool(component.ballots(facts.round, facts)):
             yield name, method
 
 
@@ -201,7 +201,7 @@ class Delivery:
         self.recipe, self.composition = sums.recipe, sums.composition
 
     def of(
-        self, cohort: Cohort, asked: list[int], arrivals: Arrivals, sums: dict[str, dict[str, Block]], ctx: Context,
+        self, cohort: Cohort, asked: list[int], arrivals: Arrivals, sums: dict[str, dict[str, Block]], facts: Facts,
         clock: ServerClock,
     ) -> tuple[dict[str, int], bool]:  # fmt: skip
         """Opens each group's sums and has its clients adopt them.
@@ -228,7 +228,7 @@ class Delivery:
             senders = {zone: [c for c, upload in replies.items() if zone in upload.sizes] for zone in sums[group]}
             # Nothing was sent: each client has kept all of its update, and makes its own model of that.
             kept = not sums[group]
-            opened = self.sums.open(group, sums[group], senders, weights, ctx, clock, contributors)
+            opened = self.sums.open(group, sums[group], senders, weights, facts, clock, contributors)
             self.server_model.move(group, opened)
             exposed |= len(cohort.groups) > 1 or any(block.positions is not None for block in opened.values())
             if opened or kept:
@@ -243,7 +243,7 @@ class Delivery:
         # What a component does with answers of those who take part may follow from who they are.
         exposed |= bool(self.sums.office.answered() & self.composition.components.keys())
         # Who was in the round decides, too, whether enough of them helped to open a sum.
-        return contributors, exposed or self.sums.skips.last == ctx.round
+        return contributors, exposed or self.sums.skips.last == facts.round
 
 
 T = TypeVar("T")
@@ -297,10 +297,10 @@ class Protocol:
     def setup(self) -> None:
         """What happens once, before round 1; see `SetUp`."""
         self.begin(-1, "setup")
-        ctx = self.context(-1)
-        SetUp(self.composition, self.steps, self.office, self.key_server).run(self.cohort(self.client_ids), ctx)
+        facts = self.context(-1)
+        SetUp(self.composition, self.steps, self.office, self.key_server).run(self.cohort(self.client_ids), facts)
         # Now: the checkpoint of the set-up must hold it, since a resumed run does not ask again.
-        self._note_uncovered(dataclasses.replace(ctx, round=0))
+        self._note_uncovered(dataclasses.replace(facts, round=0))
         self.events.tell(SetUpDone())
 
     # -- a round -------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Protocol:
         """One round of the protocol."""
         clock = ServerClock(self.office, self.key_server)
         self.begin(round, "negotiate")
-        ctx = self.context(round)
+        facts = self.context(round)
         cohort = self.cohort(sample(self.recipe, self.client_ids, round))
         asked = cohort.client_ids
         if len(asked) < self.recipe.min_clients:
@@ -318,19 +318,19 @@ class Protocol:
             return
         self.events.tell(RoundStarted(round))
         try:
-            self._plan(cohort, ctx, clock)
+            self._plan(cohort, facts, clock)
             charged = cohort.client_ids  # clients that are asked to upload pay, also if the upload is then lost
-            arrivals, sums = self._collect(cohort, ctx, clock)
+            arrivals, sums = self._collect(cohort, facts, clock)
         except (TooFewClients, OpenedBefore) as error:
             why = one_line(str(error)) if isinstance(error, OpenedBefore) else self.skips.fell_short(error)
-            self._note_uncovered(ctx)
+            self._note_uncovered(facts)
             self.server_model.hide()
             self._skip(cohort, asked, why, clock)
             return
         arrived = arrivals.arrived
-        contributors, exposed = self.delivery.of(cohort, asked, arrivals, sums, ctx, clock)
+        contributors, exposed = self.delivery.of(cohort, asked, arrivals, sums, facts, clock)
         self.server.cohort = None
-        self._note_uncovered(ctx)
+        self._note_uncovered(facts)
         shares = {client_id: self.server.remembered.weights[client_id] for client_id in sorted(arrived)}
         self.events.tell(Released(round, tuple(charged), shares, arrivals.sizes(), contributors, exposed))
         self.server_model.hide()
@@ -339,7 +339,7 @@ class Protocol:
             RoundClosed(round, tuple(asked), tuple(sorted(arrived)), clock.seconds(), clock.own(), cohort.groups)
         )
 
-    def _plan(self, cohort: Cohort, ctx: Context, clock: ServerClock) -> None:
+    def _plan(self, cohort: Cohort, facts: Facts, clock: ServerClock) -> None:
         """The cohort trains and negotiates: every client that is left has a plan.
 
         Raises:
@@ -347,28 +347,28 @@ class Protocol:
             OpenedBefore: it had a sum opened, and the party that opens it has opened another one in this round.
         """
         asked, groups = cohort.client_ids, cohort.groups
-        if ctx.round:
+        if facts.round:
             self._tell_evaluate(cohort)
         cohort.tell_now(self.steps.train)
-        if self.composition.ballots(ctx):
-            self.events.tell(Asking(ctx.round, tuple(asked), "ballots"))
+        if self.composition.ballots(facts):
+            self.events.tell(Asking(facts.round, tuple(asked), "ballots"))
         try:
             with clock("negotiate"):
-                self.negotiate(cohort, ctx)
+                self.negotiate(cohort, facts)
         finally:
-            self._note_uncovered(ctx)  # now: the round may end before its uploads are entered
-        for name, operations in self.composition.ballots(ctx):
+            self._note_uncovered(facts)  # now: the round may end before its uploads are entered
+        for name, operations in self.composition.ballots(facts):
             noises = [one for one in operations if isinstance(one, Noise) and one.trust == "central"]
-            if noises and (ctx.round, name) not in self.server.released:
+            if noises and (facts.round, name) not in self.server.released:
                 raise ProtectionError(
-                    f"component {name}: its ballots of round {ctx.round + 1} have noise that the server adds, and it "
-                    "added none; use what ctx.party.release(self, name, values) gives"
+                    f"component {name}: its ballots of round {facts.round + 1} have noise that the server adds, and it "
+                    "added none; use what facts.party.release(self, name, values) gives"
                 )
-        self.events.tell(Negotiated(ctx.round, tuple(asked), groups))
+        self.events.tell(Negotiated(facts.round, tuple(asked), groups))
         self.office.require(len(cohort))
 
     def _collect(
-        self, cohort: Cohort, ctx: Context, clock: ServerClock
+        self, cohort: Cohort, facts: Facts, clock: ServerClock
     ) -> tuple[Arrivals, dict[str, dict[str, Block]]]:
         """The cohort uploads: what arrived, and the sums of each group by zone, still closed.
 
@@ -378,19 +378,19 @@ class Protocol:
         """
         self.office.phase = "upload"
         groups, charged = cohort.groups, cohort.client_ids
-        self.events.tell(Asking(ctx.round, tuple(charged), "upload"))
+        self.events.tell(Asking(facts.round, tuple(charged), "upload"))
         asked_of = {group: cohort.group(group).client_ids for group in groups}
-        noised, goes_on = self.server.remembered.noised, bool(correlated(ctx, "client"))
+        noised, goes_on = self.server.remembered.noised, bool(correlated(facts, "client"))
         if goes_on:
             cohort.tell_each_now(self.steps.goes_on, {c: noised[c] for c in charged if c in noised})
-        arrivals = Arrivals(self.composition, self.office, self.rules, self.server_model, ctx, clock, asked_of)
+        arrivals = Arrivals(self.composition, self.office, self.rules, self.server_model, facts, clock, asked_of)
         cohort.gather(self.steps.protect, arrivals.take, arrivals.done)
-        noised |= dict.fromkeys(arrivals.arrived, ctx.round) if goes_on else {}
-        self.events.tell(Uploaded(ctx.round, groups))
+        noised |= dict.fromkeys(arrivals.arrived, facts.round) if goes_on else {}
+        self.events.tell(Uploaded(facts.round, groups))
         for client_id, upload in sorted(arrivals.arrived.items()):
             if upload.unasked:
                 also = f"the upload of client {client_id} holds {upload.unasked}"
-                self.events.note(f"round {ctx.round + 1}: {also}; it is ignored")
+                self.events.note(f"round {facts.round + 1}: {also}; it is ignored")
         sizes = arrivals.sizes()  # of those too that turn out to be odd
         try:
             self.office.require(len(arrivals.arrived))
@@ -398,14 +398,14 @@ class Protocol:
             self.office.require(len(arrivals.arrived))
         except (TooFewClients, OpenedBefore):
             if any(sizes.values()):
-                self.events.tell(Released(ctx.round, tuple(charged), {}, sizes, {}, True))
+                self.events.tell(Released(facts.round, tuple(charged), {}, sizes, {}, True))
             raise
         finally:
             self.server.uploads = {}  # a link behind noise on the sum could put what it finds there over it
         return arrivals, sums
 
-    def _note_uncovered(self, ctx: Context) -> None:
-        for told in uncovered(self.composition, self.office, ctx):
+    def _note_uncovered(self, facts: Facts) -> None:
+        for told in uncovered(self.composition, self.office, facts):
             self.events.tell(told)
 
     def _skip(self, cohort: Cohort, asked: list[int], why: str, clock: ServerClock) -> None:
@@ -414,7 +414,7 @@ class Protocol:
         self.events.note(f"round {round + 1}: {why}; it is skipped")
         self.events.tell(RoundClosed(round, tuple(asked), (), clock.seconds(), clock.own(), cohort.groups, why))
 
-    def negotiate(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate(self, cohort: Cohort, facts: Facts) -> None:
         """Forms groups, where the recipe says so, and has each negotiate its plans and prepare its uploads.
 
         A group that loses too many clients meanwhile is left out of this round; the others continue.
@@ -422,15 +422,15 @@ class Protocol:
         if self.recipe.groups:
             former = self.composition.part(self.recipe.groups.name, Groups)
             with of_component(former.name, "form_groups"):
-                former.form_groups(cohort, ctx)
+                former.form_groups(cohort, facts)
         groups = [name for name in cohort.groups if cohort.group(name).client_ids]
         for name in groups:
             part = cohort.group(name)
             try:
-                self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=part, ctx=ctx)
+                self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=part, facts=facts)
                 for component in self.composition.components.values():
                     with of_component(component.name, "prepare"):
-                        component.prepare(part, ctx)
+                        component.prepare(part, facts)
             except (TooFewClients, OpenedBefore) as error:
                 if len(groups) == 1:
                     raise
@@ -463,11 +463,11 @@ class Protocol:
         """These clients, as a cohort whose tells reach everybody."""
         return Cohort(self.office, self.server, client_ids, self.client_ids, self.key_server)
 
-    def context(self, round: int) -> Context:
+    def context(self, round: int) -> Facts:
         """The server's context of a round, which it is in from here on."""
-        ctx = make_context(self.recipe, self.composition, self.layout, round, self.server, self.public)
-        self.server.ctx = ctx
-        return ctx
+        facts = facts_of(self.recipe, self.composition, self.layout, round, self.server, self.public)
+        self.server.facts = facts
+        return facts
 
     def _tell_evaluate(self, cohort: Cohort) -> None:
         for group in cohort.groups:

@@ -20,7 +20,7 @@ from fedplug.round.world import class_counts
 
 if TYPE_CHECKING:
     from fedplug.api.cohort import Cohort, KeyServerLine
-    from fedplug.api.parties import Client, Context, KeyServer
+    from fedplug.api.parties import Client, Facts, KeyServer
     from fedplug.api.roles import AccountKeeper, Aggregator
     from fedplug.recipe.composition import Composition
     from fedplug.round.parties import HostedClient
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def stated_accounts(composition: Composition, client: Client) -> dict[str, list[list[float]]]:
     """By level, what each round of the recipe will release of a client, as the level's keeper says now."""
-    rounds = range(client.ctx.rounds)
+    rounds = range(client.facts.rounds)
     return {
         level: [_release(keeper, client, round) for round in rounds] for level, keeper in composition.keepers.items()
     }
@@ -42,7 +42,7 @@ def require_as_stated(composition: Composition, client: Client) -> None:
     Raises:
         ProtectionError: a keeper says something else now, or nobody asked before round 1.
     """
-    round = client.ctx.round
+    round = client.facts.round
     for level, keeper in composition.keepers.items():
         if level not in client.remembered.accounts:
             raise ProtectionError(
@@ -60,13 +60,13 @@ def require_as_stated(composition: Composition, client: Client) -> None:
 
 def _release(keeper: AccountKeeper, client: Client, round: int) -> list[float]:
     """What a round releases of this client at the level of which a component keeps account."""
-    here = client.ctx
-    client.ctx = dataclasses.replace(here, round=round)
+    here = client.facts
+    client.facts = dataclasses.replace(here, round=round)
     try:
         with of_component(keeper.name, "round_release"):
-            return [float(number) for number in keeper.round_release(client, client.ctx)]
+            return [float(number) for number in keeper.round_release(client, client.facts)]
     finally:
-        client.ctx = here
+        client.facts = here
 
 
 def _shown(told: list[float]) -> str:
@@ -97,7 +97,7 @@ class Joining(PartySteps):
     @at_client
     def deal(self, client: HostedClient, public_keys: dict[int, bytes]) -> dict[int, bytes]:
         """Where clients share a secret: draws it and encrypts a copy for each client. One client does this."""
-        return _copies(secrets.draw(), public_keys, _COHORT, client.ctx.digest)
+        return _copies(secrets.draw(), public_keys, _COHORT, client.facts.digest)
 
     @at_client
     def take_secret(self, client: HostedClient, sealed: bytes) -> None:
@@ -108,7 +108,7 @@ class Joining(PartySteps):
     def deal_answer_key(self, key_server: KeyServer, public_keys: dict[int, bytes]) -> dict[int, bytes]:
         """Where sums are hidden from the server: draws the key for that, and encrypts a copy for each client."""
         key = key_server.remembered.answer_key = secrets.draw()
-        return _copies(key, public_keys, _ANSWERS, key_server.ctx.digest)
+        return _copies(key, public_keys, _ANSWERS, key_server.facts.digest)
 
     @at_client
     def take_answer_key(self, client: HostedClient, sealed: bytes) -> None:
@@ -152,7 +152,7 @@ def _copies(secret: bytes, public_keys: Mapping[int, bytes], what: str, digest: 
 
 
 def _own_copy(client: HostedClient, sealed: bytes, what: str) -> bytes:
-    purpose = _purpose(what, client.ctx.digest, client.client_id)
+    purpose = _purpose(what, client.facts.digest, client.client_id)
     return secrets.unseal(sealed, client.cache["hpke"], purpose)
 
 
@@ -174,13 +174,13 @@ class SetUp:
     def __init__(self, composition: Composition, steps: Steps, office: PostOffice, key_server: KeyServerLine) -> None:
         self.composition, self.steps, self.office, self.key_server = composition, steps, office, key_server
 
-    def run(self, everyone: Cohort, ctx: Context) -> None:
+    def run(self, everyone: Cohort, facts: Facts) -> None:
         """Clients join, agree on the cohort secret if a component needs one, and components make their keys.
 
         Raises:
             TooFewClients: a client is missing; every one of them is needed.
         """
-        hellos = self._join(everyone, ctx)
+        hellos = self._join(everyone, facts)
         everyone.server.remembered = ServerMemory(
             weights=self._weigh(everyone, hellos),
             accounts={c: hello.accounts for c, hello in hellos.items() if hello.accounts is not None},
@@ -191,18 +191,18 @@ class SetUp:
         for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):
             try:
                 with of_component(component.name, "setup"):
-                    component.setup(everyone, self.key_server, ctx)
+                    component.setup(everyone, self.key_server, facts)
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
         ready = everyone.ask(self.steps.ready)  # delivers what was held back, so that set-up errors show here
         self._require(ready, self.office.client_ids)
 
-    def _join(self, everyone: Cohort, ctx: Context) -> Mapping[int, Hello]:
+    def _join(self, everyone: Cohort, facts: Facts) -> Mapping[int, Hello]:
         """The hellos of all clients, if any is needed or may tell more; with their keys, secrets are agreed on."""
         ids = self.office.client_ids
         wants_size = self.composition.aggregator.wants.num_examples
         wants_secret = any(component.cohort_secret for component in self.composition.components.values())
-        wants_answers = any(locked(ctx.steps(zone)) for zone in self.composition.links)
+        wants_answers = any(locked(facts.steps(zone)) for zone in self.composition.links)
         wants_key = wants_secret or wants_answers
         keepers, agreed = self.composition.keepers, self.composition.recipe.data.agreed
         classes = len(agreed.kinds or agreed.classes) if agreed is not None else 0
@@ -210,7 +210,7 @@ class SetUp:
             return {}
         hellos = self.office.usable(
             everyone.ask(self.steps.join, wants_key, wants_size),
-            lambda _, hello: read_hello(hello, wants_key, wants_size, keepers, ctx.rounds, classes),
+            lambda _, hello: read_hello(hello, wants_key, wants_size, keepers, facts.rounds, classes),
         )
         self._require(hellos, ids)
         keys = {c: hello.public_key for c, hello in hellos.items() if hello.public_key is not None}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Plan, Scores
     from fedplug.api.data import Examples
     from fedplug.api.links import Step
-    from fedplug.api.parties import Context, Party
+    from fedplug.api.parties import Facts, Party
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.parties import HostedClient
@@ -60,9 +60,9 @@ class Training(PartySteps):
         Raises:
             MessageError: it has done so in this round, or the recipe plans no such round.
         """
-        memory, round = client.remembered, client.ctx.round
-        if not 0 <= round < client.ctx.rounds:
-            raise MessageError(f"there is no round {round + 1} to train in; the recipe has {client.ctx.rounds}")
+        memory, round = client.remembered, client.facts.round
+        if not 0 <= round < client.facts.rounds:
+            raise MessageError(f"there is no round {round + 1} to train in; the recipe has {client.facts.rounds}")
         if memory.trained >= round:
             raise MessageError(f"client {client.client_id} has trained in round {round + 1} already; it does so once")
         memory.trained = round
@@ -70,7 +70,7 @@ class Training(PartySteps):
         client.scores, client.update = {}, None
         require_as_stated(self.composition, client)
         if client.client_id in self._resting(round):
-            client.update = np.zeros(client.ctx.layout.size, np.float32)
+            client.update = np.zeros(client.facts.layout.size, np.float32)
             return
         client.update = self._learn(client, self.composition.trainer)
         self._score(client)
@@ -82,7 +82,7 @@ class Training(PartySteps):
         model = client.loaded(client.start)
         with client.timed("train"), client.operation("train", client.num_examples):
             with of_component(self.composition.trainer.name, "train"):
-                numbers = trainer.train(client, client.ctx)
+                numbers = trainer.train(client, client.facts)
             update = model.moved_from(client.start)
         client.reports.train = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
@@ -96,9 +96,9 @@ class Training(PartySteps):
         with client.timed("score"):
             for use in self.recipe.score_parameters:
                 with client.operation("score", client.num_examples):
-                    scores = self.composition.one("score_parameters", use.name, client=client, ctx=client.ctx)
+                    scores = self.composition.one("score_parameters", use.name, client=client, facts=client.facts)
                 scorer = self.composition.part(use.name, Scorer)
-                if problem := scores_problem(scores, client.ctx.layout, scorer.scoring.per):
+                if problem := scores_problem(scores, client.facts.layout, scorer.scoring.per):
                     raise ProtectionError(f"component {use.name}, hook score_parameters: {problem}")
                 if scorer.scoring.public and scores_at_server(self.composition):
                     self._require_public(scorer, scores, client)
@@ -110,18 +110,18 @@ class Training(PartySteps):
         Raises:
             ProtectionError: they differ.
         """
-        asked = client.ctx.round, hashlib.blake2b(client.vector.tobytes()).digest()
+        asked = client.facts.round, hashlib.blake2b(client.vector.tobytes()).digest()
         if self._public.get(scorer.name, (None, {}))[0] != asked:  # one answer has the scores of all clients
             with of_component(scorer.name, "public_scores"):
-                self._public[scorer.name] = asked, scorer.public_scores(client.model, client.vector, client.ctx)
+                self._public[scorer.name] = asked, scorer.public_scores(client.model, client.vector, client.facts)
         public = self._public[scorer.name][1].get(client.client_id)
         if public is None:  # nor has the server any, and states a bound whatever they are
             return
         if public.shape != scores.shape or not np.allclose(scores, public, rtol=_MACHINES, atol=0, equal_nan=True):
             raise ProtectionError(
                 f"component {scorer.name}, hook score_parameters: it gave client {client.client_id} other scores in "
-                f"round {client.ctx.round + 1} than public_scores gives everybody; the ledger goes by the latter: make "
-                "both the same, or state Scoring(public=False)"
+                f"round {client.facts.round + 1} than public_scores gives everybody; the ledger goes by the latter: "
+                "make both the same, or state Scoring(public=False)"
             )
 
 
@@ -129,7 +129,7 @@ def personalise(composition: Composition, client: HostedClient) -> None:
     """Lets a trainer with models of the clients' own set this client's, from the global one."""
     trainer = composition.trainer
     with of_component(trainer.name, "personalise"):
-        trainer.personalise(client, client.ctx)
+        trainer.personalise(client, client.facts)
 
 
 class Protecting(PartySteps):
@@ -168,7 +168,7 @@ class Protecting(PartySteps):
         Raises:
             ProtectionError: there is no update or no plan of this round, or it was asked for before.
         """
-        memory, round = client.remembered, client.ctx.round
+        memory, round = client.remembered, client.facts.round
         if memory.protected >= round:
             raise ProtectionError(
                 f"client {client.client_id} has protected its update of round {round + 1} already; a second upload "
@@ -176,20 +176,20 @@ class Protecting(PartySteps):
             )
         if client.update is None or memory.trained != round:
             raise ProtectionError(
-                f"client {client.client_id} has not trained in round {client.ctx.round + 1}: its process was started "
+                f"client {client.client_id} has not trained in round {client.facts.round + 1}: its process was started "
                 "again in the middle of it"
             )
         negotiation = self.composition.negotiation
         if client.plan is None:
             raise ProtectionError(
                 f"component {negotiation.name}, hook negotiate_mask: client {client.client_id} has no plan in round "
-                f"{client.ctx.round + 1}; a negotiation sets client.plan at every client, in a method marked "
+                f"{client.facts.round + 1}; a negotiation sets client.plan at every client, in a method marked "
                 "@at_client that it asks or tells the cohort to run"
             )
         memory.protected = round
-        if problem := plan_problem(client.plan, client.ctx.layout, client.ctx.zones, negotiation.plans):
+        if problem := plan_problem(client.plan, client.facts.layout, client.facts.zones, negotiation.plans):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
-        plan = client.plan = self._in_blocks(client.plan, client.ctx)
+        plan = client.plan = self._in_blocks(client.plan, client.facts)
         blocks, sizes, stated = {}, plan.sizes(), {}
         hidden = [RETAINED] if sizes.get(RETAINED) else []
         between: dict[str, list[NDArray[np.float32]]] = {}
@@ -201,7 +201,7 @@ class Protecting(PartySteps):
             for zone, size in sizes.items():
                 if zone == RETAINED or not size:
                     continue
-                steps = client.ctx.steps(zone)
+                steps = client.facts.steps(zone)
                 gathered = zone in plan.shared and not self._shows_positions(steps)
                 positions = None if gathered else plan.positions(zone)
                 if size != plan.labels.size:
@@ -213,7 +213,7 @@ class Protecting(PartySteps):
                     if step.link.hook == "protect":
                         if client.comparison is not None and hides(steps) and not hides(steps[: steps.index(step)]):
                             between.setdefault(zone, []).append(block.plain())
-                        block = execute(step, block, client, client.ctx, records=records)
+                        block = execute(step, block, client, client.facts, records=records)
                 blocks[zone], stated[zone] = block, foretold(steps)
                 hidden += [zone] if hides(steps) else []
         upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
@@ -233,12 +233,12 @@ class Protecting(PartySteps):
         client.update = None
         return upload.to_plain()
 
-    def _in_blocks(self, plan: Plan, ctx: Context) -> Plan:
+    def _in_blocks(self, plan: Plan, facts: Facts) -> Plan:
         """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
         for zone in self.composition.links:
             if zone == CLEAR or {zone, CLEAR} & plan.shared:
                 continue
-            sealed = seal_of(ctx.steps(zone))
+            sealed = seal_of(facts.steps(zone))
             if sealed and sealed[1].position_block:
                 plan = plan.widened(zone, sealed[1].position_block)
         return plan
@@ -285,23 +285,23 @@ class Opening(PartySteps):
         Returns:
             The sum for the server to hand on; locked for the clients where the component answers to them alone.
         """
-        least = key_server.ctx.min_clients
+        least = key_server.facts.min_clients
         if block.contributors < least:
             raise ProtectionError(
                 f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
             )
-        steps = key_server.ctx.steps(block.zone)
+        steps = key_server.facts.steps(block.zone)
         step = next((s for s in steps if s.link.site == "key_server" and s.link.name == component), None)
         if step is None:
             raise MessageError(f"{component} opens no sum of zone {block.zone} at the key server")
         with opened_once(key_server, block, group, senders):
-            opened = meet([execute(step, block, key_server, key_server.ctx), *plain])
+            opened = meet([execute(step, block, key_server, key_server.facts), *plain])
         if not locked(steps):
             return opened
         # Where values belong and what they are divided by follows from the uploads, so the server knows it. Positions
         # may lie in other zones too, whose sums it knows: the divisor that all of them share is its to make.
         content = codec.encode(opened.replace(positions=None, divisor=1.0))
-        box = secrets.lock(_answer_key(key_server), content, _box_purpose(key_server.ctx.round, opened.zone))
+        box = secrets.lock(_answer_key(key_server), content, _box_purpose(key_server.facts.round, opened.zone))
         return opened.replace(values=None, ciphertexts=(box,), sealed_by=NAME)
 
 
@@ -322,14 +322,14 @@ def opened_once(party: Client | KeyServer, block: Block, group: str, senders: Se
     if block.sealed_by is None:
         yield
         return
-    if not 0 <= party.ctx.round < party.ctx.rounds:
-        raise ProtectionError(f"a sum of round {party.ctx.round + 1}, and the recipe has {party.ctx.rounds} rounds")
+    if not 0 <= party.facts.round < party.facts.rounds:
+        raise ProtectionError(f"a sum of round {party.facts.round + 1}, and the recipe has {party.facts.rounds} rounds")
     if len(set(senders)) < block.contributors:
         raise ProtectionError(
             f"a sum of {block.contributors} updates came with the numbers of {len(set(senders))} clients; each update "
             "has a client"
         )
-    with party.openings.once(party.ctx.round, block.zone, group, senders, block.ciphertexts):
+    with party.openings.once(party.facts.round, block.zone, group, senders, block.ciphertexts):
         yield
 
 
@@ -342,7 +342,7 @@ def unsealed(block: Block, party: Party) -> Block:
     """
     if block.sealed_by != NAME:
         return block
-    purpose = _box_purpose(party.ctx.round, block.zone)
+    purpose = _box_purpose(party.facts.round, block.zone)
     inside = codec.decode(secrets.unlock(_answer_key(party), block.ciphertexts[0], purpose))
     if not isinstance(inside, Block) or (inside.zone, inside.size) != (block.zone, block.size):
         raise MessageError(f"the key server's answer for zone {block.zone} holds something else")
@@ -392,7 +392,7 @@ class Moves:
 
         Clients that hold equal arrays are moved once. Each reports the seconds that it takes.
         """
-        asked: list[Any] = [client.ctx.round, client.vector]
+        asked: list[Any] = [client.facts.round, client.vector]
         for zone, (plan, block) in opened.items():
             asked += [zone, plan and plan.labels, plan and plan.zones, block.values, block.positions, block.divisor]
         if self._last is not None and _alike(self._asked, asked):
@@ -413,7 +413,7 @@ def moved(client: HostedClient, opened: Opened) -> tuple[NDArray[np.float32], di
         try:
             where: Any = block.positions if plan is None else plan.where(zone)
             mean = _mean_at(where, block, vector.size)  # before the vector is looked at there
-            last = client.ctx.steps(zone)[-1:]
+            last = client.facts.steps(zone)[-1:]
             with np.errstate(over="ignore"):
                 values = vector[where] + mean
             if said := mean_problem(values, zone, last[0] if last else None):
@@ -507,10 +507,10 @@ class Adopting(PartySteps):
                 try:
                     block = unsealed(block, client)
                     with opened_once(client, block, group, senders.get(zone, [])):
-                        if any(map(_opens_here, client.ctx.links.get(zone, ()))):
-                            for step in client.ctx.steps(zone):
+                        if any(map(_opens_here, client.facts.links.get(zone, ()))):
+                            for step in client.facts.steps(zone):
                                 if _opens_here(step.link):
-                                    block = execute(step, block, client, client.ctx)
+                                    block = execute(step, block, client, client.facts)
                     opened[zone] = plan, block
                 except Exception as error:
                     client.report_unopened(zone, error)
@@ -526,7 +526,7 @@ class Adopting(PartySteps):
         else:
             wrong = "" if buffers is None else "buffers: local keeps those of each client"
         if wrong:
-            reason = f"cannot take the batch-norm buffers of round {client.ctx.round + 1}: {wrong}"
+            reason = f"cannot take the batch-norm buffers of round {client.facts.round + 1}: {wrong}"
             client.reports.unopened[BUFFERS] = reason
         elif buffers is not None:
             client.remembered.buffers = buffers
@@ -536,8 +536,8 @@ class Adopting(PartySteps):
         block = client.remembered.retained
         if block is None:
             return
-        for step in fold(self.composition.retained, client.ctx):
-            block = execute(step, block, client, client.ctx)
+        for step in fold(self.composition.retained, client.facts):
+            block = execute(step, block, client, client.facts)
 
     @at_client
     def evaluate(self, client: HostedClient, members: list[int]) -> None:
@@ -553,11 +553,11 @@ class Adopting(PartySteps):
         Raises:
             ProtectionError: it has evaluated in this round, or the recipe has no such round.
         """
-        memory, round = client.remembered, client.ctx.round
-        if memory.evaluated >= round or round > client.ctx.rounds:
+        memory, round = client.remembered, client.facts.round
+        if memory.evaluated >= round or round > client.facts.rounds:
             raise ProtectionError(
-                f"client {client.client_id} evaluates once a round, and once after the last of {client.ctx.rounds}; it "
-                f"was asked in round {round + 1}, and has evaluated in round {memory.evaluated + 1} already"
+                f"client {client.client_id} evaluates once a round, and once after the last of {client.facts.rounds}; "
+                f"it was asked in round {round + 1}, and has evaluated in round {memory.evaluated + 1} already"
             )
         memory.evaluated = round
         at_sites = self.recipe.data.at == "sites"
@@ -591,7 +591,7 @@ class Adopting(PartySteps):
         personal, client.personal = client.personal, None
         with client.timed("evaluate"), of_component(trainer.name, "train"):
             model = client.loaded(client.vector)
-            trainer.train(client, client.ctx)
+            trainer.train(client, client.facts)
             found = model.evaluate_each(tests.sets, client.data, tests.kept)
         client.personal = personal
         client.state.pop(trainer.name, None)

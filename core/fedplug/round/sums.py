@@ -32,7 +32,7 @@ from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
 if TYPE_CHECKING:
     from fedplug.api.cohort import KeyServerLine
     from fedplug.api.events import Events
-    from fedplug.api.parties import Context, Server
+    from fedplug.api.parties import Facts, Server
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Skips
@@ -71,20 +71,20 @@ class Arrivals:
         office: drops clients whose upload cannot be used.
         rules: what the recipe says of uploads.
         server_model: shows a group's model while its uploads are added up.
-        ctx: the server's.
+        facts: the server's.
         clock: told how long adding takes.
         groups: the clients that are asked, by group.
     """
 
     def __init__(
         self, composition: Composition, office: PostOffice, rules: UploadRules, server_model: ServerModel,
-        ctx: Context, clock: ServerClock, groups: Mapping[str, list[int]],
+        facts: Facts, clock: ServerClock, groups: Mapping[str, list[int]],
     ) -> None:  # fmt: skip
-        self.composition, self.office, self.rules, self.ctx, self.clock = composition, office, rules, ctx, clock
-        self.server: Server = ctx.party  # type: ignore[assignment]
+        self.composition, self.office, self.rules, self.facts, self.clock = composition, office, rules, facts, clock
+        self.server: Server = facts.party  # type: ignore[assignment]
         self.server_model = server_model
-        self.stated = {zone: foretold(ctx.steps(zone)) for zone in composition.links}
-        self.together = not joins(composition, ctx)
+        self.stated = {zone: foretold(facts.steps(zone)) for zone in composition.links}
+        self.together = not joins(composition, facts)
         self.arrived: dict[int, Arrived] = {}
         self._groups = {name: _Group(name, ids, self) for name, ids in groups.items()}
         self._group_of = {client_id: group for group in self._groups.values() for client_id in group.asked}
@@ -153,8 +153,8 @@ class Arrivals:
             ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
         """
         weights = dict(self.server.weights)
-        step = next(step for step in self.ctx.steps(zone) if step.link.hook == "aggregate")
-        total = add_up(step, blocks, weights, self.ctx)
+        step = next(step for step in self.facts.steps(zone) if step.link.hook == "aggregate")
+        total = add_up(step, blocks, weights, self.facts)
         if total.values is not None and _largest(total) > most:
             spoilt = max(blocks, key=lambda client_id: _largest(blocks[client_id]))
             raise ProtectionError(
@@ -184,7 +184,7 @@ class _Group:
 
     def __init__(self, name: str, asked: list[int], round: Arrivals) -> None:
         self.name, self.asked, self.round = name, asked, round
-        size = len(asked) if round.together else max(1, _AT_ONCE // max(1, round.ctx.layout.size))
+        size = len(asked) if round.together else max(1, _AT_ONCE // max(1, round.facts.layout.size))
         pieces = [asked[start : start + size] for start in range(0, len(asked), max(1, size))]
         self._piece_of = {client_id: number for number, piece in enumerate(pieces) for client_id in piece}
         self._missing = [set(piece) for piece in pieces]
@@ -254,15 +254,15 @@ class _Group:
         """Adds sums of other clients to those by zone."""
         with self.round.clock("aggregate"):
             for zone, block in more.items():
-                sums[zone] = join_sums([sums[zone], block], self.round.ctx) if zone in sums else block
+                sums[zone] = join_sums([sums[zone], block], self.round.facts) if zone in sums else block
 
 
-def joins(composition: Composition, ctx: Context) -> bool:
+def joins(composition: Composition, facts: Facts) -> bool:
     """Whether sums of some clients of a group may be joined to that of all, in every zone."""
     wants, own = composition.aggregator.wants, composition.negotiation.plans.own
-    closing = [ctx.component(name) for zone in composition.links for name in closers(ctx.steps(zone))]
+    closing = [facts.component(name) for zone in composition.links for name in closers(facts.steps(zone))]
     joining = all(isinstance(component, Sealer) and component.joins for component in closing)
-    steps = [step for zone in composition.links for step in ctx.steps(zone)]
+    steps = [step for zone in composition.links for step in facts.steps(zone)]
     placed = not any(step.has(Widen) for step in steps)  # which sends positions
     adding = all(
         isinstance(operation, WeightedSum) and operation.layers is None
@@ -340,7 +340,7 @@ class Sums:
         sums: dict[str, Block],
         senders: dict[str, list[int]],
         weights: dict[int, float],
-        ctx: Context,
+        facts: Facts,
         clock: ServerClock,
         contributors: dict[str, int],
     ) -> dict[str, Block]:
@@ -357,7 +357,7 @@ class Sums:
             plain = [z for z, other in ready.items() if other.positions is not None and other.values is not None]
             plain = plain if block.positions is not None else []
             fewest = fewest_in(block)
-            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], weights, ctx, clock)
+            found = self._open_zone(group, block, senders[zone], [ready[z] for z in plain], weights, facts, clock)
             del block
             if found is None and zone not in self._seen:
                 continue
@@ -370,27 +370,28 @@ class Sums:
         for zone, block in list(share_divisors(ready).items()):
             # Those at the same positions share a divisor that was just made; any other plain sum has its constant.
             if block.values is None or block.positions is not None:
-                ready[zone] = block = self._constant(block, weights, ctx)
+                ready[zone] = block = self._constant(block, weights, facts)
             if block.values is not None:
                 mean = block.mean()
-                last = [step for step in ctx.steps(zone) if step.link.hook != "protect" and step.link.site != "client"]
+                behind = (step for step in facts.steps(zone) if step.link.hook != "protect")
+                last = [step for step in behind if step.link.site != "client"]
                 if problem := mean_problem(mean, zone, last[-1] if last else None):
                     self._close(zone, ProtectionError(problem))
                     del ready[zone]
                     continue
                 ready[zone] = block.replace(values=mean, divisor=1.0)
-            self.events.tell(ZoneOpened(ctx.round, group, ready[zone]))
+            self.events.tell(ZoneOpened(facts.round, group, ready[zone]))
         return ready
 
-    def _constant(self, block: Block, weights: dict[int, float], ctx: Context) -> Block:
+    def _constant(self, block: Block, weights: dict[int, float], facts: Facts) -> Block:
         """A sum of sampled clients that shows no link, and nobody else, how many took part.
 
         The weight of those who did would show who they are, and so would their number: the sum is divided by what their
         weight is on average (McMahan et al. 2018, the estimator f_f).
         """
-        if resting := self.recipe.resting(ctx.round):  # a constant as well: those who send noise alone weigh nothing
+        if resting := self.recipe.resting(facts.round):  # a constant as well: those who send noise alone weigh nothing
             return block.replace(divisor=sum(weight for c, weight in weights.items() if c not in resting))
-        if block.zone not in amplified(self.recipe.sampling, ctx):
+        if block.zone not in amplified(self.recipe.sampling, facts):
             return block
         rate = self.recipe.sampling.rate if self.recipe.sampling else 1.0
         return block.replace(divisor=rate * sum(weights.values()), contributors=1)
@@ -402,7 +403,7 @@ class Sums:
         senders: list[int],
         plain: list[Block],
         weights: dict[int, float],
-        ctx: Context,
+        facts: Facts,
         clock: ServerClock,
     ) -> tuple[Block, bool] | None:
         """One zone's sum as far as the server and the key server open it, and whether `plain` met it there.
@@ -415,8 +416,8 @@ class Sums:
         zone, met, least = block.zone, False, self.recipe.min_clients
         divided = block.values is not None
         if divided:
-            block = self._constant(block, weights, ctx)
-        steps = ctx.steps(zone)
+            block = self._constant(block, weights, facts)
+        steps = facts.steps(zone)
         if block.sealed_by is not None and seal_of(steps) is not None and block.contributors < least:
             self.skip(f"zone {zone}", f"its sum holds {block.contributors} updates")
             return None
@@ -429,19 +430,19 @@ class Sums:
                 shares = by_shares and block.sealed_by is not None
                 if shares and block.sealed_by == step.link.name:
                     self.office.phase = "open"
-                    self.events.tell(Asking(ctx.round, tuple(senders[: fewest_in(block)]), "opening"))
+                    self.events.tell(Asking(facts.round, tuple(senders[: fewest_in(block)]), "opening"))
                 if step.link.site == "client" and not shares:
                     break
                 if step.link.site != "key_server":
                     if block.values is not None and not divided:  # a link before has opened it
-                        block, divided = self._constant(block, weights, ctx), True
+                        block, divided = self._constant(block, weights, facts), True
                     try:
                         if step.link.site == "client":
-                            sealer = ctx.component(block.sealed_by or "")
+                            sealer = facts.component(block.sealed_by or "")
                             with of_component(sealer.name, "gather"):
-                                block = sealer.gather(block, dataclasses.replace(ctx, known=step.before))
+                                block = sealer.gather(block, dataclasses.replace(facts, known=step.before))
                             break
-                        block = execute(step, block, ctx.party, ctx)
+                        block = execute(step, block, facts.party, facts)
                     except ProtectionError as error:
                         if by_shares:  # enough shares may have come, and one of them, or an upload, be wrong
                             self._seen.add(zone)
@@ -467,5 +468,5 @@ class Sums:
                     return None
                 block, met = opened, bool(plain)
         if block.values is not None and not divided:
-            block = self._constant(block, weights, ctx)
+            block = self._constant(block, weights, facts)
         return block, met

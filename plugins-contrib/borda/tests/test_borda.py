@@ -11,7 +11,7 @@ import fedplug
 import fedplug_borda.layers
 import numpy as np
 import pytest
-from fedplug import Client, Context, FedplugError, Layout
+from fedplug import Client, Facts, FedplugError, Layout
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.execution import start
 from fedplug.runs.folder import read_rows
@@ -33,7 +33,7 @@ def component(**options: object) -> Layers:
 
 def client(**scores: Sequence[float]) -> Client:
     made = Client(client_id=0, scores={name: np.array(values, np.float32) for name, values in scores.items()})
-    made.ctx = Context(0, 1, LAYOUT, ("encrypted", "noised"), 3, 2, 7, "", made)
+    made.facts = Facts(0, 1, LAYOUT, ("encrypted", "noised"), 3, 2, 7, "", made)
     return made
 
 
@@ -127,7 +127,7 @@ def test_the_plan_holds_whole_layers() -> None:
 
 
 def test_the_ledger_learns_what_the_rankings_show() -> None:
-    shown = component().reveals(client().ctx)
+    shown = component().reveals(client().facts)
     assert [(each.what, each.asked) for each in shown] == [("layer rankings", ("rank",)), ("mask", ())]
     assert all("server" in each.to and each.covered_by is None for each in shown)
 
@@ -191,9 +191,9 @@ class FakeCohort:
 )
 def test_a_client_that_sends_no_ranking_is_dropped(answer: object) -> None:
     cohort = FakeCohort(answer)
-    component(ratio=0.5).negotiate_mask(cohort, client().ctx)  # type: ignore[arg-type]
+    component(ratio=0.5).negotiate_mask(cohort, client().facts)  # type: ignore[arg-type]
     assert cohort.dropped == {1: "its ranking is not the numbers 0 to 2 in some order"}
     assert cohort.told[0].tolist() == [2, 1]
     fair = FakeCohort(np.array([0, 1, 2]))
-    component(ratio=0.5).negotiate_mask(fair, client().ctx)  # type: ignore[arg-type]
+    component(ratio=0.5).negotiate_mask(fair, client().facts)  # type: ignore[arg-type]
     assert fair.dropped == {}

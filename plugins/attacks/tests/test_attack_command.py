@@ -114,7 +114,7 @@ class Zeros(fedplug.Attack):
                      headline=("count_error", "low"), success=("count_error", "<=", 0.1))
 
     @hookimpl
-    def attack(self, view, ctx):
+    def attack(self, view, facts):
         return AttackReport(status="STATUS", labels=np.zeros(3, np.int64))
 """
 

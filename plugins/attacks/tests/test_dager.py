@@ -11,7 +11,7 @@ import fedplug
 import numpy as np
 import pytest
 import torch
-from fedplug import Context
+from fedplug import Facts
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
@@ -55,7 +55,7 @@ def attacked(texts: Any, rank: int = 0, noise: float = 0.0, hidden: float = 0.0,
         seed=2,
     )  # fmt: skip
     attack = Dager(Dager.Options(form=form))
-    return checked(attack.attack(view, Context(0, 1, model.layout, (), 1, 1, 0, "", Attacker())), view)
+    return checked(attack.attack(view, Facts(0, 1, model.layout, (), 1, 1, 0, "", Attacker())), view)
 
 
 class _Backwards(torch.nn.Module):

@@ -10,7 +10,7 @@ import fedplug_attacks.ilrg
 import numpy as np
 import pytest
 import torch
-from fedplug import Context, Examples
+from fedplug import Examples, Facts
 from fedplug.api.data import PublicData
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
@@ -102,8 +102,8 @@ def view_of(model: TorchModel, data: Data, gradient: NDArray[np.float32], hidden
 
 
 def run(view: View, form: str = "adaptive", public: PublicData | None = None) -> AttackReport:
-    ctx = Context(0, 1, view.model.layout, (), 1, 1, 0, "", Attacker(), public=public)
-    return Ilrg(Ilrg.Options(form=form)).attack(view, ctx)  # type: ignore[arg-type]
+    facts = Facts(0, 1, view.model.layout, (), 1, 1, 0, "", Attacker(), public=public)
+    return Ilrg(Ilrg.Options(form=form)).attack(view, facts)  # type: ignore[arg-type]
 
 
 def accuracy(report: AttackReport, labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -44,7 +44,7 @@ class Silent(fedplug.Attack):
                   success=("hits", ">=", 1.0))  # fmt: skip
 
     @fedplug.hookimpl
-    def attack(self, view: View, ctx: fedplug.Context) -> AttackReport:
+    def attack(self, view: View, facts: fedplug.Facts) -> AttackReport:
         """Nothing."""
         return AttackReport("finished")
 

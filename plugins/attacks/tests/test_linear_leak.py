@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Context, Examples
+from fedplug import Examples, Facts
 from fedplug.api.data import PublicData
 from fedplug.api.errors import MetricError
 from fedplug_attacks.api.observation import Meaning, all_clear
@@ -61,8 +61,8 @@ def view_of(model: TorchModel, update: NDArray[np.float32], examples: int, hidde
 def run(view: View, form: str = "adaptive", public: Examples | None = None) -> AttackReport:
     assert view.update is not None
     known = None if public is None else PublicData(public, classes=(), mean=MEAN, std=STD)
-    ctx = Context(0, 1, view.update.layout, (), 1, 1, 0, "", Attacker(), public=known)
-    return LinearLeak(LinearLeak.Options(form=form)).attack(view, ctx)  # type: ignore[arg-type]
+    facts = Facts(0, 1, view.update.layout, (), 1, 1, 0, "", Attacker(), public=known)
+    return LinearLeak(LinearLeak.Options(form=form)).attack(view, facts)  # type: ignore[arg-type]
 
 
 def error(report: AttackReport, batch: Examples) -> float:

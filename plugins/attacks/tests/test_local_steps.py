@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Client, ClientData, Context
+from fedplug import Client, ClientData, Facts
 from fedplug_attacks import _local_steps
 from fedplug_attacks._last_layer import batch_labels
 from fedplug_attacks._local_steps import schedule_of
@@ -55,13 +55,13 @@ def trained(model: TorchModel, first: int, count: int, seed: int = 0, **options:
     own = DIGITS.train.take(np.arange(first, first + count))
     trainer = Noted(Noted.Options(**options))
     client = Client(client_id=0, model=model, data=ClientData(own, own, own, **DIGITS.about))
-    client.ctx = Context(0, 1, model.layout, (), 1, 1, seed, "", client)
+    client.facts = Facts(0, 1, model.layout, (), 1, 1, seed, "", client)
     start, buffers = model.get_vector(), {name: value.copy() for name, value in model.get_buffers().items()}
-    trainer.train(client, client.ctx)
+    trainer.train(client, client.facts)
     update = model.get_vector() - start
     model.set_vector(start)
     model.set_buffers(buffers)
-    told = trainer.learns(client.ctx)
+    told = trainer.learns(client.facts)
     assert told is not None
     size = min(options["batch_size"], count)
     seen = view(

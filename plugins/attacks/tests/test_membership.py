@@ -11,7 +11,7 @@ import fedplug_attacks.membership
 import numpy as np
 import pytest
 import torch
-from fedplug import Context, Examples, Learns
+from fedplug import Examples, Facts, Learns
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug_attacks import _shadows
@@ -82,7 +82,7 @@ def game() -> Game:
 def attack(view: View, public: PublicData | None = None, party: Attacker | None = None, **options: Any) -> AttackReport:
     component = Membership(Membership.Options(**options))
     party = party or Attacker()
-    return component.attack(view, Context(0, 1, view.model.layout, BASE_ZONES, 4, 2, 7, "digest", party, {}, public))
+    return component.attack(view, Facts(0, 1, view.model.layout, BASE_ZONES, 4, 2, 7, "digest", party, {}, public))
 
 
 def scores_of(report: AttackReport) -> NDArray[np.float64]:

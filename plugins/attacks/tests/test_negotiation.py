@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Runs, attack_catalog, attacked
-from fedplug import Context, Layout
+from fedplug import Facts, Layout
 from fedplug.recipe.recipe import load_recipe
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.told import Told
@@ -42,9 +42,9 @@ def told(value: Any, client_id: int = 0, **more: Any) -> Told:
 
 def found_in(heard: list[Told], target: int = 0, **options: Any) -> AttackReport:
     party = Attacker()
-    party.ctx = Context(0, 1, LAYOUT, ("encrypted", "clear"), 3, 1, 7, "", party)
+    party.facts = Facts(0, 1, LAYOUT, ("encrypted", "clear"), 3, 1, 7, "", party)
     view = View("server", target=target, num_classes=3, heard=tuple(heard))
-    return Negotiation(Negotiation.Options(**options)).attack(view, party.ctx)
+    return Negotiation(Negotiation.Options(**options)).attack(view, party.facts)
 
 
 def ballot(*named: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Context, Layout
+from fedplug import Facts, Layout
 from fedplug.api.data import PublicData
 from fedplug_attacks._last_layer import batch_labels
 from fedplug_attacks._matching import Matcher, Record
@@ -36,10 +36,10 @@ def public(count: int = 200) -> PublicData:
     return PublicData(DIGITS.train.take(slice(1000, 1000 + count)), **DIGITS.about)
 
 
-def context(known: PublicData | None) -> Context:
+def context(known: PublicData | None) -> Facts:
     party = Attacker()
-    party.ctx = Context(0, 1, Layout(()), (), 1, 1, 0, "", party, public=known)
-    return party.ctx
+    party.facts = Facts(0, 1, Layout(()), (), 1, 1, 0, "", party, public=known)
+    return party.facts
 
 
 def run(component: Any, seen: View, known: PublicData | None, **options: Any) -> AttackReport:

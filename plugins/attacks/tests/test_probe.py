@@ -32,10 +32,10 @@ def test_a_batch_follows_from_seed_round_and_number() -> None:
 
 def test_the_client_has_its_data_again_and_the_trainer_makes_one_step() -> None:
     one = client()
-    data, trainer = one.data, one.ctx.components["std.sgd"]
+    data, trainer = one.data, one.facts.components["std.sgd"]
     with OneBatch(3).on_one_batch(one, trainer) as solver:
         assert one.num_examples == 3
-        learns = solver.learns(one.ctx)
+        learns = solver.learns(one.facts)
         assert learns is not None
         assert (learns.epochs, learns.batch_size) == (1, 3)
         assert solver.name != trainer.name

@@ -11,7 +11,7 @@ import fedplug
 import numpy as np
 import pytest
 from attack_toys import Runs, attacked, observed
-from fedplug import Block, Client, Context, Layout, hookimpl
+from fedplug import Block, Client, Facts, Layout, hookimpl
 from fedplug.api.known import Known
 from fedplug.api.links import Link
 from fedplug.api.operations import Clip, Map, Noise, Operations, Round, Scale, Scramble, Seal
@@ -40,24 +40,24 @@ class Giving(fedplug.Sealer):
         self.operations = operations
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return self.operations
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         raise NotImplementedError
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         raise NotImplementedError
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         raise NotImplementedError
 
 
 def sent(*operations: Operations, learns: Learns | None = None) -> Sent:
     """The facts of a zone whose links give these operations."""
     links = tuple(Link("noised", "protect", f"link{i}", Giving(each), "client") for i, each in enumerate(operations))
-    ctx = Context(0, 1, LAYOUT, ("noised",), 4, 2, 0, "", Server(), links={"noised": links})
-    return Sent.of("noised", ctx, learns or Learns())
+    facts = Facts(0, 1, LAYOUT, ("noised",), 4, 2, 0, "", Server(), links={"noised": links})
+    return Sent.of("noised", facts, learns or Learns())
 
 
 # -- noise, scale and grid ---------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_noise_of_each_layer_goes_to_its_scalars_in_units_of_the_update() -> Non
 def test_what_cannot_be_foretold_is_not_known() -> None:
     clip = (Clip(1.0),)
     assert np.isnan(sent(clip, (Noise.gaussian(None, promised=1.0),)).sigma(LAYOUT)).all()
-    unsaid = sent(clip, (Noise.gaussian(1.0),), (Map(lambda block, party, ctx: block),))
+    unsaid = sent(clip, (Noise.gaussian(1.0),), (Map(lambda block, party, facts: block),))
     assert np.isnan(unsaid.sigma(LAYOUT)).all()
     assert not unsaid.clipped(LAYOUT, EVERYWHERE, np.ones(12, np.float32))
     # What a trainer adds is smaller behind a clip, by nobody knows how much.
@@ -88,7 +88,7 @@ def test_what_cannot_be_foretold_is_not_known() -> None:
 
 def test_the_grid_is_that_of_the_update() -> None:
     assert sent((Round(0.5),), (Scale(2.0),)).grid == 0.5
-    assert sent((Round(0.5),), (Map(lambda block, party, ctx: block),)).grid == 0.0
+    assert sent((Round(0.5),), (Map(lambda block, party, facts: block),)).grid == 0.0
 
 
 # -- clips -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import fedplug
 import numpy as np
 import pytest
 import torch
-from fedplug import Context
+from fedplug import Facts
 from fedplug.api.errors import MetricError
 from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
@@ -39,8 +39,8 @@ def found(noise: float = 0.0, sigma: float = 0.0, vocabulary: int = 12) -> Attac
     vector = vector + noise * np.random.default_rng(1).normal(size=vector.shape).astype(np.float32)
     observed = all_clear(0, 0, model.layout, vector, Meaning(examples=2), None, sigma)
     view = View("server", update=observed, num_classes=vocabulary, shape=(5,), mean=(), std=(), seed=2)
-    ctx = Context(0, 1, model.layout, (), 1, 1, 0, "", Attacker())
-    return Tokens(Tokens.Options()).attack(view, ctx)
+    facts = Facts(0, 1, model.layout, (), 1, 1, 0, "", Attacker())
+    return Tokens(Tokens.Options()).attack(view, facts)
 
 
 @pytest.mark.parametrize("name", ["attacks.tokens", "attacks.tokens_found", "attacks.rows"])

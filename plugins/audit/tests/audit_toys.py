@@ -6,7 +6,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, Known, Noise, Operations, Public, hookimpl
+from fedplug import Facts, Field, Known, Noise, Operations, Public, hookimpl
 from fedplug.recipe.catalog import Catalog, Entry
 from numpy.typing import NDArray
 
@@ -24,7 +24,7 @@ class Word(fedplug.Protector):
     options: Any
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """The noise, declared by this component."""
         norm = known.need_norm("put std.clip before it")
         multiplier = self.options.noise_multiplier

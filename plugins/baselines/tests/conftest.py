@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, Context, Layout
+from fedplug import Client, Facts, Layout
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.links import Link
 from lwe_toys import CLIENTS, SIZE, lwe
@@ -25,7 +25,7 @@ def bare_client(
     """A client in a round of a run of four clients; its global model is zero unless given."""
     client = Client(client_id=client_id)
     client.vector = np.zeros(layout.size, np.float32)
-    client.ctx = Context(
+    client.facts = Facts(
         round=round, rounds=9, layout=layout, zones=BASE_ZONES, num_clients=4, min_clients=2, seed=7, digest="",
         party=client, components=components or {}, links=links or {},
     )  # fmt: skip

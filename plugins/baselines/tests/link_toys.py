@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedplug import Block, Client, Context, Known
+from fedplug import Block, Client, Facts, Known
 from fedplug.api.links import Link, Step, fold
 from fedplug.mechanisms.execution import execute
 from fedplug_std.clip import Clip
 
 
-def steps(ctx: Context, zone: str, *chain: Any) -> tuple[Step, ...]:
+def steps(facts: Facts, zone: str, *chain: Any) -> tuple[Step, ...]:
     """The steps of the components of a zone's chain at a client."""
-    return fold([Link(zone, "protect", each.name, each, "client") for each in chain], ctx)
+    return fold([Link(zone, "protect", each.name, each, "client") for each in chain], facts)
 
 
 def passed(block: Block, client: Client, *chain: Any) -> Block:
     """A client's block after a chain of components."""
-    for step in steps(client.ctx, block.zone, *chain):
-        block = execute(step, block, client, client.ctx)
+    for step in steps(client.facts, block.zone, *chain):
+        block = execute(step, block, client, client.facts)
     return block
 
 
-def behind(ctx: Context, zone: str, *chain: Any) -> Known:
+def behind(facts: Facts, zone: str, *chain: Any) -> Known:
     """The facts known about one client's values after a chain of components."""
-    return steps(ctx, zone, *chain)[-1].after
+    return steps(facts, zone, *chain)[-1].after
 
 
 def clip(norm: float) -> Clip:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fedplug import Block, Client, Context
+from fedplug import Block, Client, Facts
 from fedplug.api.links import Link, Step, fold
 from fedplug.mechanisms.execution import execute
 from fedplug_baselines import lwe_numbers
@@ -64,34 +64,34 @@ def update(client_id: int, scale: float = 0.01) -> NDArray[np.float32]:
     return (scale * np.random.default_rng(client_id).standard_normal(SIZE)).astype(np.float32)
 
 
-def chain(component: Lwe, ctx: Context) -> tuple[Step, ...]:
+def chain(component: Lwe, facts: Facts) -> tuple[Step, ...]:
     """A clip, and the component behind it, as the core executes them."""
     clip = Clip(Clip.Options(norm=NORM))
     clip.name = "std.clip"
-    return fold([Link("encrypted", "protect", each.name, each, "client") for each in (clip, component)], ctx)
+    return fold([Link("encrypted", "protect", each.name, each, "client") for each in (clip, component)], facts)
 
 
 def upload(component: Lwe, client: Client, values: NDArray[np.float32], **other: Any) -> Block:
     """What a client sends of its values."""
     block = Block("encrypted", len(values), values, divisor=1.0).replace(**other)
-    for step in chain(component, client.ctx):
-        block = execute(step, block, client, client.ctx)
+    for step in chain(component, client.facts):
+        block = execute(step, block, client, client.facts)
     return block
 
 
 def server_of(parties: dict[int, Client], silent: Iterable[int] = ()) -> Any:
     """The server's context, in the same run."""
-    ctx = next(iter(parties.values())).ctx
+    facts = next(iter(parties.values())).facts
     party = SimpleNamespace(cohort=Line(parties, silent), operation=Client().operation)
     return SimpleNamespace(
-        digest=ctx.digest, round=ctx.round, num_clients=CLIENTS, min_clients=ctx.min_clients, party=party
+        digest=facts.digest, round=facts.round, num_clients=CLIENTS, min_clients=facts.min_clients, party=party
     )
 
 
 def parts(component: Lwe, client: Client, values: NDArray[np.float32]) -> tuple[NDArray[np.int64], float]:
     """e + g of a client with reproducible noise, and the step."""
-    ctx = client.ctx
-    std = NORM * component.options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
+    facts = client.facts
+    std = NORM * component.options.of_one(facts.round, facts.rounds, facts.num_clients, facts.min_clients)
     step = lwe_numbers.step_of(NORM, std, CLIENTS, component.options.grid)
     return whole(values, step) + whole_noise(len(values), std, step, client.rng(component, "encrypted")), step
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Context, Layout, gaussian_epsilon
+from fedplug import Facts, Layout, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import HostedServer
@@ -52,7 +52,7 @@ def part(**options: Any) -> AdaptiveClip:
 def server_of(made: AdaptiveClip, round: int, rounds: int, clients: int, server: Any = None) -> HostedServer:
     """The server in a round of a run."""
     server = server or HostedServer()
-    server.ctx = Context(
+    server.facts = Facts(
         round=round, rounds=rounds, layout=Layout.of([("w", (3,))]), zones=(), num_clients=clients,
         min_clients=2, seed=7, digest="", party=server, components={NAME: made},
     )  # fmt: skip
@@ -64,7 +64,7 @@ def negotiated(made: AdaptiveClip, norms: list[float], rounds: int) -> list[floa
     server, told = HostedServer(), []
     for round in range(rounds):
         cohort: Any = OneRound(made, norms)
-        made.negotiate_mask(cohort, server_of(made, round, rounds, len(norms), server).ctx)
+        made.negotiate_mask(cohort, server_of(made, round, rounds, len(norms), server).facts)
         told.append(cohort.told)
     return told
 
@@ -82,10 +82,10 @@ def test_the_worked_example() -> None:
 def test_what_is_kept_does_not_grow_with_the_rounds() -> None:
     made, server = part(initial_norm=9.0), HostedServer()
     for round in range(50):
-        ctx = server_of(made, round, 50, 2, server).ctx
-        made._keep(ctx, 1.0 + round)
+        facts = server_of(made, round, 50, 2, server).facts
+        made._keep(facts, 1.0 + round)
     assert server.state[NAME]["norms"] == {48: 49.0, 49: 50.0}
-    asked = [made._norm(dataclasses.replace(ctx, round=round)) for round in (48, 49, 50)]
+    asked = [made._norm(dataclasses.replace(facts, round=round)) for round in (48, 49, 50)]
     assert asked == [49.0, 50.0, 50.0]
 
 

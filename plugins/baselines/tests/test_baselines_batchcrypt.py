@@ -268,16 +268,16 @@ def test_every_group_has_its_own_clips(make_client: Any) -> None:
     """The groups negotiate one after the other, before any of them is summed."""
     component = BatchCrypt(BatchCrypt.Options())
     component.name = "baselines.batchcrypt"
-    ctx = make_client(Layout.of([("w", (50,))])).ctx
+    facts = make_client(Layout.of([("w", (50,))])).facts
     told = []
 
     def cohort(peaks: dict[int, float]) -> Any:
         found = {client_id: np.array([[-peak], [peak]]) for client_id, peak in peaks.items()}
         return SimpleNamespace(ask=lambda _: found, tell=lambda _, clips: told.append(clips), client_ids=list(peaks))
 
-    component.negotiate_mask(cohort({0: 1.0, 2: 0.5}), ctx)
-    component.negotiate_mask(cohort({1: 8.0, 3: 8.0}), ctx)
-    clips = ctx.party.memory(component)["clips"]
+    component.negotiate_mask(cohort({0: 1.0, 2: 0.5}), facts)
+    component.negotiate_mask(cohort({1: 8.0, 3: 8.0}), facts)
+    clips = facts.party.memory(component)["clips"]
     assert told[1] == 8 * told[0] > 0
     assert [clips[client_id] for client_id in range(4)] == [told[0], told[1], told[0], told[1]]
 
@@ -304,9 +304,9 @@ def test_a_diverged_client_is_left_out() -> None:
 def behind(make_client: Any, **options: Any) -> Known:
     """The facts known about clipped values after the component."""
     component = BatchCrypt(BatchCrypt.Options(**options))
-    ctx = make_client(Layout.of([("w", (50,))])).ctx
+    facts = make_client(Layout.of([("w", (50,))])).facts
     known = Known(zone="encrypted", link=component.name, layers=(50,), bounds=(Bound(1.0),))
-    return known.after(*component.protect(known, ctx))
+    return known.after(*component.protect(known, facts))
 
 
 def test_a_given_clip_and_the_nearest_code_are_a_range_and_a_step(make_client: Any) -> None:
@@ -335,10 +335,10 @@ def test_the_server_learns_the_extremes_and_the_opener_the_clips() -> None:
     protocol = run_protocol(recipe()).protocol
     assert {*protocol.ledger.uncovered} <= {PLAIN_VALUES}  # extremes are plain values, as it states
     component: Any = protocol.composition.components["baselines.batchcrypt"]
-    seen = {(each.what, party) for each in component.reveals(protocol.server.ctx) for party in each.to}
+    seen = {(each.what, party) for each in component.reveals(protocol.server.facts) for party in each.to}
     told = {("extremes of updates", "server"), ("clip of the round", "client"), ("clip of the round", "key_holder")}
     assert told <= seen
     assert not component.plans.public
     given = BatchCrypt(BatchCrypt.Options(clip="range"))
     assert given.plans.public
-    assert not {each.what for each in given.reveals(protocol.server.ctx)} & {what for what, _ in told}
+    assert not {each.what for each in given.reveals(protocol.server.facts)} & {what for what, _ in told}

@@ -165,7 +165,7 @@ def test_noise_hides_what_was_zeroed() -> None:
     outcome = run_protocol(recipe_of("noised", chain(sparsity=0.8)))
     for values in uploads(outcome):
         assert np.count_nonzero(values == 0) < 5  # a zero comes by chance, on a fine grid
-    assert lus(sparsity=0.8).reveals(outcome.protocol.server.ctx) == []
+    assert lus(sparsity=0.8).reveals(outcome.protocol.server.facts) == []
 
 
 def test_the_literal_form_shows_what_was_zeroed() -> None:
@@ -174,8 +174,8 @@ def test_the_literal_form_shows_what_was_zeroed() -> None:
         for values in uploads(outcome, client_id):
             zeroed = int(0.8 * 640) + int(0.8 * 10)
             assert zeroed <= np.count_nonzero(values == 0) < zeroed + 5
-    ctx = outcome.protocol.server.ctx
-    (shown,) = outcome.protocol.composition.components["baselines.lus"].reveals(ctx)
+    facts = outcome.protocol.server.facts
+    (shown,) = outcome.protocol.composition.components["baselines.lus"].reveals(facts)
     assert (shown.what, shown.covered_by) == ("support of the update", None)
     # Any party with the model sees the scalars that all clients zeroed: they do not move.
     assert {"server", "released_model"} <= set(shown.to)
@@ -198,25 +198,25 @@ def test_the_literal_form_promises_nothing() -> None:
 
 
 def test_zeroing_follows_from_data_and_a_clip_comes_after(make_client: Callable[..., Client]) -> None:
-    ctx, noise = make_client(LAYOUT).ctx, Noise.gaussian(0.1)
-    assert behind(ctx, "noised", clip(1.0), lus()).norm() is None
-    known = behind(ctx, "noised", lus(), clip(1.0))
+    facts, noise = make_client(LAYOUT).facts, Noise.gaussian(0.1)
+    assert behind(facts, "noised", clip(1.0), lus()).norm() is None
+    known = behind(facts, "noised", lus(), clip(1.0))
     assert known.norm() == 1.0
     assert len(known.after(noise).releases) == 1
     noised = dataclasses.replace(known.after(noise), link="baselines.lus")
-    as_published = noised.after(*lus(noise="kept").protect(noised, ctx))
+    as_published = noised.after(*lus(noise="kept").protect(noised, facts))
     assert (as_published.releases, as_published.freed) == ((), ("baselines.lus",))
     sealed = known.after(Seal(scheme="any", opened_by="clients", range=1.0, step=0.0))
     for component in (lus(), lus(noise="kept")):
         with pytest.raises(Misplaced, match=r"put baselines.lus before the encryption"):
-            component.protect(sealed, ctx)
+            component.protect(sealed, facts)
 
 
 def test_examples_are_read_for_the_utility_alone(make_client: Callable[..., Client]) -> None:
     """Even with an account of single records, which then states that it does not cover these."""
-    ctx = make_client(LAYOUT).ctx
+    facts = make_client(LAYOUT).facts
     for by in ("magnitude", "utility"):
-        (operation,) = lus(by=by).protect(Known(zone="noised"), ctx)
+        (operation,) = lus(by=by).protect(Known(zone="noised"), facts)
         assert isinstance(operation, Map)
         assert operation.examples == (by == "utility")
     accounts = {"use": "baselines.dp_sgd", "noise_multiplier": 1.0, "batch_size": 32, "lr": 0.1}

@@ -110,9 +110,9 @@ def test_nvflare_s_packing_needs_the_whole_model() -> None:
 
 
 def test_it_states_its_grid_and_whose_positions_it_takes(make_client: Any) -> None:
-    known, ctx = Known(zone="encrypted", layers=(6,), bounds=(Bound(1.0),)), make_client(Layout(())).ctx
+    known, facts = Known(zone="encrypted", layers=(6,), bounds=(Bound(1.0),)), make_client(Layout(())).facts
     for like, width in (("nvflare", 0), ("plato", 4095)):
-        (seal,) = make(like=like, key_holder="clients", range=2.0, grid_bits=10).protect(known, ctx)
+        (seal,) = make(like=like, key_holder="clients", range=2.0, grid_bits=10).protect(known, facts)
         assert isinstance(seal, Seal)
         assert (seal.opened_by, seal.range, seal.step, seal.position_block) == ("clients", 2.0, 2.0**-10, width)
         assert seal.scheme.startswith(f"CKKS as {like}: 8192")

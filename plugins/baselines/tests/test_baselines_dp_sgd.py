@@ -120,7 +120,7 @@ def test_nothing_released_costs_nothing_and_no_noise_everything() -> None:
 def test_each_client_finds_the_noise_for_its_own_size(make_client: Any) -> None:
     component = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5, batch_size=4, epochs=2)
     small, large = client_of(make_client, mlp(()), 16), client_of(make_client, mlp(()), 64)
-    few, many = (component.round_release(client, client.ctx) for client in (small, large))
+    few, many = (component.round_release(client, client.facts) for client in (small, large))
     assert (few[1:], many[1:]) == ((0.25, 8), (1 / 16, 32))
     assert few[0] > many[0]
     for release in (few, many):  # bare clients are in a run of 9 rounds
@@ -142,7 +142,7 @@ def test_one_step_is_that_of_algorithm_1(make_client: Any, build: Any) -> None:
     norm = float(np.median(np.linalg.norm(gradients(client), axis=1)))
     expected = client.vector - 0.5 / 12 * clipped_sum(client, norm)
     assert not np.allclose(expected, client.vector - 0.5 / 12 * clipped_sum(client, 1e9), atol=1e-5)
-    numbers = trainer(batch_size=20, lr=0.5, clipping_norm=norm).train(client, client.ctx)
+    numbers = trainer(batch_size=20, lr=0.5, clipping_norm=norm).train(client, client.facts)
     assert np.allclose(client.model.get_vector(), expected, atol=1e-6)
     assert numbers["loss"] == pytest.approx(math.log(4), abs=0.3)
 
@@ -150,9 +150,9 @@ def test_one_step_is_that_of_algorithm_1(make_client: Any, build: Any) -> None:
 def test_batches_in_parts_are_the_same(make_client: Any, monkeypatch: Any) -> None:
     whole, parts = client_of(make_client, mlp()), client_of(make_client, mlp())
     component = trainer(batch_size=6, lr=0.5, epochs=3)
-    component.train(whole, whole.ctx)
-    monkeypatch.setattr(module, "_GRADIENT_BYTES", 4 * whole.ctx.layout.size * 2)  # two examples
-    component.train(parts, parts.ctx)
+    component.train(whole, whole.facts)
+    monkeypatch.setattr(module, "_GRADIENT_BYTES", 4 * whole.facts.layout.size * 2)  # two examples
+    component.train(parts, parts.facts)
     assert np.allclose(whole.model.get_vector(), parts.model.get_vector(), atol=1e-6)
     assert not np.allclose(whole.model.get_vector(), whole.vector, atol=1e-3)
 
@@ -161,9 +161,9 @@ def test_batches_are_poisson_samples(make_client: Any, monkeypatch: Any) -> None
     """Sizes vary like a binomial of n and q. With a batch as large as the data, every example is always in it."""
     client, sizes = client_of(make_client, mlp(()), 40), []
     component = trainer(batch_size=10, epochs=100, source="secure")
-    zero = np.zeros(client.ctx.layout.size, np.float32)
+    zero = np.zeros(client.facts.layout.size, np.float32)
     monkeypatch.setattr(component, "_clipped_sum", lambda *args: (sizes.append(len(args[2])) or zero, 0.0))
-    component.train(client, client.ctx)
+    component.train(client, client.facts)
     assert len(sizes) == 400
     assert np.mean(sizes) == pytest.approx(10, abs=6 * math.sqrt(40 * 0.25 * 0.75 / 400))
     assert np.var(sizes) == pytest.approx(7.5, rel=0.5)
@@ -175,9 +175,9 @@ def test_the_noise_has_the_stated_size(make_client: Any, monkeypatch: Any) -> No
     for _ in range(2):
         client = client_of(make_client, mlp((32,)), 40)
         component = trainer(batch_size=10, epochs=1, lr=0.5, noise_multiplier=3.0, clipping_norm=0.2, source="secure")
-        zero = np.zeros(client.ctx.layout.size, np.float32)
+        zero = np.zeros(client.facts.layout.size, np.float32)
         monkeypatch.setattr(component, "_clipped_sum", lambda *args, zero=zero: (zero, 0.0))
-        component.train(client, client.ctx)
+        component.train(client, client.facts)
         moves.append((client.model.get_vector() - client.vector) * 10 / 0.5)
     size = len(moves[0])  # 4 steps; chi-square bounds at 6 standard deviations
     expected = 4 * (3.0 * 0.2) ** 2
@@ -187,7 +187,7 @@ def test_the_noise_has_the_stated_size(make_client: Any, monkeypatch: Any) -> No
 
 def test_opacus_leaves_the_model_as_it_was(make_client: Any) -> None:
     client = client_of(make_client, mlp())
-    trainer().train(client, client.ctx)
+    trainer().train(client, client.facts)
     module_ = client.model.module
     assert not any(part._forward_hooks or part._backward_hooks for part in module_.modules())
     assert not any(hasattr(parameter, "grad_sample") for parameter in module_.parameters())
@@ -201,7 +201,7 @@ def test_batch_norm_is_refused_with_a_remedy(make_client: Any) -> None:
     model = Cnn(Cnn.Options()).build((1, 12, 12), 4, 5, "cpu")
     client = client_of(make_client, model)
     with pytest.raises(SetupError, match=r"Opacus refuses 2 parts .*BatchNorm2d.*std.lenet5, or use group norm"):
-        trainer().train(client, client.ctx)
+        trainer().train(client, client.facts)
 
 
 class Mixes(torch.nn.Module):
@@ -226,18 +226,18 @@ def test_a_module_that_lets_examples_meet_is_refused(make_client: Any, keeps: st
     """The effect of one example on the answers to others is neither clipped nor covered by the noise."""
     client = client_of(make_client, TorchModel(Mixes(keeps)))
     if keeps == "nothing":
-        trainer().train(client, client.ctx)
+        trainer().train(client, client.facts)
         return
     where = "its batch" if keeps == "batch" else "later batches"
     with pytest.raises(SetupError, match=f"the answer of Mixes to one changes with others in {where}"):
-        trainer().train(client, client.ctx)
+        trainer().train(client, client.facts)
 
 
 def test_a_model_that_diverged_is_reported(make_client: Any) -> None:
     client = client_of(make_client, mlp())
-    client.model.set_vector(np.full(client.ctx.layout.size, np.nan, np.float32))
+    client.model.set_vector(np.full(client.facts.layout.size, np.nan, np.float32))
     with pytest.raises(ProtectionError, match=r"client 0: \d+ values of the clipped gradients .* lower lr"):
-        trainer().train(client, client.ctx)
+        trainer().train(client, client.facts)
     assert not any(part._forward_hooks for part in client.model.module.modules())
 
 
@@ -245,7 +245,7 @@ def test_other_models_are_refused(make_client: Any) -> None:
     client = client_of(make_client, mlp())
     client.model = object()
     with pytest.raises(SetupError, match="trains torch models, not object"):
-        trainer().train(client, client.ctx)
+        trainer().train(client, client.facts)
 
 
 @pytest.mark.parametrize(("options", "problem"), [
@@ -293,9 +293,9 @@ def test_the_ledger_states_records_and_says_that_clients_are_not_protected(tmp_p
 class Decaying(DpSgd):
     """Less noise in every round."""
 
-    def round_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
-        sigma, rate, steps = super().round_release(client, ctx)
-        return sigma * 0.1**ctx.round, rate, steps
+    def round_release(self, client: Any, facts: Any) -> tuple[float, float, int]:
+        sigma, rate, steps = super().round_release(client, facts)
+        return sigma * 0.1**facts.round, rate, steps
 
     release_problem = fedplug.AccountKeeper.release_problem
 
@@ -303,15 +303,15 @@ class Decaying(DpSgd):
 class Forgetful(DpSgd):
     """Less noise than it said before it had a memory."""
 
-    def round_release(self, client: Any, ctx: Any) -> tuple[float, float, int]:
-        sigma, rate, steps = super().round_release(client, ctx)
+    def round_release(self, client: Any, facts: Any) -> tuple[float, float, int]:
+        sigma, rate, steps = super().round_release(client, facts)
         return sigma - len(client.memory(self)), rate, steps
 
     release_problem = fedplug.AccountKeeper.release_problem
 
-    def train(self, client: Any, ctx: Any) -> dict[str, float]:
-        client.memory(self)[str(ctx.round)] = 1
-        return super().train(client, ctx)
+    def train(self, client: Any, facts: Any) -> dict[str, float]:
+        client.memory(self)[str(facts.round)] = 1
+        return super().train(client, facts)
 
 
 def test_every_round_is_charged_what_the_trainer_says_of_that_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +376,7 @@ def test_zeroing_by_gradients_of_records_is_no_post_processing() -> None:
     train = {"use": "baselines.dp_sgd", "epsilon": 8, "delta": 1e-5}
     protocol, engine, _ = build(recipe_of(chain=[{"use": "baselines.lus", "sparsity": 0.5}], train=train))
     engine.close()
-    (shown,) = protocol.composition.components["baselines.lus"].reveals(protocol.server.ctx)
+    (shown,) = protocol.composition.components["baselines.lus"].reveals(protocol.server.facts)
     assert shown.covered_by is None
     assert "by: magnitude" in shown.note
 
@@ -385,13 +385,13 @@ def test_zeroing_by_gradients_of_records_is_no_post_processing() -> None:
 
 
 def test_the_noise_of_an_update_is_unknown_and_drawn_once_where_it_is_secret(make_client: Any) -> None:
-    ctx = client_of(make_client, mlp()).ctx
-    secret = trainer(noise_multiplier=1.0, source="secure").learns(ctx)
+    facts = client_of(make_client, mlp()).facts
+    secret = trainer(noise_multiplier=1.0, source="secure").learns(facts)
     assert (secret.noise, secret.repeats) == (None, False)
-    known = trainer(lr=0.3, batch_size=7, epochs=2, momentum=0.5).learns(ctx)
+    known = trainer(lr=0.3, batch_size=7, epochs=2, momentum=0.5).learns(facts)
     assert (known.noise, known.repeats) == (0.0, True)
     assert (known.lr, known.batch_size, known.epochs, known.momentum) == (0.3, 7, 2, 0.5)
-    calibrated = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5).learns(ctx)
+    calibrated = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5).learns(facts)
     assert calibrated.noise is None
 
 
@@ -399,11 +399,11 @@ def test_one_batch_has_the_noise_of_a_step_of_the_round(make_client: Any) -> Non
     """Not the noise that would be calibrated for a single step on a few examples."""
     client = client_of(make_client, mlp())
     component = trainer(noise_multiplier=None, epsilon=4.0, delta=1e-5, batch_size=4, epochs=3, momentum=0.9)
-    sigma = component.round_release(client, client.ctx)[0]
-    probe = component.one_batch(client, client.ctx, 5)
+    sigma = component.round_release(client, client.facts)[0]
+    probe = component.one_batch(client, client.facts, 5)
     client.data = dataclasses.replace(client.data, train=client.data.train.take(slice(0, 5)))
-    assert probe.round_release(client, client.ctx) == (sigma, 1.0, 1)
-    assert component.round_release(client, client.ctx)[0] != sigma
+    assert probe.round_release(client, client.facts) == (sigma, 1.0, 1)
+    assert component.round_release(client, client.facts)[0] != sigma
     assert (probe.options.momentum, component.options.momentum) == (0.0, 0.9)
 
 
@@ -428,7 +428,7 @@ def test_the_loss_of_an_example_does_not_follow_from_others(make_client: Any, ho
     component = trainer(batch_size=12, clipping_norm=0.5)
     if how == "value":
         with pytest.raises(SetupError, match=r"mix\.mixed does not give it"):
-            component.train(client, client.ctx)
+            component.train(client, client.facts)
         return
     mixed = clipped_of(component, client)
     client.data = dataclasses.replace(client.data, task=None)

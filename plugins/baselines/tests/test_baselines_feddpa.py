@@ -45,9 +45,9 @@ def client_of(make_client: Any) -> Any:
 
 def one_round(component: FedDpa, client: Any) -> Any:
     """What the core does around a trainer; gives the mask of the round."""
-    component.personalise(client, client.ctx)
+    component.personalise(client, client.facts)
     client.model.set_vector(client.start)
-    component.train(client, client.ctx)
+    component.train(client, client.facts)
     client.update = client.model.get_vector() - client.start
     component.keep(client)
     return client.cache[f"{NAME}.mask"][1]
@@ -78,7 +78,7 @@ def test_the_mask_is_fisher_information_above_tau(make_client: Any) -> None:
     client, component = client_of(make_client), trainer(tau=0.3)
     fisher = mean_squared_gradients(client.model, client.data.train, client.data, vector=client.vector)
     mask = component.personal_mask(client, client.vector)
-    assert np.array_equal(mask, scaled(fisher, client.ctx.layout) > 0.3)
+    assert np.array_equal(mask, scaled(fisher, client.facts.layout) > 0.3)
     assert 0 < mask.sum() < len(mask)
     assert not trainer(tau=1.0).personal_mask(client, client.vector).any()
 
@@ -145,7 +145,7 @@ def test_r2_draws_the_update_to_the_clip(make_client: Any) -> None:
     for norm in (0.05, 1.0):
         client, component = client_of(make_client), trainer(tau=1.0, lambda_2=100.0, clipping_norm=norm, epochs=40)
         one_round(component, client)
-        parts = [client.update[place.slice] for place in client.ctx.layout.parameters]
+        parts = [client.update[place.slice] for place in client.facts.layout.parameters]
         assert sum(np.linalg.norm(part) for part in parts) == pytest.approx(norm, abs=0.4)
 
 
@@ -166,7 +166,7 @@ def test_other_models_are_refused(make_client: Any) -> None:
     client = client_of(make_client)
     client.model = object()
     with pytest.raises(SetupError, match="trains torch models, not object"):
-        trainer().train(client, client.ctx)
+        trainer().train(client, client.facts)
 
 
 # -- what is sent ------------------------------------------------------------------------------------------------------
@@ -183,18 +183,18 @@ def test_what_is_personal_is_retained(make_client: Any) -> None:
 def test_a_client_that_was_not_in_the_round_keeps_nothing_back(make_client: Any) -> None:
     client, component = client_of(make_client), trainer()
     component.keep(client)
-    assert client.plan.sizes()["noised"] == client.ctx.layout.size
+    assert client.plan.sizes()["noised"] == client.facts.layout.size
 
 
 def test_sending_the_personal_sends_the_whole_way_from_the_global_model(make_client: Any) -> None:
     client, component = client_of(make_client), trainer(send_personal=True)
     assert component.plans.zones == {"noised"}
-    assert component.reveals(client.ctx) == []
+    assert component.reveals(client.facts) == []
     one_round(component, client)
     client.vector = client.vector + np.float32(0.5)
     one_round(component, client)
     assert not np.array_equal(client.start, client.vector)
-    block = Block("noised", client.ctx.layout.size, client.update)
+    block = Block("noised", client.facts.layout.size, client.update)
     sent = passed(block, client, component).plain()
     assert np.allclose(sent, client.model.get_vector() - client.vector, atol=1e-6)
 
@@ -267,8 +267,8 @@ def test_the_ledger_states_what_the_noise_gives(make_client: Any) -> None:
     layout = Layout.of([("a.weight", (100,))])
     ledger = Ledger("feddpa", 20, 10, 2, 1e-5)
     for round in range(10):
-        ctx = dataclasses.replace(make_client(layout).ctx, round=round, rounds=10, num_clients=20)
-        (release,) = behind(ctx, "noised", clip(0.5), noise()).releases
+        facts = dataclasses.replace(make_client(layout).facts, round=round, rounds=10, num_clients=20)
+        (release,) = behind(facts, "noised", clip(0.5), noise()).releases
         assert release.as_published
         assert "claims epsilon=1" in release.note
         ledger.record(
@@ -285,9 +285,9 @@ def test_the_noise_has_the_codes_size(make_client: Any) -> None:
     sent = passed(Block("noised", 4000, np.zeros(4000, np.float32)), client, clip(0.5), component)
     expected = 0.5 * claimed_multiplier(1.0, 1e-5, 60_000, 9, 5, 32) / 2
     assert np.std(sent.plain()) == pytest.approx(expected, rel=6 / math.sqrt(2 * 4000))
-    assert behind(client.ctx, "noised", clip(0.5), component).scales == (pytest.approx(expected),)
+    assert behind(client.facts, "noised", clip(0.5), component).scales == (pytest.approx(expected),)
     with pytest.raises(Misplaced, match="noise is scaled to a clipping norm"):
-        behind(client.ctx, "noised", component)
+        behind(client.facts, "noised", component)
 
 
 @pytest.mark.parametrize(("options", "problem"), [
@@ -305,27 +305,27 @@ def test_plans_hold_every_scalar_once(make_client: Any) -> None:
     client = client_of(make_client)
     one_round(trainer(), client)
     assert isinstance(client.plan, Plan)
-    assert sum(client.plan.sizes().values()) == client.ctx.layout.size
+    assert sum(client.plan.sizes().values()) == client.facts.layout.size
 
 
 def test_what_all_clients_keep_is_seen_in_the_model(make_client: Any) -> None:
-    shown = trainer().reveals(make_client(Layout(())).ctx)
+    shown = trainer().reveals(make_client(Layout(())).facts)
     assert {party for each in shown for party in each.to} == {"server", "released_model"}
     assert all(each.covered_by is None for each in shown)
 
 
 def test_what_is_sent_is_set_before_anything_is_done_to_it(make_client: Any) -> None:
-    ctx, component = make_client(Layout(())).ctx, trainer(send_personal=True)
+    facts, component = make_client(Layout(())).facts, trainer(send_personal=True)
     known = Known(zone="noised", link=NAME, layers=(4,))
-    assert known.after(*component.protect(known, ctx)).norm() is None
+    assert known.after(*component.protect(known, facts)).norm() is None
     for done in (Clip(1.0), Noise.gaussian(1.0)):
         with pytest.raises(Misplaced, match=f"put {NAME} first"):
-            component.protect(known.after(done), ctx)
+            component.protect(known.after(done), facts)
 
 
 def test_it_tells_attacks_how_it_learns(make_client: Any) -> None:
     client = client_of(make_client)
-    told = trainer(epochs=3).learns(client.ctx)
+    told = trainer(epochs=3).learns(client.facts)
     assert (told.descends, told.epochs, told.batch_size) == ("cross_entropy and penalties by Adam", 6, 4)
-    probe = trainer(epochs=3).one_batch(client, client.ctx, 5)
+    probe = trainer(epochs=3).one_batch(client, client.facts, 5)
     assert (probe.options.epochs, probe.options.batch_size) == (1, 5)

@@ -107,11 +107,11 @@ def test_the_map_is_made_once_at_the_initial_model(case: Any, make_client: Any) 
     component.name = SENSITIVITY
     client = make_client(case.model.layout, vector=case.vector, model=case.model)
     client.data = SimpleNamespace(train=case.examples, **vars(case.data))
-    first = component.score_parameters(client, client.ctx)
+    first = component.score_parameters(client, client.facts)
     expected = mean_sensitivity(case.model, case.examples.take(slice(0, 4)), case.data, case.vector, every_label=False)
     assert np.array_equal(first, expected)
     client.vector = case.vector + 1
-    assert component.score_parameters(client, client.ctx) is first
+    assert component.score_parameters(client, client.facts) is first
 
 
 # -- the mask ----------------------------------------------------------------------------------------------------------
@@ -139,23 +139,23 @@ class Sums(fedplug.Sealer):
     opened_by = "clients"
 
     @fedplug.hookimpl
-    def protect(self, known: Known, ctx: Any) -> fedplug.Operations:
+    def protect(self, known: Known, facts: Any) -> fedplug.Operations:
         """A range of 1, in steps of 2^-20."""
         return (Seal(scheme="none", opened_by=self.opened_by, range=1.0, step=2.0**-20),)  # type: ignore[arg-type]
 
-    def seal(self, block: Block, client: Any, ctx: Any) -> Block:
+    def seal(self, block: Block, client: Any, facts: Any) -> Block:
         """Rounds the weighted values."""
         assert np.abs(block.plain()).max(initial=0) <= 1
         codes = np.rint(block.plain() * client.weight * 2**20).astype(np.float32)
         return block.replace(values=codes, weighted=True, divisor=client.weight)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Any) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
         """Adds."""
         total = np.sum([block.plain() for block in blocks.values()], axis=0)
         divisor = sum(float(block.divisor) for block in blocks.values())
         return next(iter(blocks.values())).replace(values=total, contributors=len(blocks), divisor=divisor)
 
-    def open(self, block: Block, ctx: Any) -> Block:
+    def open(self, block: Block, facts: Any) -> Block:
         """The sum of the values."""
         return block.replace(values=block.plain() / np.float32(2**20))
 
@@ -166,7 +166,7 @@ class Scripted(fedplug.Scorer):
     def __init__(self, maps: Any, factor: float) -> None:
         self.maps, self.factor = maps, factor
 
-    def score_parameters(self, client: Any, ctx: Any) -> Any:
+    def score_parameters(self, client: Any, facts: Any) -> Any:
         """The client's map."""
         return (self.maps[client.client_id] * np.float64(self.factor)).astype(np.float32)
 
@@ -186,8 +186,8 @@ def agreed(make_client: Any, maps: Any, weights: list[float], factor: float = 1.
     def ask(method: Any, *payload: Any) -> Any:
         return {client_id: method(client, *payload) for client_id, client in clients.items()}
 
-    ctx = clients[0].ctx
-    component.setup(SimpleNamespace(ask=ask, tell=ask), SimpleNamespace(), ctx)  # type: ignore[arg-type]
+    facts = clients[0].facts
+    component.setup(SimpleNamespace(ask=ask, tell=ask), SimpleNamespace(), facts)  # type: ignore[arg-type]
     return [client.memory(component)["mask"].tolist() for client in clients.values()]
 
 
@@ -258,7 +258,7 @@ def test_ratio_0_and_1_need_no_agreement(ratio: float) -> None:
 def test_a_sum_of_too_few_maps_is_not_opened(make_client: Any) -> None:
     component = FedMLHE(FedMLHE.Options(cipher="sums"))
     key_server = KeyServer()
-    key_server.ctx = make_client(Layout(()), {"sums": Sums(None)}).ctx
+    key_server.facts = make_client(Layout(()), {"sums": Sums(None)}).facts
     with pytest.raises(ProtectionError, match="a sum of 1 maps would show too much of each; min_clients is 2"):
         component.select(key_server, Block("encrypted", 2, np.ones(2, np.float32), contributors=1))
 
@@ -292,7 +292,7 @@ def test_of_two_encryptions_one_must_be_named() -> None:
 def test_it_says_what_the_agreement_shows(holder: str) -> None:
     """Any party that has the clients' one key and a single map can open it. Then no epsilon holds."""
     outcome = run_protocol(recipe(holder=holder, rounds=1))
-    shown = outcome.protocol.composition.components["baselines.fedml_he"].reveals(outcome.protocol.server.ctx)
+    shown = outcome.protocol.composition.components["baselines.fedml_he"].reveals(outcome.protocol.server.facts)
     by_key_server = {"select"} if holder == "key_server" else set()
     assert {method for each in shown for method in each.asked} == {"peak", "encrypt"} | by_key_server
     seen = {(each.what, party) for each in shown for party in each.to}
@@ -310,6 +310,6 @@ def test_lwe_without_a_key_holder_cannot_encrypt_the_maps(make_client: Any) -> N
     component.name = "baselines.fedml_he"
     sums = Sums(None).varied(opened_by="shares")
     links = {"encrypted": (Link("encrypted", "protect", "sums", sums, "client"),)}
-    ctx = make_client(Layout.of([("w", (4,))]), {"sums": sums}, links=links).ctx
+    facts = make_client(Layout.of([("w", (4,))]), {"sums": sums}, links=links).facts
     with pytest.raises(ProtectionError, match="sums cannot encrypt the maps, since nobody holds its key"):
-        component.reveals(ctx)
+        component.reveals(facts)

@@ -224,7 +224,7 @@ def test_layers_take_turns(make_client: Callable[..., Client]) -> None:
     assert client.plan is not None
     assert client.plan.positions("noised").tolist() == second
     assert client.plan.sizes() == {"encrypted": 0, "noised": 4, "retained": 13, "clear": 0}
-    assert client.plan.shared == set(client.ctx.zones)
+    assert client.plan.shared == set(client.facts.zones)
 
 
 def test_only_the_layer_whose_turn_it_is_travels_and_moves() -> None:
@@ -309,16 +309,16 @@ def test_selecting_k_clients_earns_no_credit() -> None:
 
 
 def test_values_are_bounded_one_by_one_and_noised_without_one_scale(make_client: Callable[..., Client]) -> None:
-    ctx = make_client(LAYOUT).ctx
+    facts = make_client(LAYOUT).facts
     known = Known(zone="noised", link="baselines.ldp_fed", layers=(8, 4, 5))
-    found = behind(ctx, "noised", noise(alpha=0.05))
+    found = behind(facts, "noised", noise(alpha=0.05))
     (clip,), (release,) = found.clips, found.releases
     assert (clip.bound, clip.noised) == (Bound(0.5, order=math.inf, per="scalar"), True)
     assert release.noise_multiplier == pytest.approx(1 / (17 * zero_out_epsilon(0.05, 50)))
     assert (found.scales, found.grid, release.word) == ((None,), 0.01, "baselines.ldp_fed")
     for done in (Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)):
         with pytest.raises(Misplaced, match=r"keep one noise component|put baselines.ldp_fed first"):
-            noise(alpha=0.05).protect(known.after(done), ctx)
+            noise(alpha=0.05).protect(known.after(done), facts)
 
 
 def test_whose_turn_it_is_is_public() -> None:

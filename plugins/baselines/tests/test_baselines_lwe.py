@@ -82,8 +82,8 @@ def test_the_default_share_of_the_noise_leaves_out_who_looks() -> None:
 
 
 def test_the_release_says_what_one_client_adds(make_client: Any) -> None:
-    ctx = make_client(Layout.of([("w", (SIZE,))])).ctx
-    behind = chain(lwe(source="exact"), ctx)[-1].after
+    facts = make_client(Layout.of([("w", (SIZE,))])).facts
+    behind = chain(lwe(source="exact"), facts)[-1].after
     (release,) = behind.releases
     assert (release.mechanism, release.trust, release.clipping_norm) == ("discrete_gaussian", "distributed", NORM)
     assert release.noise_multiplier == pytest.approx(0.5 / math.sqrt(2))
@@ -92,7 +92,7 @@ def test_the_release_says_what_one_client_adds(make_client: Any) -> None:
     # Of each value, in each of 9 rounds, by each of 4 clients.
     assert release.slack == exact_slack(NORM * release.noise_multiplier / step, SIZE * 9 * CLIENTS) > 0
     assert behind.grid == release.step == step
-    rounded, noise, seal = chain(lwe(), ctx)[-1].operations
+    rounded, noise, seal = chain(lwe(), facts)[-1].operations
     assert rounded == Round(noise.grid, toward_zero=True)  # type: ignore[union-attr]
     assert isinstance(noise, Noise)
     assert "anyone who knows the seed" in noise.note
@@ -102,9 +102,9 @@ def test_the_release_says_what_one_client_adds(make_client: Any) -> None:
 
 def test_a_clip_of_a_length_that_is_not_known_yet_is_no_error(make_client: Any) -> None:
     """Before a run there is no model, so a clip of each scalar bounds no length."""
-    ctx = make_client(Layout(())).ctx
+    facts = make_client(Layout(())).facts
     known = Known(zone="encrypted", link="baselines.lwe", bounds=(Bound(0.1, order=math.inf, per="scalar"),))
-    noise, seal = lwe().protect(known, ctx)
+    noise, seal = lwe().protect(known, facts)
     assert isinstance(noise, Noise)
     assert noise.std == math.inf
     assert isinstance(seal, Seal)
@@ -112,20 +112,20 @@ def test_a_clip_of_a_length_that_is_not_known_yet_is_no_error(make_client: Any) 
 
 
 def test_it_needs_a_clip_and_no_other_noise(make_client: Any) -> None:
-    ctx = make_client(Layout(())).ctx
+    facts = make_client(Layout(())).facts
     known = Known(zone="encrypted", link="baselines.lwe")
     with pytest.raises(Misplaced, match=r"needs a bound of the L2 norm.*std.clip"):
-        lwe().protect(known, ctx)
+        lwe().protect(known, facts)
     with pytest.raises(Misplaced, match="its error is the noise of the zone"):
-        lwe().protect(known.after(Noise.gaussian(1.0)), ctx)
+        lwe().protect(known.after(Noise.gaussian(1.0)), facts)
     with pytest.raises(Misplaced, match="encrypt once"):
-        lwe().protect(known.after(Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)), ctx)
+        lwe().protect(known.after(Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)), facts)
 
 
 def test_what_clients_answer_is_covered() -> None:
     outcome = run_protocol(recipe() | {"rounds": 1})
     assert not outcome.protocol.ledger.uncovered
-    shown = outcome.protocol.composition.components["baselines.lwe"].reveals(outcome.protocol.server.ctx)
+    shown = outcome.protocol.composition.components["baselines.lwe"].reveals(outcome.protocol.server.facts)
     covered = {method: each.covered_by for each in shown for method in each.asked}
     assert covered == {"make_key": "nothing to pay", "sum_of_shares": "epsilon"}
 
@@ -148,8 +148,8 @@ def test_equal_updates_give_unlike_uploads_that_look_uniform(parties: dict[int, 
 
 def test_every_round_and_zone_has_its_own_matrix(make_client: Any) -> None:
     layout = Layout.of([("w", (3,))])
-    contexts = [make_client(layout, round=round).ctx for round in (0, 1)]
-    seeds = {lwe()._seed(ctx, zone) for ctx in contexts for zone in ("encrypted", "noised")}
+    contexts = [make_client(layout, round=round).facts for round in (0, 1)]
+    seeds = {lwe()._seed(facts, zone) for facts in contexts for zone in ("encrypted", "noised")}
     assert len(seeds) == 4
     assert all(len(seed) == 32 for seed in seeds)
 
@@ -193,7 +193,7 @@ def test_private_keys_stay_at_their_clients(parties: dict[int, Client]) -> None:
     for reader, sender, about in ((2, 0, "encrypted"), (1, 2, "encrypted"), (1, 0, "noised")):
         with pytest.raises(MessageError, match=f"the letter of client {sender} about {about} does not open"):
             component.read_letters(parties[reader], {sender: box}, about)
-    parties[1].ctx = dataclasses.replace(parties[1].ctx, round=1)
+    parties[1].facts = dataclasses.replace(parties[1].facts, round=1)
     with pytest.raises(MessageError, match="does not open"):
         component.read_letters(parties[1], {0: box}, "encrypted")
     assert not any(key in block.ciphertexts[0] for key in private.values())

@@ -137,7 +137,7 @@ def test_the_priority_is_the_missing_knowledge_times_the_gradient(make_client: A
     start, update = np.array([1.0, 1.0, 1.0], np.float32), np.array([0.5, 0.25, -1.0], np.float32)
     data = SimpleNamespace(train=None)
     client = make_client(Layout.of([("w", (3,))]), vector=start, update=update, data=data, model=None)
-    scores = priority().score_parameters(client, client.ctx)
+    scores = priority().score_parameters(client, client.facts)
     # Before the first upload the adversary knows the initial model: exposed - latest = -update.
     assert scores.tolist() == [-0.5, 0.5, 0.5]
     assert looked_at[0].tolist() == [1.5, 1.25, 0.0]  # the local model
@@ -160,18 +160,19 @@ def test_what_goes_out_in_the_clear_is_exposed_and_then_its_mean(make_client: An
     ]
     known = []
     for round, (update, sealed, after) in enumerate(rounds):
-        client.ctx = make_client(layout, round=round).ctx
+        client.facts = make_client(layout, round=round).facts
         client.update = np.array(update, np.float32)
-        assert np.array_equal(component.score_parameters(client, client.ctx), component.exposed(client) - client.local)
+        scores = component.score_parameters(client, client.facts)
+        assert np.array_equal(scores, component.exposed(client) - client.local)
         known.append(component.exposed(client).tolist())
-        client.plan = Plan.of("clear", 4, client.ctx.zones, encrypted=np.array(sealed))
+        client.plan = Plan.of("clear", 4, client.facts.zones, encrypted=np.array(sealed))
         where = client.plan.positions("clear")
         if len(where):
             block = Block("clear", len(where), client.update[where])
             assert passed(block, client, component) is block
             assert component.exposed(client)[where].tolist() == (client.vector + client.update)[where].tolist()
         client.vector, client.update = np.array(after, np.float32), None
-    client.ctx = make_client(layout, round=3).ctx
+    client.facts = make_client(layout, round=3).facts
     known.append(component.exposed(client).tolist())
     assert known == expected
 
@@ -189,7 +190,7 @@ def test_a_client_that_was_away_does_not_take_later_aggregates_for_exposed(make_
 def test_scores_need_a_trained_model(make_client: Any) -> None:
     client = make_client(Layout.of([("w", (2,))]))
     with pytest.raises(ValueError, match="has not trained"):
-        priority().score_parameters(client, client.ctx)
+        priority().score_parameters(client, client.facts)
 
 
 def test_the_recipe_must_let_it_hear_what_is_exposed() -> None:
@@ -241,11 +242,11 @@ def test_proposals_are_covered_by_a_statement_and_the_listener_changes_nothing(m
     outcome = run_protocol(recipe(0.2, rounds=1))
     assert not outcome.protocol.ledger.uncovered
     known = Known(zone="clear", link=PRIORITY, layers=(6,))
-    ctx = make_client(Layout(())).ctx
-    assert known.after(*priority().protect(known, ctx)) == known
+    facts = make_client(Layout(())).facts
+    assert known.after(*priority().protect(known, facts)) == known
     sealed = known.after(Seal(scheme="x", opened_by="clients", range=1.0, step=0.0))
     with pytest.raises(Misplaced, match="what is encrypted exposes nothing"):
-        priority().protect(sealed, ctx)
+        priority().protect(sealed, facts)
     assert not MaskCrypt(MaskCrypt.Options()).plans.public
 
 

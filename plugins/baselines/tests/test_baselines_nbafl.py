@@ -14,8 +14,8 @@ from fedplug import (
     Client,
     ClientData,
     Clip,
-    Context,
     Examples,
+    Facts,
     Known,
     Layout,
     Misplaced,
@@ -147,13 +147,13 @@ def test_without_noise_and_within_the_norm_it_is_fedavg() -> None:
     assert np.abs(loose.vector - plain.vector).max() > 0
 
 
-def server_of(component: NbAFL, rounds: int = 10, clients: int = 4) -> Context:
+def server_of(component: NbAFL, rounds: int = 10, clients: int = 4) -> Facts:
     server = Server()
-    server.ctx = Context(
+    server.facts = Facts(
         round=0, rounds=rounds, layout=LAYOUT, zones=BASE_ZONES, num_clients=clients, min_clients=2, seed=7, digest="",
         party=server, components={component.name: component},
     )  # fmt: skip
-    return server.ctx
+    return server.facts
 
 
 def downlink(**options: Any) -> NbAFLDownlink:
@@ -162,7 +162,7 @@ def downlink(**options: Any) -> NbAFLDownlink:
     return made
 
 
-def summed(component: NbAFL, **changes: Any) -> tuple[tuple[Step, ...], Context]:
+def summed(component: NbAFL, **changes: Any) -> tuple[tuple[Step, ...], Facts]:
     """The links of a zone with both components, and the server's round."""
     mean = Mean(Mean.Options(weighting="uniform"))
     mean.name = "std.mean"
@@ -171,14 +171,14 @@ def summed(component: NbAFL, **changes: Any) -> tuple[tuple[Step, ...], Context]
         Link(ZONE, "aggregate", mean.name, mean, "server"),
         Link(ZONE, "postprocess", "baselines.nbafl_downlink", downlink(), "server"),
     )
-    ctx = dataclasses.replace(server_of(component), links={ZONE: links}, **changes)
-    return fold(links, ctx), ctx
+    facts = dataclasses.replace(server_of(component), links={ZONE: links}, **changes)
+    return fold(links, facts), facts
 
 
 def test_the_broadcast_mean_gets_the_noise_that_is_missing() -> None:
-    (*_, step), ctx = summed(uplink(norm=1.0))
+    (*_, step), facts = summed(uplink(norm=1.0))
     block = Block(ZONE, 4000, values=np.full(4000, 6.0, np.float32), divisor=3.0, weighted=True, contributors=3)
-    out = execute(step, block, ctx.party, ctx)
+    out = execute(step, block, facts.party, facts)
     expected = downlink_std(1.0, 1.0, 10, gaussian_constant(1e-5), 1, rounds=10, clients=4)
     assert out.mean().mean() == pytest.approx(2.0, abs=5 * expected / math.sqrt(4000))
     assert np.std(out.mean()) == pytest.approx(expected, rel=0.06)
@@ -222,22 +222,22 @@ def test_what_is_sent_has_the_noise_and_no_norm() -> None:
 
 
 def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> None:
-    component, ctx = uplink(), server_of(uplink())
+    component, facts = uplink(), server_of(uplink())
     known = Known(zone=ZONE, link=component.name, layers=(4000,))
     noise, seal = Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)
     for before, says in ((Clip(1.0), "remove the clip of the update"), (noise, "keep one noise"), (seal, "before")):
         with pytest.raises(Misplaced, match=says):
-            component.protect(known.after(before), ctx)
+            component.protect(known.after(before), facts)
 
 
 def test_the_noise_of_the_broadcast_changes_no_account() -> None:
     """The server has seen the uploads before it adds that noise."""
-    (*_, step), ctx = summed(uplink(norm=1.0))
+    (*_, step), facts = summed(uplink(norm=1.0))
     assert step.operations
     assert step.after.releases == step.before.releases
     assert summed(uplink(norm=1.0), rounds=1)[0][-1].operations == ()  # the paper asks for none
     with pytest.raises(ProtectionError, match=r"is not a baselines.nbafl"):
-        downlink(uplink="other").std(dataclasses.replace(ctx, components={"other": downlink()}))
+        downlink(uplink="other").std(dataclasses.replace(facts, components={"other": downlink()}))
 
 
 def test_the_ledger_states_what_the_clip_supports_not_what_the_paper_claims() -> None:

@@ -34,9 +34,9 @@ def client_of(make_client: Any, hidden: tuple[int, ...] = (6,)) -> Any:
 
 def one_round(component: Ppsgd, client: Any) -> None:
     """What the core does around a trainer."""
-    component.personalise(client, client.ctx)
+    component.personalise(client, client.facts)
     client.model.set_vector(client.start)
-    component.train(client, client.ctx)
+    component.train(client, client.facts)
     client.update = client.model.get_vector() - client.start
 
 
@@ -59,20 +59,20 @@ def test_two_rounds_are_those_of_the_equations(make_client: Any) -> None:
         assert np.allclose(client.update, -0.5 * g, atol=1e-6)
         theta = theta - np.float32(0.2) * g
         assert np.allclose(client.memory(component)["theta"], theta, atol=1e-7)
-    component.personalise(client, client.ctx)
+    component.personalise(client, client.facts)
     assert np.allclose(client.personal, w + theta, atol=1e-7)
 
 
 def test_an_offset_to_the_last_layer_leaves_the_rest_to_all(make_client: Any) -> None:
     client, component = client_of(make_client), trainer(personal="output")
-    last = client.ctx.layout.layer_slices()[client.ctx.layout.layers[-1]]
-    outside = np.ones(client.ctx.layout.size, bool)
+    last = client.facts.layout.layer_slices()[client.facts.layout.layers[-1]]
+    outside = np.ones(client.facts.layout.size, bool)
     for part in last:
         outside[part] = False
     assert 0 < outside.sum() < len(outside)
     g = gradient_at(client, client.vector)
     one_round(component, client)
-    component.personalise(client, client.ctx)
+    component.personalise(client, client.facts)
     assert np.array_equal(client.personal[outside], client.vector[outside])
     assert np.allclose(client.personal[~outside], (client.vector - np.float32(0.2) * g)[~outside], atol=1e-7)
     assert np.allclose(client.update, -0.5 * g, atol=1e-6)  # shared parts and output are one update, clipped jointly
@@ -90,7 +90,7 @@ def test_minibatches_differ_between_rounds_and_clients(make_client: Any) -> None
     for round, client_id in ((0, 0), (0, 0), (1, 0), (0, 1)):
         client = client_of(make_client)
         client.client_id = client_id
-        client.ctx = make_client(client.ctx.layout, round=round).ctx
+        client.facts = make_client(client.facts.layout, round=round).facts
         one_round(trainer(batch_size=3), client)
         updates.append(client.update)
     assert np.array_equal(updates[0], updates[1])
@@ -110,9 +110,9 @@ def test_a_gradient_that_is_not_finite_does_not_spoil_the_offset(make_client: An
 
 def test_it_tells_attacks_how_it_learns(make_client: Any) -> None:
     client, component = client_of(make_client), trainer(batch_size=3)
-    told = component.learns(client.ctx)
+    told = component.learns(client.facts)
     assert (told.lr, told.batch_size, told.one_step, told.training_mode) == (0.5, 3, True, False)
-    probe = component.one_batch(client, client.ctx, 12)
+    probe = component.one_batch(client, client.facts, 12)
     one_round(probe, client)  # all twelve examples at once
     assert np.allclose(client.update, -0.5 * gradient_at(client, client.start), atol=1e-6)
 

@@ -37,7 +37,7 @@ def recipe(ratio: float, per_round: bool = False, **changes: Any) -> dict[str, A
 def encrypted(make_client: Any, size: int, round: int = 0, client_id: int = 0, **options: Any) -> Any:
     client = make_client(Layout.of([("w", (size,))]), round=round, client_id=client_id)
     component(**options).draw(client)
-    assert client.plan.shared == set(client.ctx.zones)
+    assert client.plan.shared == set(client.facts.zones)
     return client.plan.positions("encrypted")
 
 

@@ -191,20 +191,20 @@ def test_one_bad_upload_costs_only_its_client_the_round() -> None:
 def test_values_that_are_no_numbers_are_refused() -> None:
     component, party = bare_scramble()
     with pytest.raises(ProtectionError, match="client 3: the noised zone holds NaN or infinite"):
-        component.seal(Block("noised", 2, np.array([1, np.nan], np.float32)), party, party.ctx)
+        component.seal(Block("noised", 2, np.array([1, np.nan], np.float32)), party, party.facts)
 
 
 def test_saturation_is_logged_and_a_sum_beyond_the_words_is_blamed() -> None:
     component, party = bare_scramble(fraction_bits=52)  # up to 2^10
     large = Block("noised", 4, np.array([1, 2000, -3000, 4], np.float32))
-    sealed = component.seal(large, party, party.ctx)
+    sealed = component.seal(large, party, party.facts)
     assert party.log == {"fas.scramble.saturated": 0.5}
-    server = SimpleNamespace(ctx=None, memory=party.memory, operation=party.operation)
-    ctx = SimpleNamespace(**vars(party.ctx) | {"party": server, "layout": SimpleNamespace(size=4)})
+    server = SimpleNamespace(facts=None, memory=party.memory, operation=party.operation)
+    facts = SimpleNamespace(**vars(party.facts) | {"party": server, "layout": SimpleNamespace(size=4)})
     party.client_id = 4
-    other = component.seal(Block("noised", 4, np.array([0, 1, 0, 0], np.float32)), party, party.ctx)
+    other = component.seal(Block("noised", 4, np.array([0, 1, 0, 0], np.float32)), party, party.facts)
     with pytest.raises(ProtectionError, match=r"exceed 1024.*client 3 sent the largest") as caught:
-        component.add_blocks({3: sealed, 4: other}, ctx)
+        component.add_blocks({3: sealed, 4: other}, facts)
     assert caught.value.client_id == 3
 
 
@@ -212,7 +212,7 @@ def test_has_no_key_before_setup() -> None:
     component, party = bare_scramble()
     party.state.clear()
     with pytest.raises(ProtectionError, match="has no key at this party"):
-        component.seal(Block("noised", 1, np.ones(1, np.float32)), party, party.ctx)
+        component.seal(Block("noised", 1, np.ones(1, np.float32)), party, party.facts)
 
 
 def bare_scramble(**options: Any) -> tuple[Any, Any]:
@@ -220,7 +220,7 @@ def bare_scramble(**options: Any) -> tuple[Any, Any]:
     component.name = "fas.scramble"
     client = fedplug.Client(client_id=3)
     client.state["fas.scramble"] = {"key": KEY}
-    client.ctx = SimpleNamespace(round=0, party=client)  # type: ignore[assignment]
+    client.facts = SimpleNamespace(round=0, party=client)  # type: ignore[assignment]
     return component, client
 
 
@@ -248,7 +248,7 @@ def test_ledger_counts_the_zone_as_sent_in_the_clear() -> None:
 def test_it_says_that_the_server_sees_through() -> None:
     for style in ("keyed", "static"):
         component, party = bare_scramble(style=style)
-        shown, keys = component.reveals(party.ctx)
+        shown, keys = component.reveals(party.facts)
         assert "server" in shown.to
         assert "hides nothing" in shown.note
         assert ("without a key" in shown.note) == (style == "static")
@@ -260,16 +260,16 @@ def test_it_says_that_the_server_sees_through() -> None:
 def test_it_states_its_words_and_who_reads_them(style: str, hides: Any) -> None:
     component, party = bare_scramble(style=style, fraction_bits=20)
     known = Known(zone="noised", layers=(4,), bounds=(Bound(1.0),))
-    (stated,) = component.protect(known, party.ctx)
+    (stated,) = component.protect(known, party.facts)
     assert stated == fedplug.Scramble(hides=hides, range=2.0**42, step=2.0**-20)
     behind = known.after(stated)
     assert (behind.sealers, behind.weighted, behind.grid) == ((known.link,), False, 2.0**-20)
     assert behind.norm() == pytest.approx(1 + 2 * 2.0**-21)  # four values, half a step each
     with pytest.raises(Misplaced, match="scramble once"):
-        component.protect(behind, party.ctx)
+        component.protect(behind, party.facts)
     sealed = known.after(fedplug.Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0))
     with pytest.raises(Misplaced, match="ciphertexts need no scrambling; put it on the zone that is not encrypted"):
-        component.protect(sealed, party.ctx)
+        component.protect(sealed, party.facts)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,6 @@ def test_recipes_that_cannot_work_are_refused(chain: list[Any], post: list[Any],
 def test_blocks_travel() -> None:
     """A scrambled block passes the codec unchanged."""
     component, party = bare_scramble()
-    block = component.seal(Block("noised", 3, np.ones(3, np.float32)), party, party.ctx)
+    block = component.seal(Block("noised", 3, np.ones(3, np.float32)), party, party.facts)
     back = codec.decode(codec.encode(block))
     assert dataclasses.replace(back, positions=None).ciphertexts == block.ciphertexts

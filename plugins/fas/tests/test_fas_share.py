@@ -43,8 +43,8 @@ def test_the_plan_follows_from_public_facts_alone() -> None:
 def plan_of(ratio: float, order: str = "uniform", round: int = 0, client_id: int = 0) -> Any:
     component = Share(Share.Options(ratio=ratio, order=order))
     component.name = "fas.share"
-    ctx = SimpleNamespace(layout=SimpleNamespace(size=SIZE), seed=7, zones=BASE_ZONES, round=round)
-    client: Any = SimpleNamespace(ctx=ctx, plan=None, client_id=client_id)
+    facts = SimpleNamespace(layout=SimpleNamespace(size=SIZE), seed=7, zones=BASE_ZONES, round=round)
+    client: Any = SimpleNamespace(facts=facts, plan=None, client_id=client_id)
     component.split(client)
     return client.plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from fedplug import Block, Client, Clip, Context, Layout, Noise, Plan
+from fedplug import Block, Client, Clip, Facts, Layout, Noise, Plan
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.known import Release
 from fedplug.api.links import Link, Step, fold
@@ -27,7 +27,7 @@ def layer_budgets(**options: Any) -> LayerBudgets:
 
 def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds: int = 4, **more: Any) -> Client:
     client = Client(client_id=client_id, scores={"psi": np.array(scores, np.float32)} | more)
-    client.ctx = Context(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "", client)
+    client.facts = Facts(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "", client)
     return client
 
 
@@ -40,8 +40,8 @@ def planned(client: Client, zone: str = "noised", where: Any = None) -> Client:
     return client
 
 
-def step_of(component: LayerBudgets, ctx: Context, zone: str = "noised") -> Step:
-    (step,) = fold([Link(zone, "protect", component.name, component, "client")], ctx)
+def step_of(component: LayerBudgets, facts: Facts, zone: str = "noised") -> Step:
+    (step,) = fold([Link(zone, "protect", component.name, component, "client")], facts)
     return step
 
 
@@ -50,12 +50,12 @@ def protect(component: LayerBudgets, client: Client, values: Any, where: Any = N
     planned(client, zone, where)
     where = np.arange(LAYOUT.size) if where is None else np.asarray(where)
     block = Block(zone, len(where), np.asarray(values, np.float32), where.astype(np.uint32))
-    return execute(step_of(component, client.ctx, zone), block, client, client.ctx)
+    return execute(step_of(component, client.facts, zone), block, client, client.facts)
 
 
-def stated(component: LayerBudgets, ctx: Context, zone: str = "noised") -> tuple[Clip, Noise, Release]:
+def stated(component: LayerBudgets, facts: Facts, zone: str = "noised") -> tuple[Clip, Noise, Release]:
     """Its steps, and their account in the ledger."""
-    step = step_of(component, ctx, zone)
+    step = step_of(component, facts, zone)
     clip, *_, noise = step.operations
     (release,) = step.after.releases
     assert isinstance(clip, Clip)

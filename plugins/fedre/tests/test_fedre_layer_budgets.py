@@ -21,7 +21,7 @@ from budget_toys import (
     stated,
     step_of,
 )
-from fedplug import Block, Clip, Context, Layout, Plan, Server, Widen, gaussian_epsilon
+from fedplug import Block, Clip, Facts, Layout, Plan, Server, Widen, gaussian_epsilon
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Link, fold
@@ -92,7 +92,7 @@ def test_the_exact_source_gives_the_same_noise_and_is_released_as_discrete() -> 
     for values, sigma in zip((noise[:100], noise[100:]), share.sigmas, strict=True):
         std = math.sqrt(np.mean(values.astype(np.float64) ** 2))
         assert std == pytest.approx(0.5 * sigma, rel=6 / math.sqrt(2 * len(values)))
-    release = stated(component, client_with().ctx)[2]
+    release = stated(component, client_with().facts)[2]
     assert release.mechanism == "discrete_gaussian"
     assert 0 < release.slack < 1e-9
     assert "delta grows by less than" in release.note
@@ -109,14 +109,14 @@ def test_layers_outside_the_zone_leave_their_share_to_the_others() -> None:
     share = budgets(np.array([1.0, 4.0]), 10, DELTA, 4, "exact", 3)
     for values, sigma in zip((found[:4000], found[4000:]), share.sigmas, strict=True):
         assert math.sqrt(np.mean(values**2)) == pytest.approx(0.5 * sigma, rel=6 / math.sqrt(2 * len(values)))
-    assert share.multiplier == pytest.approx(stated(layer_budgets(), client.ctx)[2].noise_multiplier)
+    assert share.multiplier == pytest.approx(stated(layer_budgets(), client.facts)[2].noise_multiplier)
 
 
 def test_positions_follow_from_the_plan_where_the_block_has_none() -> None:
     where, zeros = np.arange(3000, 5000), np.zeros(2000, np.float32)
     client = client_with()
     client.plan = Plan.of("encrypted", LAYOUT.size, BASE_ZONES, shared=BASE_ZONES, noised=where)
-    found = execute(step_of(layer_budgets(), client.ctx), Block("noised", 2000, zeros), client, client.ctx)
+    found = execute(step_of(layer_budgets(), client.facts), Block("noised", 2000, zeros), client, client.facts)
     assert np.array_equal(found.plain(), protect(layer_budgets(), client_with(), zeros, where).plain())
     assert found.positions is None
 
@@ -127,11 +127,11 @@ def test_zeros_in_place_of_what_a_client_retains_are_noised_as_their_layers() ->
     client.plan = Plan.of("noised", LAYOUT.size, BASE_ZONES, retained=np.arange(3000, 5000))  # b
     where = client.plan.positions("noised")
     component = layer_budgets()
-    hide = SimpleNamespace(name="hide", protect=lambda known, ctx: (Widen(),))
+    hide = SimpleNamespace(name="hide", protect=lambda known, facts: (Widen(),))
     block = Block("noised", len(where), np.zeros(len(where), np.float32), where)
     links = [Link("noised", "protect", each.name, each, "client") for each in (hide, component)]
-    for step in fold(links, client.ctx):
-        block = execute(step, block, client, client.ctx)
+    for step in fold(links, client.facts):
+        block = execute(step, block, client, client.facts)
     share = budgets(SCORES.astype(float), 10, DELTA, 4, "exact", 3)
     for noise, sigma in zip(by_layer(block.plain()), share.sigmas, strict=True):
         std = math.sqrt(np.mean(noise.astype(np.float64) ** 2))
@@ -152,7 +152,7 @@ def ledger_of(component: LayerBudgets, rounds: int = 4) -> Ledger:
     for round in range(rounds):
         ledger.record(
             round, charged=range(4), zone_sizes={"noised": 10.0}, total=10,
-            releases={"noised": [stated(component, client_with(round=round).ctx)[2]]},
+            releases={"noised": [stated(component, client_with(round=round).facts)[2]]},
             contributors={"noised": 1}, weights=dict.fromkeys(range(4), 1.0),
         )  # fmt: skip
     return ledger
@@ -162,7 +162,7 @@ def test_the_ledger_ends_at_epsilon() -> None:
     assert ledger_of(layer_budgets()).epsilon() == pytest.approx(10)
     assert ledger_of(layer_budgets(allocation="sum")).epsilon() == pytest.approx(10)  # a bound for any scores
     as_published = layer_budgets(allocation="as_published")
-    release = stated(as_published, client_with().ctx)[2]
+    release = stated(as_published, client_with().facts)[2]
     assert release.as_published
     assert "eq. 9 as printed" in release.note
     assert "exceeds 8.15" in release.note  # 7.97 at delta / 3
@@ -174,7 +174,7 @@ def test_the_ledger_ends_at_epsilon() -> None:
 @pytest.mark.parametrize(("allocation", "epsilon"), [("exact", 10.0), ("sum", 6.55), ("as_published", 5.97)])
 def test_a_client_states_the_noise_of_each_layer_and_what_they_cost_together(allocation: Any, epsilon: float) -> None:
     component = layer_budgets(allocation=allocation, norm={"a": 0.5, "others": 0.25})
-    clip, noise, release = stated(component, planned(client_with()).ctx)
+    clip, noise, release = stated(component, planned(client_with()).facts)
     share = budgets(SCORES.astype(float), 10, DELTA, 4, allocation, 3)
     assert clip == Clip((0.5, 0.25, 0.25), per="layer")
     assert noise.std == pytest.approx(np.array([0.5, 0.25, 0.25]) * share.sigmas)
@@ -189,7 +189,7 @@ def test_a_client_states_the_noise_of_each_layer_and_what_they_cost_together(all
 
 def test_layers_outside_the_zone_show_nothing_and_cost_nothing() -> None:
     client = planned(client_with(), where=np.arange(0, 5000))  # a and b
-    clip, noise, release = stated(layer_budgets(allocation="sum"), client.ctx)
+    clip, noise, release = stated(layer_budgets(allocation="sum"), client.facts)
     share = budgets(SCORES[:2].astype(float), 10, DELTA, 4, "sum", 3)
     assert noise.std == pytest.approx((*(0.5 * share.sigmas), math.inf))
     assert release.noise_multiplier == pytest.approx(share.multiplier, rel=2e-3)
@@ -199,7 +199,7 @@ def test_layers_outside_the_zone_show_nothing_and_cost_nothing() -> None:
 def test_values_are_what_was_stated() -> None:
     """Values are on the stated grid. The cost that follows from bounds and sizes is that of the budgets."""
     component, client = layer_budgets(norm={"a": 0.5, "others": 0.02}), planned(client_with())
-    clip, noise, release = stated(component, client.ctx)
+    clip, noise, release = stated(component, client.facts)
     found = protect(component, client, np.random.default_rng(0).standard_normal(LAYOUT.size)).plain()
     assert noise.grid > 0
     assert np.array_equal(found / noise.grid, np.rint(found / noise.grid))
@@ -211,17 +211,17 @@ def test_values_are_what_was_stated() -> None:
 
 def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
     server = Server()
-    ctx = Context(0, 4, LAYOUT, BASE_ZONES, 4, 2, 7, "", server)
+    facts = Facts(0, 4, LAYOUT, BASE_ZONES, 4, 2, 7, "", server)
     for allocation in ("exact", "sum", "as_published"):
-        _, noise, release = stated(layer_budgets(allocation=allocation), ctx)
+        _, noise, release = stated(layer_budgets(allocation=allocation), facts)
         assert noise.std is None
         assert release.noise_multiplier == released_multiplier(10, DELTA, 4, allocation, 3)  # type: ignore[arg-type]
 
 
 def test_before_a_model_is_known_the_largest_norm_counts_for_all() -> None:
-    ctx = Context(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "", Server())
+    facts = Facts(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "", Server())
     component = layer_budgets(norm={"a": 0.5, "others": 0.2}, allocation="as_published")
-    clip, _, release = stated(component, ctx)
+    clip, _, release = stated(component, facts)
     assert clip == Clip(0.5, per="layer")
     assert release.noise_multiplier == pytest.approx(math.sqrt(8 * math.log(1 / DELTA)) / 10)
 
@@ -278,9 +278,9 @@ def test_scores_of_private_data_are_a_side_channel() -> None:
     def seen(**options: Any) -> list[str]:
         psi = Psi(Psi.Options(**options))
         psi.name = "fedre.psi"
-        ctx = client_with().ctx
-        ctx.components["fedre.psi"] = psi
-        return [channel.what for channel in layer_budgets().reveals(ctx)]
+        facts = client_with().facts
+        facts.components["fedre.psi"] = psi
+        return [channel.what for channel in layer_budgets().reveals(facts)]
 
     assert seen() == []
     assert seen(source="private") == seen(at="local") == ["noise scale of each layer"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from attack_toys import Runs, observed
 from budget_toys import DELTA, LAYOUT, SCORES, client_with, layer_budgets, protect
-from fedplug import Client, Clip, Context, Field, Known, Misplaced, Operations, Scoring, gaussian_epsilon, hookimpl
+from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Operations, Scoring, gaussian_epsilon, hookimpl
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
@@ -62,8 +62,8 @@ def test_the_scorer_can_be_named() -> None:
 )
 def test_norms_that_do_not_fit_the_model(norm: Any, problem: str) -> None:
     with pytest.raises(ProtectionError, match=problem):
-        layer_budgets(norm=norm).setup(None, None, client_with().ctx)  # type: ignore[arg-type]
-    layer_budgets(norm={"b": 2, "others": 1}).setup(None, None, client_with().ctx)  # type: ignore[arg-type]
+        layer_budgets(norm=norm).setup(None, None, client_with().facts)  # type: ignore[arg-type]
+    layer_budgets(norm={"b": 2, "others": 1}).setup(None, None, client_with().facts)  # type: ignore[arg-type]
 
 
 PSI = {"use": "fedre.psi", "preference": {"box": [2, 2, 6, 6]}, "samples": 2}
@@ -109,7 +109,7 @@ def test_norms_of_layers_are_not_the_norm_of_the_update() -> None:
         known = Known(zone="noised", link=central.name, layers=layers).after(clip)
         assert known.norm() == pytest.approx(0.3)
         with pytest.raises(Misplaced, match=r"is clipped to 0\.3, but its noise is scaled to norm=0\.1"):
-            central.postprocess(known, client_with().ctx)
+            central.postprocess(known, client_with().facts)
 
 
 # -- in a run ----------------------------------------------------------------------------------------------------------
@@ -184,13 +184,13 @@ class TwoFaced(fedplug.Scorer):
         first: float = Field(1.0, description="the first layer's score at the clients")
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Any:
-        scores = np.ones(len(ctx.layout.layers), np.float32)
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
+        scores = np.ones(len(facts.layout.layers), np.float32)
         scores[0] = self.options.first
         return scores
 
-    def public_scores(self, model: Any, vector: Any, ctx: Context) -> dict[int, Any]:
-        return dict.fromkeys(range(ctx.num_clients), np.ones(len(ctx.layout.layers), np.float32))
+    def public_scores(self, model: Any, vector: Any, facts: Facts) -> dict[int, Any]:
+        return dict.fromkeys(range(facts.num_clients), np.ones(len(facts.layout.layers), np.float32))
 
 
 def test_clients_refuse_to_upload_under_other_scores_than_the_ledger_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,10 +229,10 @@ def watched_scores() -> Iterator[list[tuple[int, np.ndarray]]]:
     seen: list[tuple[int, np.ndarray]] = []
     whole = LayerBudgets.protect
 
-    def watched(self: LayerBudgets, known: Known, ctx: Context) -> Operations:
-        operations = whole(self, known=known, ctx=ctx)
-        if isinstance(ctx.party, Client) and ctx.party.update is not None:
-            seen.append((ctx.round, floored(ctx.party.scores_by(None))))
+    def watched(self: LayerBudgets, known: Known, facts: Facts) -> Operations:
+        operations = whole(self, known=known, facts=facts)
+        if isinstance(facts.party, Client) and facts.party.update is not None:
+            seen.append((facts.round, floored(facts.party.scores_by(None))))
         return operations
 
     with pytest.MonkeyPatch.context() as patch:

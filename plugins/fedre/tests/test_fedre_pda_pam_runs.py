@@ -65,17 +65,17 @@ def test_noise_at_the_server_is_refused() -> None:
 
 def test_what_is_known_of_a_sum_by_scores() -> None:
     """Only local noise remains, and no bound. Zones that arrive encrypted are plain sums."""
-    ctx = server_at()[1]
+    facts = server_at()[1]
     clipped = Known(zone="noised").after(Clip(1.0))
     noised = clipped.after(Noise.gaussian(2.0))
-    behind = noised.after(*pda_pam().aggregate(noised, ctx))
+    behind = noised.after(*pda_pam().aggregate(noised, facts))
     (release,) = behind.releases
     assert release.noise_multiplier == 2.0
     assert "one client's noise may be almost all that a sum has" in release.uncredited
-    assert clipped.after(*pda_pam().aggregate(clipped, ctx)).sensitivity() is None
+    assert clipped.after(*pda_pam().aggregate(clipped, facts)).sensitivity() is None
     seal = Seal(scheme="BFV", opened_by="clients", range=1.0, step=0.1)
     sealed = Known(zone="encrypted", sealed=(seal,), sealers=("std.bfv",))
-    plain, looks = pda_pam().aggregate(sealed, ctx)
+    plain, looks = pda_pam().aggregate(sealed, facts)
     assert plain == WeightedSum()
     assert isinstance(looks, Look)
 

@@ -11,7 +11,7 @@ import fedplug_fedre.psi
 import numpy as np
 import pytest
 import torch
-from fedplug import Client, ClientData, Context, Examples, Scoring
+from fedplug import Client, ClientData, Examples, Facts, Scoring
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
@@ -69,12 +69,12 @@ def client_of(
         setattr(client, name, value)
     if isinstance(public, str):
         public = PublicData(examples_of(12, 5), **names)
-    client.ctx = Context(round, 5, model.layout, BASE_ZONES, 4, 2, 7, "digest", client, {}, public)
+    client.facts = Facts(round, 5, model.layout, BASE_ZONES, 4, 2, 7, "digest", client, {}, public)
     return client
 
 
 def score(component: Psi, client: Client) -> NDArray[np.float32]:
-    return component.score_parameters(client, client.ctx)
+    return component.score_parameters(client, client.facts)
 
 
 def test_conforms() -> None:
@@ -87,7 +87,7 @@ def test_conforms() -> None:
 def test_scores_are_those_of_public_examples_at_the_global_model() -> None:
     """By default: the 10 of the 12 public examples that show a field, in any order."""
     client, component = client_of(), psi()
-    public = client.ctx.public
+    public = client.facts.public
     assert public is not None
     expected = psi_scores(client.model, public.examples, public.examples.regions > 0, public)  # type: ignore[operator]
     scores = score(component, client)
@@ -97,7 +97,7 @@ def test_scores_are_those_of_public_examples_at_the_global_model() -> None:
     assert expected.examples == 10
     assert client.log == {"fedre.psi.region_share": pytest.approx(2 / 6), "fedre.psi.relative_error": 0.0}
     assert component.scoring == Scoring(per="layer", public=True)
-    assert component.reveals(client.ctx) == []
+    assert component.reveals(client.facts) == []
 
 
 @pytest.mark.parametrize("source", ["public", "calibration"])
@@ -127,10 +127,10 @@ def test_the_paper_s_private_examples_at_the_local_model() -> None:
     expected = psi_scores(client.model, client.data.train, regions, client.data, vector=client.vector).mean
     np.testing.assert_allclose(elsewhere, expected, rtol=1e-5)
     assert component.scoring == psi(at="local").scoring == Scoring(per="layer")
-    (channel,) = component.reveals(client.ctx)
+    (channel,) = component.reveals(client.facts)
     assert (channel.what, channel.to, channel.covered_by) == ("PSI scores", ("server",), None)
     assert "each client's own examples" in channel.note
-    assert "trained model" in psi(at="local").reveals(client.ctx)[0].note
+    assert "trained model" in psi(at="local").reveals(client.facts)[0].note
     assert component.describe().count("(as published)") == 2
     assert "as_published" not in psi().describe()
 
@@ -166,7 +166,8 @@ def test_calibration_images_are_noise_with_random_answers() -> None:
 def test_samples_are_examples_that_have_a_region() -> None:
     """Only examples 2 to 11 show a date; three of them are scored, the same in every round."""
     component = psi(samples=3, preference={"fields": ["date"]})
-    tasks = [component.task(client, client.ctx) for client in (client_of(), client_of(round=4), client_of(client_id=2))]
+    clients = client_of(), client_of(round=4), client_of(client_id=2)
+    tasks = [component.task(client, client.facts) for client in clients]
     assert [len(task.examples) for task in tasks] == [3, 3, 3]
     assert all(task.regions.any((1, 2)).all() for task in tasks)
     for task in tasks[1:]:
@@ -179,12 +180,12 @@ def test_samples_are_examples_that_have_a_region() -> None:
 
 def test_private_samples_are_each_client_s_own() -> None:
     component = psi(source="private", samples=5, preference={"box": [0, 0, 2, 2]})
-    order = [component.task(client, client.ctx).examples.labels for client in (client_of(), client_of(round=1))]
+    order = [component.task(client, client.facts).examples.labels for client in (client_of(), client_of(round=1))]
     np.testing.assert_array_equal(order[0], order[1])
     client = client_of(client_id=2)
     client.data = client_of().data
-    assert not np.array_equal(component.task(client, client.ctx).examples.inputs,
-                              component.task(client_of(), client_of().ctx).examples.inputs)  # fmt: skip
+    assert not np.array_equal(component.task(client, client.facts).examples.inputs,
+                              component.task(client_of(), client_of().facts).examples.inputs)  # fmt: skip
 
 
 def test_clients_with_individual_preferences(tmp_path: Path) -> None:
@@ -192,8 +193,8 @@ def test_clients_with_individual_preferences(tmp_path: Path) -> None:
     (tmp_path / "boxes.json").write_text(json.dumps({"3": [0, 0, 5, 6], "8": [0, 5, 5, 6]}))
     component = psi(preference={"box": [0, 0, 5, 2]}, preferences={"1": {"boxes": "boxes.json"}})
     client = client_of(client_id=1, data_root=str(tmp_path))
-    task = component.task(client, client.ctx)
-    public = client.ctx.public
+    task = component.task(client, client.facts)
+    public = client.facts.public
     assert public is not None
     assert sorted(task.regions.sum((1, 2)).tolist()) == [5, 30]
     whole = task.examples.inputs[task.regions.all((1, 2))]
@@ -201,24 +202,24 @@ def test_clients_with_individual_preferences(tmp_path: Path) -> None:
     others = [score(component, client_of(client_id=k)) for k in (0, 2)]
     np.testing.assert_array_equal(*others)
     assert not np.allclose(score(component, client), others[0], rtol=0.01)
-    (channel,) = component.reveals(client.ctx)
+    (channel,) = component.reveals(client.facts)
     assert channel.what == "privacy preference"
     assert component.scoring == Scoring(per="layer", public=False)  # no other party has the file
-    assert component.public_scores(client.model, client.vector, client.ctx) == {}
+    assert component.public_scores(client.model, client.vector, client.facts) == {}
 
 
 def test_every_party_can_compute_public_scores() -> None:
     """From the global model and the public examples, each client's by the preference that the recipe gives it."""
     component = psi(preference={"box": [0, 0, 5, 2]}, preferences={"1": {"box": [0, 4, 5, 6]}})
     clients = [client_of(client_id=k, round=2) for k in range(4)]
-    found = component.public_scores(network(), clients[0].vector, clients[0].ctx)
+    found = component.public_scores(network(), clients[0].vector, clients[0].facts)
     assert sorted(found) == [0, 1, 2, 3]
     for client in clients:
         np.testing.assert_array_equal(found[client.client_id], score(component, client))
     assert not np.array_equal(found[0], found[1])
-    assert psi(refresh="once").public_scores(network(), clients[0].vector, clients[0].ctx) == {}  # of another round
+    assert psi(refresh="once").public_scores(network(), clients[0].vector, clients[0].facts) == {}  # of another round
     for private in ({"source": "private"}, {"at": "local"}, {"source": "calibration"}):
-        assert psi(**private).public_scores(network(), clients[0].vector, clients[0].ctx) == {}
+        assert psi(**private).public_scores(network(), clients[0].vector, clients[0].facts) == {}
 
 
 # -- what it costs -----------------------------------------------------------------------------------------------------

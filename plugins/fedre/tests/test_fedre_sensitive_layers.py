@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, Context, Layout
+from fedplug import Client, Facts, Layout
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
@@ -31,7 +31,7 @@ def component(**options: Any) -> SensitiveLayers:
 
 def client_with(**scores: Any) -> Client:
     client = Client(client_id=0, scores={name: np.array(values, np.float32) for name, values in scores.items()})
-    client.ctx = Context(0, 2, LAYOUT, BASE_ZONES, 3, 2, 7, "", client)
+    client.facts = Facts(0, 2, LAYOUT, BASE_ZONES, 3, 2, 7, "", client)
     return client
 
 

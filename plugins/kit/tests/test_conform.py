@@ -13,7 +13,7 @@ from fedplug import (
     Block,
     Client,
     Combine,
-    Context,
+    Facts,
     Known,
     Map,
     Noise,
@@ -142,18 +142,18 @@ class WrongShape(fedplug.Protector):
     """Gives one value of many."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        return (Map(lambda block, party, ctx: block.plain()[:1]),)
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Map(lambda block, party, facts: block.plain()[:1]),)
 
 
 class MakesNan(fedplug.Protector):
     """Divides by the largest value, of which there is none among zeros."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.scaled),)
 
-    def scaled(self, block: Block, party: Any, ctx: Context) -> Any:
+    def scaled(self, block: Block, party: Any, facts: Facts) -> Any:
         with np.errstate(invalid="ignore"):
             return block.plain() / np.abs(block.plain()).max()
 
@@ -164,10 +164,10 @@ class KeepsState(fedplug.Protector):
     calls = 0
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.counted),)
 
-    def counted(self, block: Block, party: Any, ctx: Context) -> Block:
+    def counted(self, block: Block, party: Any, facts: Facts) -> Block:
         self.calls += 1
         return block
 
@@ -187,11 +187,11 @@ class KeepsInside(fedplug.Protector):
         self.box = Box()
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.counted),)
 
-    def counted(self, block: Block, party: Any, ctx: Context) -> Block:
-        self.box.held.append(ctx.round)
+    def counted(self, block: Block, party: Any, facts: Facts) -> Block:
+        self.box.held.append(facts.round)
         return block
 
 
@@ -199,24 +199,24 @@ class AtClientsAlone(fedplug.Protector):
     """Gives clients another operation than the server."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        return (Scale(0.5),) if isinstance(ctx.party, Client) else ()
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Scale(0.5),) if isinstance(facts.party, Client) else ()
 
 
 class OtherSize(AtClientsAlone):
     """Gives clients another number than the server."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        return (Scale(0.5 if isinstance(ctx.party, Client) else 0.25),)
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Scale(0.5 if isinstance(facts.party, Client) else 0.25),)
 
 
 class LaterOnly(fedplug.Protector):
     """Gives nothing while no model is known."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        return (Scale(0.5),) if ctx.layout.size else ()
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Scale(0.5),) if facts.layout.size else ()
 
 
 class ReadsBehindNoise(fedplug.Protector):
@@ -225,8 +225,8 @@ class ReadsBehindNoise(fedplug.Protector):
     reads = fedplug.Reads(by="kit.scores")
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
-        scores = ctx.party.scores_by("kit.scores") if isinstance(ctx.party, Client) else np.zeros(1)
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        scores = facts.party.scores_by("kit.scores") if isinstance(facts.party, Client) else np.zeros(1)
         most = np.float32(scores.max())
         noise = Noise.gaussian(known.need_norm("put a clip before it"), source="reproducible")
         return (noise, Post(lambda values, public: values + most))
@@ -236,7 +236,7 @@ class Flips(fedplug.Protector):
     """Draws its changes of values from a new generator each time."""
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         return (Post(lambda values, public: values * np.float32(np.random.default_rng().random())),)
 
 
@@ -244,10 +244,10 @@ class InPlace(fedplug.Aggregator):
     """Adds up in the first block that it is handed."""
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (Combine(self.added),)
 
-    def added(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def added(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
         first, *others = blocks.values()
         values = np.require(first.plain(), requirements="W")
         for block in others:
@@ -258,7 +258,7 @@ class InPlace(fedplug.Aggregator):
 class FirstCounts(InPlace):
     """Takes the first block."""
 
-    def added(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def added(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
         return next(iter(blocks.values())).replace(contributors=len(blocks), weighted=True)
 
 
@@ -269,7 +269,7 @@ class Own(fedplug.Protector):
     source = "reproducible"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         sample = functools.partial(self.drawn, self.norm(known))
         return (Noise.own("gaussian", sample, multiplier=1.0, order=2, source=self.source),)
 
@@ -327,7 +327,7 @@ class SaysPublic(fedplug.Scorer):
     scoring = fedplug.Scoring(public=True)
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Any:
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
         assert client.update is not None
         return np.abs(client.update)
 
@@ -336,9 +336,9 @@ class PublicAtFirst(SaysPublic):
     """In round 1 its scores are alike for all data."""
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Any:
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
         assert client.update is not None
-        return np.abs(client.update) * np.float32(ctx.round > 0)
+        return np.abs(client.update) * np.float32(facts.round > 0)
 
 
 class Forgets(fedplug.Negotiation):
@@ -347,7 +347,7 @@ class Forgets(fedplug.Negotiation):
     plans = fedplug.Plans(zones=frozenset({"clear"}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.ask(self.size)
         cohort.tell(self.adopt)
 
@@ -357,7 +357,7 @@ class Forgets(fedplug.Negotiation):
 
     @fedplug.at_client
     def adopt(self, client: Client) -> None:
-        client.plan = fedplug.Plan.single("clear", client.ctx.layout.size, client.ctx.zones)
+        client.plan = fedplug.Plan.single("clear", client.facts.layout.size, client.facts.zones)
 
 
 @pytest.mark.parametrize(("found", "said"), [
@@ -402,7 +402,7 @@ def test_a_class_of_a_file_of_ones_own_is_run_too(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     Path("halve.py").write_text(HALVE, encoding="utf-8")
     conformance("halve.py:Halve", {"factor": 0.75})
-    cut = HALVE.replace("Scale(self.options.factor)", "fedplug.Map(lambda block, party, ctx: block.plain()[:1])")
+    cut = HALVE.replace("Scale(self.options.factor)", "fedplug.Map(lambda block, party, facts: block.plain()[:1])")
     Path("cut.py").write_text(cut, encoding="utf-8")
     with pytest.raises(AssertionError, match=r"kit\.cut\.halve"):
         conformance("cut.py:Halve")

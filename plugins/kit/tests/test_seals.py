@@ -32,10 +32,10 @@ class Masked(fedplug.Sealer):
     cohort_secret = True
 
     @hookimpl
-    def protect(self, known: Known, ctx: Any) -> Any:
+    def protect(self, known: Known, facts: Any) -> Any:
         return (Seal(scheme="masks", opened_by="clients", range=2.0**12, step=STEP),)
 
-    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
+    def seal(self, block: Block, client: Client, facts: Any) -> Block:
         nonce = os.urandom(16)
         return self.masked(block, client, self.mask(client, nonce, block.size), {"nonces": [nonce]})
 
@@ -48,7 +48,7 @@ class Masked(fedplug.Sealer):
     def mask(self, client: Client, nonce: bytes, count: int) -> Any:
         return words(client.secret(self, nonce), count)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Any) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
         first, total = next(iter(blocks.values())), np.zeros(0, np.uint32)
         total = sum((np.frombuffer(block.ciphertexts[0], np.uint32) for block in blocks.values()), np.uint32(0))
         nonces = [nonce for block in blocks.values() for nonce in block.meta.get("nonces", [])]
@@ -57,12 +57,12 @@ class Masked(fedplug.Sealer):
             divisor=float(sum(block.divisor for block in blocks.values())), meta={"nonces": nonces},
         )  # fmt: skip
 
-    def open(self, block: Block, ctx: Any) -> Block:
-        if block.contributors < ctx.min_clients:
-            raise fedplug.FedplugError(f"a sum of {block.contributors} updates; min_clients is {ctx.min_clients}")
+    def open(self, block: Block, facts: Any) -> Block:
+        if block.contributors < facts.min_clients:
+            raise fedplug.FedplugError(f"a sum of {block.contributors} updates; min_clients is {facts.min_clients}")
         total = np.frombuffer(block.ciphertexts[0], np.uint32).copy()
         for nonce in block.meta["nonces"]:
-            total -= self.mask(ctx.party, nonce, block.size)
+            total -= self.mask(facts.party, nonce, block.size)
         return self.bare(block, total)
 
     def bare(self, block: Block, total: Any) -> Block:
@@ -77,13 +77,14 @@ class Shared(Masked):
     site = "server"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Any) -> Any:
-        return (Seal(scheme="shared masks", opened_by="shares", opens_with=self.enough(ctx), range=2.0**12, step=STEP),)
+    def protect(self, known: Known, facts: Any) -> Any:
+        opens_with = self.enough(facts)
+        return (Seal(scheme="shared masks", opened_by="shares", opens_with=opens_with, range=2.0**12, step=STEP),)
 
-    def enough(self, ctx: Any) -> int:
-        return int(ctx.num_clients)
+    def enough(self, facts: Any) -> int:
+        return int(facts.num_clients)
 
-    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
         cohort.tell(self.take_keys, cohort.ask(self.make_key))
 
     @at_client
@@ -95,7 +96,7 @@ class Shared(Masked):
     def take_keys(self, client: Client, keys: dict[int, bytes]) -> None:
         client.memory(self)["keys"] = dict(keys)
 
-    def reveals(self, ctx: Any) -> list[Reveals]:
+    def reveals(self, facts: Any) -> list[Reveals]:
         return [
             Reveals("public keys", ("server",), covered_by="nothing to pay", asked=("make_key",), note="fresh"),
             Reveals("sums", ("server",), asked=("sum_of_parts",), note="of masks, which open the sum of updates"),
@@ -106,33 +107,33 @@ class Shared(Masked):
         found = {receiver: words(os.urandom(32), count) for receiver in receivers}
         return sum(found.values(), np.uint32(0)), found
 
-    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
+    def seal(self, block: Block, client: Client, facts: Any) -> Block:
         keys = client.memory(self)["keys"]
         mask, parts = self.parts(block.size, list(keys))
         boxes = {each: secrets.seal(parts[each].tobytes(), key, b"a part") for each, key in keys.items()}
         return self.masked(block, client, mask, {"boxes": boxes})
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Any) -> Block:
-        total = super().add_blocks(blocks, ctx)
+    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
+        total = super().add_blocks(blocks, facts)
         return total.replace(meta={"boxes": {dealer: block.meta["boxes"] for dealer, block in blocks.items()}})
 
-    def open(self, block: Block, ctx: Any) -> Block:
-        everybody, given = ctx.party.cohort, {}
+    def open(self, block: Block, facts: Any) -> Block:
+        everybody, given = facts.party.cohort, {}
         for each in everybody.client_ids:
             boxes = {dealer: held[each] for dealer, held in block.meta["boxes"].items()}
             given |= everybody.only([each]).ask(self.sum_of_parts, block.zone, boxes)
-        return self.bare(block, np.frombuffer(block.ciphertexts[0], np.uint32) - self.joined(given, ctx))
+        return self.bare(block, np.frombuffer(block.ciphertexts[0], np.uint32) - self.joined(given, facts))
 
-    def joined(self, given: dict[int, bytes], ctx: Any) -> Any:
-        if len(given) < self.enough(ctx):
-            raise fedplug.FedplugError(f"parts of {len(given)} clients; {self.enough(ctx)} are needed")
+    def joined(self, given: dict[int, bytes], facts: Any) -> Any:
+        if len(given) < self.enough(facts):
+            raise fedplug.FedplugError(f"parts of {len(given)} clients; {self.enough(facts)} are needed")
         return sum((np.frombuffer(part, np.uint32) for part in given.values()), np.uint32(0))
 
     @at_client
     def sum_of_parts(self, client: Client, zone: str, boxes: dict[int, bytes]) -> bytes:
-        if len(boxes) < client.ctx.min_clients:
-            raise fedplug.FedplugError(f"parts of {len(boxes)} updates; min_clients is {client.ctx.min_clients}")
-        with client.openings.once(client.ctx.round, zone, "", boxes, [boxes[dealer] for dealer in sorted(boxes)]):
+        if len(boxes) < client.facts.min_clients:
+            raise fedplug.FedplugError(f"parts of {len(boxes)} updates; min_clients is {client.facts.min_clients}")
+        with client.openings.once(client.facts.round, zone, "", boxes, [boxes[dealer] for dealer in sorted(boxes)]):
             return self.added(client, boxes)
 
     def added(self, client: Client, boxes: dict[int, bytes]) -> bytes:
@@ -158,14 +159,14 @@ class OneShareOpens(Shared):
 
     protect = Shared.protect
 
-    def enough(self, ctx: Any) -> int:
+    def enough(self, facts: Any) -> int:
         return 3
 
     def parts(self, count: int, receivers: list[int]) -> tuple[Any, dict[int, Any]]:
         mask = words(os.urandom(32), count)
         return mask, dict.fromkeys(receivers, mask)
 
-    def joined(self, given: dict[int, bytes], ctx: Any) -> Any:
+    def joined(self, given: dict[int, bytes], facts: Any) -> Any:
         return np.frombuffer(next(iter(given.values())), np.uint32)
 
 
@@ -183,7 +184,7 @@ class SameMaskTwice(Masked):
 
     protect = Masked.protect
 
-    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
+    def seal(self, block: Block, client: Client, facts: Any) -> Block:
         nonce = str(client.client_id).encode()
         return self.masked(block, client, self.mask(client, nonce, block.size), {"nonces": [nonce]})
 
@@ -203,8 +204,8 @@ class UnstatedReply(Masked):
 
     protect = Masked.protect
 
-    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
-        ctx.party.memory(self)["scale"] = max(cohort.ask(self.brightness).values())
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
+        facts.party.memory(self)["scale"] = max(cohort.ask(self.brightness).values())
 
     @at_client
     def brightness(self, client: Client) -> float:
@@ -216,7 +217,7 @@ class FreeReply(UnstatedReply):
 
     protect = Masked.protect
 
-    def reveals(self, ctx: Any) -> list[Reveals]:
+    def reveals(self, facts: Any) -> list[Reveals]:
         told = "the same for all clients"
         return [Reveals("scale", ("server",), covered_by="nothing to pay", asked=("brightness",), note=told)]
 
@@ -229,8 +230,8 @@ class TellsTheLargest(Masked):
 
     protect = Masked.protect
 
-    def seal(self, block: Block, client: Client, ctx: Any) -> Block:
-        closed = super().seal(block, client, ctx)
+    def seal(self, block: Block, client: Client, facts: Any) -> Block:
+        closed = super().seal(block, client, facts)
         return closed.replace(meta={**closed.meta, "scale": float(np.abs(block.plain()).max())})
 
 
@@ -239,8 +240,8 @@ class OpensOne(Masked):
 
     protect = Masked.protect
 
-    def open(self, block: Block, ctx: Any) -> Block:
-        return super().open(block.replace(contributors=ctx.min_clients), ctx)
+    def open(self, block: Block, facts: Any) -> Block:
+        return super().open(block.replace(contributors=facts.min_clients), facts)
 
 
 class ServerHasTheKey(Masked):
@@ -248,9 +249,9 @@ class ServerHasTheKey(Masked):
 
     protect = Masked.protect
 
-    def setup(self, cohort: Any, key_server: Any, ctx: Any) -> None:
-        ctx.party.memory(self)["key"] = secrets.draw()
-        cohort.tell(self.take, ctx.party.memory(self)["key"])
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
+        facts.party.memory(self)["key"] = secrets.draw()
+        cohort.tell(self.take, facts.party.memory(self)["key"])
 
     @at_client
     def take(self, client: Client, key: bytes) -> None:
@@ -282,7 +283,7 @@ REFUSED = [
     (FreeReply, "method brightness: its replies are declared to cost nothing .* change with the clients' data",
      "leave covered_by out of their Reveals"),
     (TellsTheLargest, r"meta\['scale'\] of the sealed block follows from the values", "leave it out"),
-    (OpensOne, "a sum of 1 update is opened, but min_clients is 3", "refuse sums of fewer than ctx.min_clients"),
+    (OpensOne, "a sum of 1 update is opened, but min_clients is 3", "refuse sums of fewer than facts.min_clients"),
     (ServerHasTheKey, "the aggregation server opens it with what it holds, but only clients are", "give the key to"),
     (Coarse, "the sum of 4 uploads differs from that of the plain values by", "its declared range and step"),
 ]  # fmt: skip

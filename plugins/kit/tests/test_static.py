@@ -26,7 +26,7 @@ class Good(Negotiation):
         ratio: float = Field(0.5, description="share")
 
     @hookimpl
-    def negotiate_mask(self, cohort, ctx):
+    def negotiate_mask(self, cohort, facts):
         cohort.ask(self.nominate)
         cohort.tell(self.adopt, 1)
 
@@ -45,7 +45,7 @@ class Bad(Negotiation):
         self.options = options
 
     @hookimpl
-    def negotiate_mask(self, cohort, ctx):
+    def negotiate_mask(self, cohort, facts):
         cohort.ask(self.nominate)
         cohort.tell(self.absent)
 

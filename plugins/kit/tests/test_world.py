@@ -33,8 +33,8 @@ def test_rounds_of_a_staged_run_are_played_by_hand() -> None:
     catalog = catalog_with("x.sum", Sum, ["aggregate"])
     world = staged(recipe_around("x.sum", Sum(Sum.Options()), {}, {"rounds": 5}, catalog, 0), catalog)
     world.enter(3)
-    assert {client.ctx.round for client in world.clients.clients.values()} == {3}
-    assert world.protocol.server.ctx.round == world.protocol.office.round == 3
+    assert {client.facts.round for client in world.clients.clients.values()} == {3}
+    assert world.protocol.server.facts.round == world.protocol.office.round == 3
     assert len(world.clients.clients) == CLIENTS
 
 
@@ -64,12 +64,12 @@ class Elsewhere(fedplug.Negotiation):
     plans = Plans(zones=frozenset({"clear", "retained"}))
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Any) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Any) -> None:
         cohort.tell(self.adopt)
 
     @at_client
     def adopt(self, client: Any) -> None:
-        size, zones = client.ctx.layout.size, client.ctx.zones
+        size, zones = client.facts.layout.size, client.facts.zones
         kept = np.random.default_rng(self.seed(client)).permutation(size)[: size // 2]
         client.plan = Plan.of("clear", size, zones, shared=("clear",), retained=kept)
 
@@ -83,7 +83,7 @@ class InRoundTwo(Elsewhere):
     negotiate_mask, adopt = Elsewhere.negotiate_mask, Elsewhere.adopt
 
     def seed(self, client: Any) -> int:
-        return int(client.client_id * client.ctx.round)
+        return int(client.client_id * client.facts.round)
 
 
 class Together(Elsewhere):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, gaussian_epsilon
+from fedplug import Block, Client, Facts, Layout, gaussian_epsilon
 from fedplug.api.data import ClientData
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.known import Release
@@ -29,20 +29,20 @@ def component(**options: Any) -> LiteralNoise:
     return made
 
 
-def context(party: Any, rounds: int = 10) -> Context:
-    return Context(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", party)
+def context(party: Any, rounds: int = 10) -> Facts:
+    return Facts(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", party)
 
 
-def steps_of(made: LiteralNoise, ctx: Context) -> tuple[Step, ...]:
+def steps_of(made: LiteralNoise, facts: Facts) -> tuple[Step, ...]:
     """Behind a clip to 2."""
     clip = Clip(Clip.Options(norm=2.0))
     clip.name = "std.clip"
-    return fold([Link("noised", "protect", each.name, each, "client") for each in (clip, made)], ctx)
+    return fold([Link("noised", "protect", each.name, each, "client") for each in (clip, made)], facts)
 
 
-def release_of(made: LiteralNoise, ctx: Context) -> Release:
+def release_of(made: LiteralNoise, facts: Facts) -> Release:
     """Its cost."""
-    (release,) = steps_of(made, ctx)[-1].after.releases
+    (release,) = steps_of(made, facts)[-1].after.releases
     return release
 
 
@@ -50,7 +50,7 @@ def client_of(examples: int, largest: int | None = None) -> Client:
     """A client with that number of examples, which has received the largest number."""
     held: Any = range(examples)
     client = Client(client_id=1, data=ClientData(held, held, held, classes=("x",), mean=(0.5,), std=(0.5,)))
-    client.ctx = context(client)
+    client.facts = context(client)
     if largest is not None:
         component().adopt(client, largest)
     return client
@@ -76,8 +76,8 @@ def test_the_scale_is_the_printed_one() -> None:
 def test_the_noise_has_that_scale() -> None:
     client = client_of(500, largest=3000)
     block = Block("noised", 20_000, np.zeros(20_000, np.float32))
-    for step in steps_of(component(), client.ctx):
-        block = execute(step, block, client, client.ctx)
+    for step in steps_of(component(), client.facts):
+        block = execute(step, block, client, client.facts)
     noise = block.plain()
     expected = component().stddev(2.0, 500, 10)
     assert abs(float(noise.std()) / expected - 1) < 5 / math.sqrt(2 * 20_000)
@@ -99,16 +99,16 @@ def test_the_true_epsilon_of_a_client_is_larger_by_orders_of_magnitude() -> None
 
 def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
     server = Server()
-    made, ctx = component(), context(server)
+    made, facts = component(), context(server)
     told: list[Any] = []
     cohort = SimpleNamespace(ask=lambda method: {0: 100, 1: 3000, 2: 40}, tell=lambda *call: told.append(call))
-    made.setup(cohort, None, ctx)  # type: ignore[arg-type]
+    made.setup(cohort, None, facts)  # type: ignore[arg-type]
     assert told == [(made.adopt, 3000)]
-    release = release_of(made, ctx)
+    release = release_of(made, facts)
     assert release.noise_multiplier == pytest.approx(component().stddev(1.0, 3000, 10))
     assert (release.as_published, release.trust, release.source) == (True, "local", "reproducible")
     assert "different sizes" in release.uncredited  # each client's noise is as large as its data set is small
-    numbers, largest = made.reveals(ctx)
+    numbers, largest = made.reveals(facts)
     assert (numbers.to, numbers.asked, numbers.covered_by) == (("server",), ("count",), None)
     assert (largest.what, largest.to, largest.covered_by) == ("largest number of examples", ("client",), None)
 
@@ -118,11 +118,11 @@ def test_clients_and_server_foretell_the_same_and_a_client_that_has_more_example
     server.memory(made)["largest"] = 3000
     charged = steps_of(made, context(server))
     small = client_of(100, largest=3000)
-    assert foretold(steps_of(made, small.ctx)) == foretold(charged)
+    assert foretold(steps_of(made, small.facts)) == foretold(charged)
     liar = client_of(4000, largest=3000)
-    step, block = steps_of(made, liar.ctx)[-1], Block("noised", 20_000, np.zeros(20_000, np.float32))
+    step, block = steps_of(made, liar.facts)[-1], Block("noised", 20_000, np.zeros(20_000, np.float32))
     with pytest.raises(ProtectionError, match="is what is charged for; promise no more than the least of any client"):
-        execute(step, block, liar, liar.ctx)
+        execute(step, block, liar, liar.facts)
 
 
 def test_before_the_set_up_and_at_other_parties_its_size_is_unknown() -> None:

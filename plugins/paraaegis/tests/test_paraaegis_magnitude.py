@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, Context, Layout
+from fedplug import Client, Facts, Layout
 from fedplug_kit.static import check_component
 from fedplug_paraaegis.magnitude import Magnitude
 
@@ -19,8 +19,8 @@ def score(round: int = 0, client_id: int = 0, **options: Any) -> np.ndarray:
     component = Magnitude(Magnitude.Options(**options))
     component.name = "paraaegis.magnitude"
     client = Client(client_id=client_id, update=UPDATE.copy())
-    client.ctx = Context(round, 3, LAYOUT, (), 2, 2, 7, "", client)
-    result = component.score_parameters(client, client.ctx)
+    client.facts = Facts(round, 3, LAYOUT, (), 2, 2, 7, "", client)
+    result = component.score_parameters(client, client.facts)
     assert result.dtype == np.float32
     assert result.shape == (9,)
     assert client.update is not None

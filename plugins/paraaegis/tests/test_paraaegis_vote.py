@@ -137,11 +137,11 @@ def test_nominated_are_the_highest_scores_whatever_the_key(mine: np.ndarray, sea
 def test_a_client_that_missed_the_ballot_still_reads_the_winners() -> None:
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
-    ctx = FakeContext(Layout.of([("w", (50,))]), round=3)
+    facts = FakeContext(Layout.of([("w", (50,))]), round=3)
     mine = np.random.default_rng(1).random(50, np.float32)
-    asked, absent = FakeClient({"s": mine}, ctx), FakeClient({"s": mine}, ctx)
+    asked, absent = FakeClient({"s": mine}, facts), FakeClient({"s": mine}, facts)
     cohort = FakeCohort({0: asked})
-    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    component.negotiate_mask(cohort, facts)  # type: ignore[arg-type]
     component.adopt(absent, *cohort.told)  # type: ignore[arg-type]
     assert asked.plan is not None
     assert absent.plan is not None
@@ -191,9 +191,9 @@ def test_the_rest_is_noised_and_the_plan_is_shared() -> None:
     everyone = list(np.random.default_rng(1).random((3, 50), np.float32))
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
-    ctx = FakeContext(Layout.of([("w", (50,))]))
-    cohort = FakeCohort({i: FakeClient({"s": mine}, ctx) for i, mine in enumerate(everyone)})
-    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    facts = FakeContext(Layout.of([("w", (50,))]))
+    cohort = FakeCohort({i: FakeClient({"s": mine}, facts) for i, mine in enumerate(everyone)})
+    component.negotiate_mask(cohort, facts)  # type: ignore[arg-type]
     for client in cohort.clients.values():
         assert client.plan is not None
         assert client.plan.sizes() == {"encrypted": 10, "noised": 40, "retained": 0, "clear": 0}
@@ -203,18 +203,18 @@ def test_the_rest_is_noised_and_the_plan_is_shared() -> None:
 def test_the_scorer_that_decides_can_be_named() -> None:
     component = Vote(Vote.Options(ratio=0.5, by="other"))
     component.name = "paraaegis.vote"
-    ctx = FakeContext(Layout.of([("w", (4,))]))
+    facts = FakeContext(Layout.of([("w", (4,))]))
     both = {"first": np.array([9, 9, 0, 0], np.float32), "other": np.array([0, 0, 1, 1], np.float32)}
-    cohort = FakeCohort({0: FakeClient(both, ctx)})
-    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    cohort = FakeCohort({0: FakeClient(both, facts)})
+    component.negotiate_mask(cohort, facts)  # type: ignore[arg-type]
     plan = cohort.clients[0].plan
     assert plan is not None
     assert plan.positions("encrypted").tolist() == [2, 3]
 
 
 def test_scores_of_layers_are_spread_over_their_scalars() -> None:
-    ctx = FakeContext(Layout.of([("a.weight", (2, 2)), ("b.weight", (3,)), ("a.bias", (2,))]))
-    spread = ctx.layout.per_scalar(np.array([5, 7], np.float32))
+    facts = FakeContext(Layout.of([("a.weight", (2, 2)), ("b.weight", (3,)), ("a.bias", (2,))]))
+    spread = facts.layout.per_scalar(np.array([5, 7], np.float32))
     assert spread.tolist() == [5, 5, 5, 5, 7, 7, 7, 5, 5]
     whole = np.arange(9, dtype=np.float32)
-    assert ctx.layout.per_scalar(whole) is whole
+    assert facts.layout.per_scalar(whole) is whole

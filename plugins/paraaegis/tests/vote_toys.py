@@ -49,7 +49,7 @@ class FakeClient:
     scores_by = fedplug.Client.scores_by
 
     scores: dict[str, np.ndarray]
-    ctx: Any
+    facts: Any
     plan: Plan | None = None
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -57,7 +57,7 @@ class FakeClient:
         """The time is not used."""
 
     def secret(self, component: Any, *purpose: object) -> bytes:
-        assert purpose[1] == self.ctx.round  # a separate key in every round
+        assert purpose[1] == self.facts.round  # a separate key in every round
         return secret_of(*purpose)
 
 
@@ -95,9 +95,9 @@ def vote(
     """Runs a whole negotiation. Returns each client's encrypted positions."""
     component = Vote(Vote.Options(ratio=ratio, decay=decay))
     component.name = "paraaegis.vote"
-    ctx = FakeContext(Layout.of([("w", (len(scores[0]),))]), round)
-    cohort = FakeCohort({i: FakeClient({"s": mine}, ctx) for i, mine in enumerate(scores)})
-    component.negotiate_mask(cohort, ctx)  # type: ignore[arg-type]
+    facts = FakeContext(Layout.of([("w", (len(scores[0]),))]), round)
+    cohort = FakeCohort({i: FakeClient({"s": mine}, facts) for i, mine in enumerate(scores)})
+    component.negotiate_mask(cohort, facts)  # type: ignore[arg-type]
     plans = [client.plan for client in cohort.clients.values()]
     assert all(plan is not None for plan in plans)
     return [plan.positions("encrypted").tolist() for plan in plans if plan], cohort

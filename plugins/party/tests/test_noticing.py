@@ -29,11 +29,11 @@ def test_no_ordinary_round_is_warned_of(name: str, tmp_path: Path, monkeypatch: 
         client = host.clients[address]
         alone = ClientHost.__new__(ClientHost)  # a site's host has only its own client
         alone.clients = {address: client}
-        said.extend(seen.setdefault(address, Noticing(client.ctx.layout))(alone))
+        said.extend(seen.setdefault(address, Noticing(client.facts.layout))(alone))
         handed = models.setdefault(address, [client.vector])
         if client.vector is not handed[-1]:
             handed.append(client.vector)
-            found = signs(handed[-1], handed[-2], client.ctx.layout)
+            found = signs(handed[-1], handed[-2], client.facts.layout)
             assert found["parallel_rows"] == found["emptied_rows"] == 0.0
         return reply
 

@@ -78,7 +78,7 @@ def test_the_shares_of_as_many_clients_as_stated_open_an_upload_and_fewer_do_not
         if message.sender == "client:5" and (message.round, message.phase) == (0, "upload")
     )  # fmt: skip
     for client in clients.values():
-        client.ctx = dataclasses.replace(client.ctx, round=0)
+        client.facts = dataclasses.replace(client.facts, round=0)
     opened = component.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
     assert (opened is not None) == opens
     assert component.open_upload(upload, 5, [clients[c] for c in range(5)]) is None  # they lack the others' keys
@@ -101,7 +101,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> tuple[Bonawitz, dict[int, Clien
     protocol, engine = held[0]
     clients: dict[int, Client] = {client.client_id: client for client in engine.clients.clients.values()}
     for client in clients.values():
-        client.ctx = dataclasses.replace(client.ctx, round=0)
+        client.facts = dataclasses.replace(client.facts, round=0)
     return protocol.composition.components["secagg.bonawitz"], clients
 
 
@@ -159,13 +159,13 @@ def test_the_verdict_states_the_fewest_shares_of_any_round_and_a_server_cannot_l
     plain = recipe("secagg.plus", clients=100, rounds=1, min_clients=60)
     run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
     ((protocol, engine),) = held
-    component, ctx = protocol.composition.components["secagg.plus"], protocol.server.ctx
-    (seal,) = (one for step in ctx.steps("encrypted") for one in step.operations if isinstance(one, Seal))
-    assert seal.opens_with == component.parameters(60).threshold <= component.threshold(100, ctx)
-    assert component.threshold(10, ctx) == seal.opens_with > component.parameters(10).threshold
+    component, facts = protocol.composition.components["secagg.plus"], protocol.server.facts
+    (seal,) = (one for step in facts.steps("encrypted") for one in step.operations if isinstance(one, Seal))
+    assert seal.opens_with == component.parameters(60).threshold <= component.threshold(100, facts)
+    assert component.threshold(10, facts) == seal.opens_with > component.parameters(10).threshold
     client = next(iter(engine.clients.clients.values()))
     client.memory(component)["own"] = b""
-    client.ctx = dataclasses.replace(client.ctx, round=0)
+    client.facts = dataclasses.replace(client.facts, round=0)
     few = {other: bytes(32) for other in range(50, 50 + seal.opens_with - 1)}
     with pytest.raises(ProtectionError, match=f"the shares of {seal.opens_with} open a secret"):
         component.share_keys(client, (10, few))
@@ -195,8 +195,8 @@ def test_a_sum_that_the_server_had_in_hand_is_paid_for_though_it_is_not_used(
         shares = honestly(self, client, asked)
         return [bytes([share[0] ^ 1]) + share[1:] for share in shares] if client.client_id == 5 else shares
 
-    def too_large(self: Bonawitz, block: Any, client: Client, ctx: Any) -> Any:
-        sealed = seal(self, block, client, ctx)
+    def too_large(self: Bonawitz, block: Any, client: Client, facts: Any) -> Any:
+        sealed = seal(self, block, client, facts)
         words = np.frombuffer(sealed.ciphertexts[0], "<u4").copy()
         words[0] += np.uint32(2**31 if client.client_id == 5 else 0)
         return sealed.replace(ciphertexts=(words.tobytes(),))
@@ -227,7 +227,7 @@ def test_a_group_that_is_too_small_to_be_opened_sits_out_and_the_others_go_on() 
 
 
 def test_more_shares_than_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Bonawitz, "stated", lambda self, ctx: 1000)
+    monkeypatch.setattr(Bonawitz, "stated", lambda self, facts: 1000)
     with pytest.raises(Misplaced, match="the shares of 1000 clients open zone encrypted, and there are 6"):
         run_protocol(recipe())
 
@@ -316,7 +316,7 @@ def test_colluders_open_an_upload_of_a_sum_that_may_wrap() -> None:
     ((protocol, engine),) = held
     clients = list(engine.clients.clients.values())
     for client in clients:
-        client.ctx = dataclasses.replace(client.ctx, round=0)
+        client.facts = dataclasses.replace(client.facts, round=0)
     upload = next(message.answered().blocks["encrypted"] for message in outcome.wire.messages
                   if message.sender == "client:5" and message.phase == "upload")  # fmt: skip
     opened = protocol.composition.components["secagg.bonawitz"].open_upload(upload, 5, [protocol.server, *clients[:5]])

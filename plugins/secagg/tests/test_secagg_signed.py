@@ -119,7 +119,7 @@ def ready(monkeypatch: pytest.MonkeyPatch, clients: int = 9) -> tuple[Bonawitz, 
     protocol, engine = held[0]
     found: dict[int, Client] = {client.client_id: client for client in engine.clients.clients.values()}
     for client in found.values():
-        client.ctx = dataclasses.replace(client.ctx, round=0)
+        client.facts = dataclasses.replace(client.facts, round=0)
     return protocol.composition.components["secagg.bonawitz"], found
 
 
@@ -149,8 +149,8 @@ def test_a_server_that_tells_clients_different_lists_is_given_no_share(monkeypat
     """Three are told that client 8 dropped out, and six that it did not. The server would get shares of both kinds. All
     clients fail alike, which ends the run."""
 
-    def lying(self: Bonawitz, asked: Any, inside: set[int], ctx: Any) -> dict[int, list[Any]]:
-        cohort = ctx.party.cohort
+    def lying(self: Bonawitz, asked: Any, inside: set[int], facts: Any) -> dict[int, list[Any]]:
+        cohort = facts.party.cohort
         lists = {c: sorted(inside - {8} if c in (5, 6, 7) else inside) for c in asked}
         signed = {c: answer[32:] for c, answer in cohort.ask_each(self.agree, lists).items()}
         assert len(signed) == 9
@@ -184,10 +184,10 @@ def test_a_signature_of_another_round_or_of_other_keys_is_refused(monkeypatch: p
     component, clients = ready(monkeypatch)
     inside = list(range(9))
     other = clients[1]
-    other.ctx = dataclasses.replace(other.ctx, round=1)
+    other.facts = dataclasses.replace(other.facts, round=1)
     other.memory(component)["round"] = 1
     replayed = component.agree(other, inside)[32:]
-    other.ctx = dataclasses.replace(other.ctx, round=0)
+    other.facts = dataclasses.replace(other.facts, round=0)
     other.memory(component).update(round=0, agreed=[])
     signed = {c: component.agree(clients[c], inside)[32:] for c in inside}
     assert replayed != signed[1]

@@ -11,7 +11,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Context, Layout, Plan, Server
+from fedplug import Facts, Layout, Plan, Server
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link
@@ -45,7 +45,7 @@ class FakeClient:
 
     client_id: int
     scores: dict[str, NDArray[np.float32]]
-    ctx: FakeContext
+    facts: FakeContext
     plan: Plan | None = None
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
     log: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -83,14 +83,14 @@ def component_of(**options: Any) -> Consensus:
 def cohort_of(scores: Any, lies: dict[int, Any] | None = None) -> FakeCohort:
     scores = np.asarray(scores, np.float32)
     half = scores.shape[1] // 2
-    ctx = FakeContext(Layout.of([("a.weight", (half,)), ("b.weight", (scores.shape[1] - half,))]))
-    return FakeCohort([FakeClient(n, {"s": mine}, ctx) for n, mine in enumerate(scores)], lies)
+    facts = FakeContext(Layout.of([("a.weight", (half,)), ("b.weight", (scores.shape[1] - half,))]))
+    return FakeCohort([FakeClient(n, {"s": mine}, facts) for n, mine in enumerate(scores)], lies)
 
 
 def negotiate(scores: Any, lies: dict[int, Any] | None = None, **options: Any) -> tuple[list[Plan], FakeCohort]:
     """Runs a whole negotiation. Returns each client's plan."""
     cohort = cohort_of(scores, lies)
-    component_of(**options).negotiate_mask(cohort, cohort.clients[0].ctx)  # type: ignore[arg-type]
+    component_of(**options).negotiate_mask(cohort, cohort.clients[0].facts)  # type: ignore[arg-type]
     plans = [client.plan for client in cohort.clients]
     assert all(plan is not None for plan in plans)
     return [plan for plan in plans if plan is not None], cohort
@@ -166,20 +166,20 @@ def test_the_rest_may_be_another_zone_and_another_scorer_may_decide() -> None:
     cohort = cohort_of(WORKED)
     for client in cohort.clients:
         client.scores["other"] = np.array([1, 0, 0, 0, 0, 0], np.float32)
-    component_of(tau=0.5, other_zone="clear", by="other").negotiate_mask(cohort, cohort.clients[0].ctx)  # type: ignore[arg-type]
+    component_of(tau=0.5, other_zone="clear", by="other").negotiate_mask(cohort, cohort.clients[0].facts)  # type: ignore[arg-type]
     plan = cohort.clients[0].plan
     assert plan is not None
     assert plan.sizes() == {"encrypted": 1, "noised": 0, "retained": 0, "clear": 5}
 
 
 def test_scores_of_layers_are_spread_over_their_scalars() -> None:
-    ctx = FakeContext(Layout.of([("a.weight", (2,)), ("b.weight", (3,)), ("a.bias", (1,))]))
-    marked = ctx.layout.per_scalar(np.array([True, False]))
+    facts = FakeContext(Layout.of([("a.weight", (2,)), ("b.weight", (3,)), ("a.bias", (1,))]))
+    marked = facts.layout.per_scalar(np.array([True, False]))
     assert marked.tolist() == [True, True, False, False, False, True]
     cohort = cohort_of(WORKED)
     for client in cohort.clients:
         client.scores = {"layers": np.array([0.2, 0.8], np.float32)}
-    component_of(tau=0.5).negotiate_mask(cohort, cohort.clients[0].ctx)  # type: ignore[arg-type]
+    component_of(tau=0.5).negotiate_mask(cohort, cohort.clients[0].facts)  # type: ignore[arg-type]
     assert cohort.clients[0].plan is not None
     assert cohort.clients[0].plan.positions("encrypted").tolist() == [3, 4, 5]
 
@@ -273,7 +273,7 @@ def test_a_client_that_was_not_in_the_round_adopts_the_encrypted_zone_and_retain
     component, told = component_of(tau=0.5, rho=2 / 3), np.packbits([0, 1, 1, 0, 0, 0])
     absent, new = cohort.clients[0], cohort.clients[1]
     component.mark(absent)  # type: ignore[arg-type]
-    absent.ctx = dataclasses.replace(absent.ctx, round=1)
+    absent.facts = dataclasses.replace(absent.facts, round=1)
     new.scores = {}
     for client in (absent, new):
         component.adopt(client, told)  # type: ignore[arg-type]
@@ -319,8 +319,8 @@ def test_it_says_what_the_masks_show() -> None:
     def what(*before: str, other_zone: str = "noised") -> list[str]:
         """The reported quantities where the noised zone passes these links."""
         links = tuple(Link("noised", "protect", name, parts[name], "client") for name in before)
-        ctx = Context(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
-        shown = component_of(other_zone=other_zone).reveals(ctx)
+        facts = Facts(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
+        shown = component_of(other_zone=other_zone).reveals(facts)
         assert all("server" in each.to and each.covered_by is None for each in shown)
         # Quantities that tell the classes of one client. The mask is that of all.
         assert {each.what: each.voids for each in shown}["mask"] is False

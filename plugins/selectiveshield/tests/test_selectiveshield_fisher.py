@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Client, Context, Layout
+from fedplug import Client, Facts, Layout
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import ProtectionError, SetupError
@@ -40,7 +40,7 @@ def client_of(module: nn.Module, inputs: list[list[float]], labels: list[int], c
     client = Client(client_id=client_id, data=data, model=model, vector=model.get_vector())
     client.update = np.zeros(model.layout.size, np.float32)
     components = {"selectiveshield.consensus": CONSENSUS}
-    client.ctx = Context(0, 5, model.layout, BASE_ZONES, 2, 2, 7, "", client, components)
+    client.facts = Facts(0, 5, model.layout, BASE_ZONES, 2, 2, 7, "", client, components)
     return client
 
 
@@ -68,8 +68,8 @@ def test_equation_3_by_hand() -> None:
 def test_scores_by_hand() -> None:
     """Each tensor is scaled alone. The bias, whose values are equal, scores 0. Together with the weight it does not."""
     client = two_examples()
-    assert fisher().score_parameters(client, client.ctx).tolist() == [1, 0, 1, 0, 0, 0]
-    by_layer = fisher(normalise="layer").score_parameters(client, client.ctx)
+    assert fisher().score_parameters(client, client.facts).tolist() == [1, 0, 1, 0, 0, 0]
+    by_layer = fisher(normalise="layer").score_parameters(client, client.facts)
     np.testing.assert_allclose(by_layer, [1, 0, 1, 0, 1 / 7, 1 / 7], rtol=1e-6)
 
 
@@ -90,8 +90,8 @@ def test_it_is_evaluated_where_the_option_says_and_leaves_the_model_alone() -> N
         there = client_of(nn.Linear(2, 2), [[1.5, -0.5], [0.5, 1.0]], [1, 0])
         there.vector = point
         there.model.set_vector(point)
-        expected = fisher().score_parameters(there, there.ctx)
-        np.testing.assert_array_equal(fisher(at=at).score_parameters(client, client.ctx), expected)
+        expected = fisher().score_parameters(there, there.facts)
+        np.testing.assert_array_equal(fisher(at=at).score_parameters(client, client.facts), expected)
     assert not np.array_equal(fisher().information(client), fisher(at="before").information(client))
     np.testing.assert_array_equal(client.model.get_vector(), before)
     assert client.operations["fisher information"][0] == 8  # two examples, four times: what the clock counts
@@ -141,14 +141,14 @@ def test_a_diverged_model_is_reported(kind: str) -> None:
     client = two_examples()
     client.update = np.full(6, np.nan, np.float32)
     with pytest.raises(ProtectionError, match=r"Fisher information of 6 of 6 scalars is NaN or infinite.* lower lr"):
-        fisher(kind=kind).score_parameters(client, client.ctx)
+        fisher(kind=kind).score_parameters(client, client.facts)
 
 
 def test_other_models_than_torch_models_are_refused() -> None:
     client = two_examples()
     client.model = object()  # type: ignore[assignment]
     with pytest.raises(SetupError, match="need a torch model, not object"):
-        fisher().score_parameters(client, client.ctx)
+        fisher().score_parameters(client, client.facts)
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -157,24 +157,24 @@ def test_other_models_than_torch_models_are_refused() -> None:
 def test_one_client_draws_once_and_says_so() -> None:
     component = fisher(figure_client=1)
     other, client = two_examples(), two_examples(client_id=1)
-    component.score_parameters(other, other.ctx)
+    component.score_parameters(other, other.facts)
     assert not other.figures
-    component.score_parameters(client, client.ctx)
+    component.score_parameters(client, client.facts)
     assert set(client.figures) == {"fisher-raw", "fisher-normalised", "fisher-boxes"}
     for name, picture in client.figures.items():
         assert pictures.checked(name, picture)["title"]
     client.figures.clear()
-    component.score_parameters(client, client.ctx)
+    component.score_parameters(client, client.facts)
     assert not client.figures
-    (shown,) = component.reveals(client.ctx)
+    (shown,) = component.reveals(client.facts)
     assert (shown.to, shown.covered_by) == (("server",), None)
     assert "of client 1, once" in shown.note
-    assert fisher().reveals(client.ctx) == []
+    assert fisher().reveals(client.facts) == []
 
 
 def test_the_pictures_show_the_values() -> None:
     client = two_examples(client_id=1)
-    fisher(figure_client=1).score_parameters(client, client.ctx)
+    fisher(figure_client=1).score_parameters(client, client.facts)
     raw, scaled, boxes = (client.figures[name] for name in ("fisher-raw", "fisher-normalised", "fisher-boxes"))
     for picture, ends in ((raw, (0, 1)), (scaled, (0, 1))):
         (panel,) = picture["panels"]  # one layer
@@ -190,10 +190,10 @@ def test_the_pictures_show_the_values() -> None:
 def test_a_deep_model_gets_one_histogram_and_constant_values_get_one_too() -> None:
     layout = Layout.of((f"l{n}.weight", (2,)) for n in range(30))
     client = two_examples(client_id=1)
-    ctx = Context(0, 5, layout, BASE_ZONES, 2, 2, 7, "", client, {})
+    facts = Facts(0, 5, layout, BASE_ZONES, 2, 2, 7, "", client, {})
     from fedplug_selectiveshield.pictures import fisher_pictures
 
-    found = fisher_pictures(np.zeros(60), np.zeros(60, np.float32), client, ctx)
+    found = fisher_pictures(np.zeros(60), np.zeros(60, np.float32), client, facts)
     assert [panel["title"] for panel in found["fisher-raw"]["panels"]] == ["all layers"]
     assert found["fisher-normalised"]["panels"][0]["mark"] is None  # the recipe has no consensus
     for name, picture in found.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Misplaced, Seal, Server, gaussian_epsilon
+from fedplug import Block, Client, Facts, Layout, Misplaced, Seal, Server, gaussian_epsilon
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import RecipeError
 from fedplug.api.known import Release
@@ -43,38 +43,38 @@ def noise(**options: Any) -> Noise:
 def client_at(client_id: int = 0, round: int = 0, rounds: int = 10, clients: int = K) -> Client:
     client = Client(client_id=client_id)
     layout = Layout.of([("w", (SIZE,))])
-    client.ctx = Context(round, rounds, layout, BASE_ZONES, clients, 2, 7, "", client)
+    client.facts = Facts(round, rounds, layout, BASE_ZONES, clients, 2, 7, "", client)
     return client
 
 
-def steps_of(component: Noise | Gaussian, ctx: Context) -> tuple[Step, ...]:
+def steps_of(component: Noise | Gaussian, facts: Facts) -> tuple[Step, ...]:
     """After a clip to C."""
     clip = Clip(Clip.Options(norm=C))
     clip.name = "std.clip"
-    return fold([Link("noised", "protect", each.name, each, "client") for each in (clip, component)], ctx)
+    return fold([Link("noised", "protect", each.name, each, "client") for each in (clip, component)], facts)
 
 
-def release_of(component: Noise | Gaussian, ctx: Context, *behind: Seal) -> Release:
+def release_of(component: Noise | Gaussian, facts: Facts, *behind: Seal) -> Release:
     """Its cost, and the encryption after it."""
-    (release,) = steps_of(component, ctx)[-1].after.after(*behind).releases
+    (release,) = steps_of(component, facts)[-1].after.after(*behind).releases
     return release
 
 
-def at_server(**facts: int) -> Context:
+def at_server(**changes: int) -> Facts:
     """The same round at the server."""
-    facts = {"round": 0, "rounds": 10, "num_clients": K, **facts}
+    changes = {"round": 0, "rounds": 10, "num_clients": K, **changes}
     server = Server()
     layout = Layout.of([("w", (SIZE,))])
-    server.ctx = Context(layout=layout, zones=BASE_ZONES, min_clients=2, seed=7, digest="", party=server, **facts)
-    return server.ctx
+    server.facts = Facts(layout=layout, zones=BASE_ZONES, min_clients=2, seed=7, digest="", party=server, **changes)
+    return server.facts
 
 
 def noised(component: Noise | Gaussian, client: Client, values: Any = None) -> np.ndarray:
     """The result of clip and component on values, or on zeros."""
     values = np.zeros(SIZE, np.float32) if values is None else np.asarray(values, np.float32)
     block = Block("noised", len(values), values)
-    for step in steps_of(component, client.ctx):
-        block = execute(step, block, client, client.ctx)
+    for step in steps_of(component, client.facts):
+        block = execute(step, block, client, client.facts)
     return block.plain()
 
 
@@ -92,8 +92,8 @@ def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: fl
     assert gaussian_epsilon(11.8 / math.sqrt(10), DELTA) == pytest.approx(1.0, rel=1e-3)
     ledger = Ledger("test", K, 10, 2, DELTA)
     for round in range(10):
-        ctx = client_at(round=round).ctx
-        release = release_of(component, ctx)
+        facts = client_at(round=round).facts
+        release = release_of(component, facts)
         assert release.as_published == (choice == "as_published")
         assert release.clipping_norm == C
         weights = dict.fromkeys(range(K), 1.0)
@@ -110,7 +110,7 @@ def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
     seal = Seal(scheme="a test", opened_by="key_server", range=1000.0, step=1e-6)
     ledger = Ledger("test", K, 10, 2, DELTA, encryption={"encrypted": EncryptionReport("key_server", True)})
     for round in range(10):
-        release = release_of(component, client_at(round=round).ctx, seal)
+        release = release_of(component, client_at(round=round).facts, seal)
         assert (release.range, release.step >= 1e-6) == (1000.0, True)
         assert release.trust == "distributed"
         ledger.record(
@@ -138,7 +138,7 @@ def test_an_upload_has_the_std_that_the_release_says(choice: str, factor: float)
     """Spec 18. Streams are also independent across clients and rounds."""
     component = noise(noise_multiplier=2.0, choice=choice, source="reproducible")
     first, other, later = (noised(component, client_at(*place)) for place in ((0, 0), (1, 0), (0, 1)))
-    multiplier = release_of(component, client_at().ctx).noise_multiplier
+    multiplier = release_of(component, client_at().facts).noise_multiplier
     assert multiplier == pytest.approx(2.0 * factor)
     assert np.mean(first.astype(np.float64) ** 2) == pytest.approx((C * multiplier) ** 2, rel=6 * math.sqrt(2 / 20_000))
     for values in (other, later):
@@ -152,23 +152,23 @@ def test_local_noise_is_that_of_std_gaussian_bit_for_bit() -> None:
     client, values = client_at(3, 4), np.linspace(-0.05, 0.05, 50)
     ours = noise(epsilon=8, delta=DELTA, source="reproducible", decay=0.9)
     assert np.array_equal(noised(ours, client, values), noised(plain, client, values))
-    assert steps_of(ours, client.ctx)[-1].operations == steps_of(plain, client.ctx)[-1].operations
+    assert steps_of(ours, client.facts)[-1].operations == steps_of(plain, client.facts)[-1].operations
 
 
 def test_participants_are_the_clients_of_a_round() -> None:
-    ctx = client_at().ctx
+    facts = client_at().facts
     as_published = noise(noise_multiplier=2.0, choice="as_published", participants=4)
-    assert release_of(as_published, ctx).noise_multiplier == 4.0
+    assert release_of(as_published, facts).noise_multiplier == 4.0
     distributed = noise(noise_multiplier=2.0, choice="distributed", participants=4)
-    assert release_of(distributed, ctx).noise_multiplier == 1.0
+    assert release_of(distributed, facts).noise_multiplier == 1.0
 
 
 def test_no_noise_passes_values_unchanged_and_is_released_as_such() -> None:
     for choice in ("local", "distributed", "as_published"):
         component, client = noise(noise_multiplier=0, choice=choice), client_at()
         assert noised(component, client, [0.25, 0, -0.25]).tolist() == [0.25, 0, -0.25]
-        assert release_of(component, client.ctx).noise_multiplier == 0
-        assert steps_of(component, client.ctx)[-1].after.norm() == C
+        assert release_of(component, client.facts).noise_multiplier == 0
+        assert steps_of(component, client.facts)[-1].after.norm() == C
 
 
 # -- calibration -------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_it_says_how_much_noise() -> None:
         "Gaussian noise of std C sigma sqrt(K) (as published) at the client, noise multiplier 2, secure source"
     )
     assert noise(epsilon=1, delta=DELTA, calibration="rdp").describe().endswith("secure source, sigma by Lemma 2")
-    note = release_of(noise(noise_multiplier=11.8, choice="as_published"), client_at().ctx).note
+    note = release_of(noise(noise_multiplier=11.8, choice="as_published"), client_at().facts).note
     assert note.startswith("eq. 21 as printed; eq. 22 states the cost of sigma=11.8, K times the true one;")
 
 
@@ -317,12 +317,12 @@ def test_all_are_charged_as_the_client_with_the_least_noise(choice: str) -> None
     """A note states the cost of each. All parties predict the same."""
     options: dict[str, Any] = {"epsilon": 8, "delta": DELTA, "choice": choice}
     component = noise(**options, own=[{"client": 1, "epsilon": 20}, {"client": 2, "epsilon": 4, "norm": C / 2}])
-    contexts = [at_server(), *(client_at(number).ctx for number in (0, 1, 2))]
-    charged, *of_clients = [release_of(component, ctx) for ctx in contexts]
-    least = release_of(noise(**options | {"epsilon": 20}), client_at().ctx)
+    contexts = [at_server(), *(client_at(number).facts for number in (0, 1, 2))]
+    charged, *of_clients = [release_of(component, facts) for facts in contexts]
+    least = release_of(noise(**options | {"epsilon": 20}), client_at().facts)
     assert charged.noise_multiplier == pytest.approx(least.noise_multiplier)
     assert {release.noise_multiplier for release in of_clients} == {charged.noise_multiplier}
-    assert len({foretold(steps_of(component, ctx)) for ctx in contexts}) == 1
+    assert len({foretold(steps_of(component, facts)) for facts in contexts}) == 1
     assert charged.uncredited
     assert charged.as_published == (choice == "as_published")
     factor = component.factor(K)
@@ -340,7 +340,7 @@ def test_exact_noise_of_single_clients_on_a_grid_of_the_recipe_takes_the_most_of
     )
     assert fine.mechanism == coarse.mechanism == "discrete_gaussian"
     assert 0 < fine.slack < coarse.slack
-    at_client = release_of(noise(epsilon=20, delta=DELTA, source="exact", grid=2.0**-20), client_at(clients=1).ctx)
+    at_client = release_of(noise(epsilon=20, delta=DELTA, source="exact", grid=2.0**-20), client_at(clients=1).facts)
     assert coarse.slack >= at_client.slack
 
 
@@ -360,6 +360,6 @@ def test_what_clients_cannot_choose_is_refused(options: dict[str, Any], message:
 
 def test_a_norm_above_that_of_the_clip_and_a_client_too_many_are_refused() -> None:
     with pytest.raises(Misplaced, match=r"norm=1 of client 1 must be <= 0\.5"):
-        release_of(noise(epsilon=8, delta=DELTA, own=[{"client": 1, "norm": 1.0}]), client_at().ctx)
+        release_of(noise(epsilon=8, delta=DELTA, own=[{"client": 1, "norm": 1.0}]), client_at().facts)
     chosen = {"use": "selectiveshield.noise", "epsilon": 8, "delta": DELTA, "own": [{"client": 9, "norm": 0.1}]}
     assert "client=9 must be < data.clients=" in problems([CLIP, chosen])

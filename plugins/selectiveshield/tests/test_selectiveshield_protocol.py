@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Misplaced
+from fedplug import Block, Client, Facts, Layout, Misplaced
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.links import Link, fold
 from fedplug.mechanisms.execution import execute
@@ -212,15 +212,15 @@ def test_the_merge_puts_retained_values_over_the_global_model() -> None:
     component = Merge(Merge.Options())
     component.name = "selectiveshield.merge"
     client = Client(client_id=0, vector=np.arange(5, dtype=np.float32))
-    client.ctx = Context(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 2, 2, 7, "", client)
-    (step,) = fold([Link("retained", "postprocess", component.name, component, "client")], client.ctx)
+    client.facts = Facts(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 2, 2, 7, "", client)
+    (step,) = fold([Link("retained", "postprocess", component.name, component, "client")], client.facts)
     block = Block("retained", 2, np.array([7, 8], np.float32), np.array([1, 4], np.uint32))
-    assert execute(step, block, client, client.ctx).plain().tolist() == [7, 8]
+    assert execute(step, block, client, client.facts).plain().tolist() == [7, 8]
     assert client.personal is not None
     assert client.personal.tolist() == [0, 7, 2, 3, 8]
     assert client.vector.tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(Misplaced, match="merges what a client retained, and not zone noised"):
-        fold([Link("noised", "postprocess", component.name, component, "client")], client.ctx)
+        fold([Link("noised", "postprocess", component.name, component, "client")], client.facts)
 
 
 def test_calls_to_clients_are_those_of_the_algorithm(outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Context, Layout, Plan, Server, Widen
+from fedplug import Block, Client, Facts, Layout, Plan, Server, Widen
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link, Step, fold
@@ -33,10 +33,10 @@ def mean_of(**options: Any) -> list[float]:
     """Of 6, 3 and 0 at position 0 (all clients), 4 and 2 at 1 (two of them), 9 at 3 (one)."""
     component, server = TwoServer(TwoServer.Options(**options)), Server()
     component.name = "selectiveshield.two_server"
-    ctx = Context(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 3, 2, 7, "", server)
+    facts = Facts(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 3, 2, 7, "", server)
     blocks = blocks_of({0: 6, 1: 4}, {0: 3, 1: 2, 3: 9}, {0: 0})
-    (step,) = fold([Link("noised", "aggregate", component.name, component, "server")], ctx)
-    total = add_up(step, blocks, dict.fromkeys(range(3), 1.0), ctx)
+    (step,) = fold([Link("noised", "aggregate", component.name, component, "server")], facts)
+    total = add_up(step, blocks, dict.fromkeys(range(3), 1.0), facts)
     assert total.positions is not None
     assert total.positions.tolist() == [0, 1, 3]
     means: list[float] = total.mean().tolist()
@@ -90,18 +90,18 @@ def hider() -> tuple[HideSupport, Client, Block]:
     component.name = "selectiveshield.hide_support"
     plan = Plan.of("noised", 7, BASE_ZONES, encrypted=np.array([6]), retained=np.array([0, 3]))
     client = Client(client_id=0, plan=plan)
-    client.ctx = Context(0, 1, Layout.of([("w", (7,))]), BASE_ZONES, 2, 2, 7, "", client)
+    client.facts = Facts(0, 1, Layout.of([("w", (7,))]), BASE_ZONES, 2, 2, 7, "", client)
     where = np.array([1, 2, 4, 5], np.uint32)
     return component, client, Block("noised", 4, np.array([3, 4, 0, 12], np.float32), where)
 
 
 def steps_of(client: Client, *chain: Any) -> tuple[Step, ...]:
-    return fold([Link("noised", "protect", each.name, each, "client") for each in chain], client.ctx)
+    return fold([Link("noised", "protect", each.name, each, "client") for each in chain], client.facts)
 
 
 def protected(block: Block, client: Client, *chain: Any) -> Block:
     for step in steps_of(client, *chain):
-        block = execute(step, block, client, client.ctx)
+        block = execute(step, block, client, client.facts)
     return block
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Client, Context, GroundTruth, Layout, Server, gaussian_delta
+from fedplug import Client, Facts, GroundTruth, Layout, Server, gaussian_delta
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.links import ballot_states
 from fedplug.api.parties import ServerMemory
@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.metrics import adjusted_rand_score
 
-RUN = Context(0, 5, Layout(()), ("clear",), 3, 3, 3, "digest", Server())
+RUN = Facts(0, 5, Layout(()), ("clear",), 3, 3, 3, "digest", Server())
 
 
 def blobs(sizes: list[int], dimensions: int = 50, spread: float = 0.1, seed: int = 0) -> tuple[np.ndarray, list[int]]:
@@ -44,7 +44,7 @@ class FakeClient:
 
     client_id: int
     scores: dict[str, np.ndarray]
-    ctx: Any
+    facts: Any
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
     log: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -53,8 +53,8 @@ class FakeClient:
 
     def release(self, component: Any, what: str, values: Any) -> np.ndarray:
         party = Client(client_id=self.client_id)
-        party.ctx = dataclasses.replace(RUN, round=self.ctx.round)
-        sent = release(component, component.ballots(self.ctx.round, party.ctx), what, values, party, party.ctx)
+        party.facts = dataclasses.replace(RUN, round=self.facts.round)
+        sent = release(component, component.ballots(self.facts.round, party.facts), what, values, party, party.facts)
         self.log.update(party.log)
         return sent
 
@@ -90,12 +90,12 @@ def form(
     """Runs form_groups. Returns the cohort, the server's log and the component."""
     component = Clusters(Clusters.Options(**options))
     component.name = "sensecrypt.clusters"
-    ctx = SimpleNamespace(round=round, layout=SimpleNamespace(size=vectors.shape[1]), num_clients=len(vectors), seed=3,
-                          party=Server())  # fmt: skip
-    clients = [FakeClient(k, {"sensecrypt.sensitivity": vector}, ctx) for k, vector in enumerate(vectors)]
+    layout = SimpleNamespace(size=vectors.shape[1])
+    facts = SimpleNamespace(round=round, layout=layout, num_clients=len(vectors), seed=3, party=Server())
+    clients = [FakeClient(k, {"sensecrypt.sensitivity": vector}, facts) for k, vector in enumerate(vectors)]
     cohort = FakeCohort(clients, nonsense)
-    component.form_groups(cohort, ctx)  # type: ignore[arg-type]
-    return cohort, ctx.party.log, component
+    component.form_groups(cohort, facts)  # type: ignore[arg-type]
+    return cohort, facts.party.log, component
 
 
 def test_conforms() -> None:

@@ -13,7 +13,7 @@ from fedplug import Known, Seal
 from fedplug.api import codec
 from fedplug.api.blocks import Block, Layout
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.parties import Client, Context, KeyServer, Party, Server
+from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
 from fedplug_kit.static import check_component
 from fedplug_sensecrypt._phe import COUNT_BITS, Phe
 from fedplug_sensecrypt.paillier import SCALE, Paillier, SignedFixedPoint
@@ -41,11 +41,11 @@ class Parties:
         self.client_ids, self.seen = list(self.clients), list[bytes]()
         for client in self.clients.values():
             client.remembered.cohort_secret = bytes(range(32))
-            client.ctx = self.context(client)
+            client.facts = self.context(client)
         self.component.setup(self, self._key_server(), self.context(self.server))  # type: ignore[arg-type]
 
-    def context(self, party: Party) -> Context:
-        return Context(
+    def context(self, party: Party) -> Facts:
+        return Facts(
             round=0, rounds=1, layout=Layout.of([("w", (SIZE,))]), zones=("encrypted",), num_clients=self.num_clients,
             min_clients=self.min_clients, seed=1, digest="d", party=party,
             components={self.component.name: self.component},
@@ -80,7 +80,7 @@ class Parties:
         client.weight, plain = weight, np.asarray(values, np.float32)
         positions = None if where is None else np.asarray(where, np.uint32)
         block = Block("encrypted", len(plain), plain, positions)
-        return self.relay(self.component.seal(block, client, client.ctx))  # type: ignore[no-any-return]
+        return self.relay(self.component.seal(block, client, client.facts))  # type: ignore[no-any-return]
 
     def add(self, blocks: dict[int, Block]) -> Block:
         return self.relay(self.component.add_blocks(blocks, self.context(self.server)))  # type: ignore[no-any-return]
@@ -270,8 +270,8 @@ def test_options_that_could_overflow_are_refused() -> None:
 
 def test_the_seal_says_what_it_holds() -> None:
     component = Paillier(Paillier.Options())
-    ctx = SimpleNamespace(num_clients=10)
-    (seal,) = component.protect(Known(zone="encrypted"), ctx)  # type: ignore[arg-type]
+    facts = SimpleNamespace(num_clients=10)
+    (seal,) = component.protect(Known(zone="encrypted"), facts)  # type: ignore[arg-type]
     assert isinstance(seal, Seal)
     assert (seal.range, seal.step, seal.position_block) == (1024.0, 2**-32, 1)
     assert (seal.opened_by, seal.sums_visible_to) == ("key_server", "server")

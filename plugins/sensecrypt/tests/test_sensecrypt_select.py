@@ -35,7 +35,7 @@ class FakeClient:
     said: dict[str, Any] = dataclasses.field(default_factory=dict)
     plan: Plan | None = None
     log: dict[str, float] = dataclasses.field(default_factory=dict)
-    ctx: Any = dataclasses.field(default_factory=lambda: SimpleNamespace(layout=LAYOUT, zones=BASE_ZONES, round=0))
+    facts: Any = dataclasses.field(default_factory=lambda: SimpleNamespace(layout=LAYOUT, zones=BASE_ZONES, round=0))
 
     @contextlib.contextmanager
     def operation(self, name: str, count: float) -> Iterator[None]:
@@ -87,10 +87,10 @@ def negotiated(cohort: FakeCohort, **options: Any) -> tuple[Select, dict[str, fl
     """Runs set-up and one negotiation for each group."""
     component = Select(Select.Options(**options))
     component.name = "sensecrypt.select"
-    ctx = SimpleNamespace(party=cohort.server, round=0)
-    component.setup(cohort, None, ctx)  # type: ignore[arg-type]
+    facts = SimpleNamespace(party=cohort.server, round=0)
+    component.setup(cohort, None, facts)  # type: ignore[arg-type]
     for ids in cohort.groups.values():
-        component.negotiate_mask(cohort.only(ids), ctx)  # type: ignore[arg-type]
+        component.negotiate_mask(cohort.only(ids), facts)  # type: ignore[arg-type]
     return component, cohort.server.log
 
 
@@ -210,8 +210,8 @@ def shown(position_block: int, **options: Any) -> dict[str, Reveals]:
     """The visible quantities where that many scalars share a ciphertext."""
     seal = Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1, position_block=position_block)
     step = SimpleNamespace(operations=(seal,), link=SimpleNamespace(name="seal"))
-    ctx: Any = SimpleNamespace(steps=lambda zone: (step,))
-    return {channel.what: channel for channel in Select(Select.Options(**options)).reveals(ctx)}
+    facts: Any = SimpleNamespace(steps=lambda zone: (step,))
+    return {channel.what: channel for channel in Select(Select.Options(**options)).reveals(facts)}
 
 
 def test_what_is_visible() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedplug.api import codec
 from fedplug.api.blocks import Block, Layout
-from fedplug.api.parties import Client, Context, KeyServer, Party, Server
+from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from numpy.typing import NDArray
@@ -36,10 +36,10 @@ class Parties:
         self.broken: set[int] = set()
         for client in self.clients.values():
             client.remembered.cohort_secret = bytes(range(32))
-            client.ctx = self.context(client)
+            client.facts = self.context(client)
 
-    def context(self, party: Party) -> Context:
-        return Context(
+    def context(self, party: Party) -> Facts:
+        return Facts(
             round=0, rounds=1, layout=Layout.of([("w", (10,))]), zones=("encrypted",), num_clients=self.num_clients,
             min_clients=self.min_clients, seed=1, digest="d", party=party,
             components={self.component.name: self.component},
@@ -63,7 +63,7 @@ class Parties:
         client = self.clients[index]
         client.weight = weight
         plain = np.asarray(values, np.float32)
-        block = self.component.seal(Block("encrypted", len(plain), plain), client, client.ctx)
+        block = self.component.seal(Block("encrypted", len(plain), plain), client, client.facts)
         return self.relay(block)  # type: ignore[no-any-return]
 
     def add(self, blocks: dict[int, Block]) -> Block:
@@ -110,8 +110,8 @@ class OneClient:
         self.holder: Party = self.client if component.site == "client" else self.key_server
         self.codec = component.codec(made["terms"])
 
-    def context(self, party: Party) -> Context:
-        return Context(
+    def context(self, party: Party) -> Facts:
+        return Facts(
             round=0, rounds=1, layout=self.layout, zones=("encrypted",), num_clients=self.num_clients,
             min_clients=self.min_clients, seed=1, digest="d", party=party,
         )  # fmt: skip

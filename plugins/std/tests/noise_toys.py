@@ -6,7 +6,7 @@ from typing import Any
 
 import fedplug.api.known
 import numpy as np
-from fedplug import Block, Client, Context, Known, Layout, Server
+from fedplug import Block, Client, Facts, Known, Layout, Server
 from fedplug.api.known import Release
 from fedplug.api.links import Link, fold
 from fedplug.api.operations import Bound, Noise
@@ -24,14 +24,14 @@ def named(component: Any, name: str) -> Any:
     return component
 
 
-def context(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Context:
+def context(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Facts:
     by_name = {component.name: component for component in components}
     layout = Layout.of([("weight", (SIZE,))])
-    return Context(round, rounds, layout, ("noised",), 4, 2, seed, "digest", Server(), by_name)
+    return Facts(round, rounds, layout, ("noised",), 4, 2, seed, "digest", Server(), by_name)
 
 
 def client(client_id: int = 0, **where: Any) -> Client:
-    return Client(client_id=client_id, ctx=context(**where))
+    return Client(client_id=client_id, facts=context(**where))
 
 
 def known(norm: float | None = None, zone: str = "noised", order: float = 2) -> Known:
@@ -44,38 +44,38 @@ def known(norm: float | None = None, zone: str = "noised", order: float = 2) -> 
 def passed(values: Any, party: Client, *chain: Any) -> np.ndarray[Any, Any]:
     """What a chain of components makes of a client's values."""
     given = values if isinstance(values, Block) else block(values)
-    for step in fold([Link(given.zone, "protect", each.name, each, "client") for each in chain], party.ctx):
-        given = execute(step, given, party, party.ctx)
+    for step in fold([Link(given.zone, "protect", each.name, each, "client") for each in chain], party.facts):
+        given = execute(step, given, party, party.facts)
     return given.plain()
 
 
 def on_sum(total: Block, noise: CentralGaussian, norm: float = 0.5) -> Block:
     """A sum of clipped values with noise of the server."""
     mean = named(Mean(Mean.Options(weighting="uniform")), "std.mean")
-    ctx = context(noise)
+    facts = context(noise)
     *_, step = fold(
         [
             Link("noised", "protect", "std.clip", clip(norm), "client"),
             Link("noised", "aggregate", "std.mean", mean, "server"),
             Link("noised", "postprocess", noise.name, noise, "server"),
         ],
-        ctx,
+        facts,
     )
-    return execute(step, total, ctx.party, ctx)
+    return execute(step, total, facts.party, facts)
 
 
-def noise_of(*chain: Any, ctx: Context | None = None) -> Noise:
+def noise_of(*chain: Any, facts: Facts | None = None) -> Noise:
     """The noise of a chain, as the core executes it."""
     links = [Link("noised", "protect", each.name, each, "client") for each in chain]
-    steps = fold(links, context() if ctx is None else ctx)
+    steps = fold(links, context() if facts is None else facts)
     (noise,) = (one for step in steps for one in step.operations if isinstance(one, Noise))
     return noise
 
 
-def stated(*chain: Any, ctx: Context | None = None) -> Release:
+def stated(*chain: Any, facts: Facts | None = None) -> Release:
     """What the ledger is told of the noise of a chain."""
     links = [Link("noised", "protect", each.name, each, "client") for each in chain]
-    *_, step = fold(links, context() if ctx is None else ctx)
+    *_, step = fold(links, context() if facts is None else facts)
     (release,) = step.after.releases
     return release
 

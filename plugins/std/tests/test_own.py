@@ -179,16 +179,16 @@ def test_an_own_loss_is_descended_and_said() -> None:
     start = model.get_vector()
     data = ClientData(examples, examples, examples, classes=("a", "b", "c"), mean=(0.0,), std=(1.0,))
     client = fedplug.Client(client_id=0, data=data, model=model)
-    client.ctx = ctx = fedplug.Context(0, 1, model.layout, ("clear",), 1, 1, 7, "", client)
-    assert trainer.learns(ctx).descends == "the loss mine.squares"
+    client.facts = facts = fedplug.Facts(0, 1, model.layout, ("clear",), 1, 1, 7, "", client)
+    assert trainer.learns(facts).descends == "the loss mine.squares"
     loss = squares(model.module(torch.from_numpy(examples.inputs)), torch.from_numpy(LABELS))
     gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, model.parameters)]).numpy()
-    trainer.train(client, ctx)
+    trainer.train(client, facts)
     np.testing.assert_allclose(model.get_vector(), start - 0.1 * gradient, rtol=1e-4, atol=1e-6)
     with pytest.raises(SetupError, match="class_weights applies to the cross entropy, not mine"):
-        made(own.trainer(squares, "mine.squares"), class_weights=[1, 2, 3]).train(client, ctx)
+        made(own.trainer(squares, "mine.squares"), class_weights=[1, 2, 3]).train(client, facts)
     with pytest.raises(SetupError, match=r"must give one number, the mean loss of the batch; add .mean\(\)"):
-        made(own.trainer(lambda logits, answers: logits, "mine.squares")).train(client, ctx)
+        made(own.trainer(lambda logits, answers: logits, "mine.squares")).train(client, facts)
 
 
 @pytest.mark.parametrize(("name", "group"), [("Net", "model"), ("load", "dataset"), ("squares", "trainer")])

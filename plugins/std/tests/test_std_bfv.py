@@ -50,9 +50,9 @@ def test_clients_of_a_process_decrypt_a_sum_once_and_each_reports_its_time(monke
 
     monkeypatch.setattr(Rlwe, "decrypt", decrypt)
 
-    def opened(client_id: int, total: Block, **facts: Any) -> Block:
-        ctx = dataclasses.replace(parties.context(parties.clients[client_id]), **facts)
-        block: Block = component.open(total, ctx)
+    def opened(client_id: int, total: Block, **changes: Any) -> Block:
+        facts = dataclasses.replace(parties.context(parties.clients[client_id]), **changes)
+        block: Block = component.open(total, facts)
         return block
 
     total = parties.add({index: parties.seal(index, values) for index in range(3)})

@@ -9,7 +9,7 @@ import pytest
 from fedplug import Known
 from fedplug.api.blocks import Block, Layout
 from fedplug.api.errors import ProtectionError
-from fedplug.api.parties import Client, Context, KeyServer, Party, Server
+from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
 from fedplug_std import ckks_noise, tenseal_backend
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import PROFILES, Ckks, GridNumbers
@@ -20,12 +20,12 @@ def make(**options: Any) -> Ckks:
     return Ckks(Ckks.Options.model_validate(options))
 
 
-def keyed(component: Ckks, num_clients: int) -> tuple[Context, Context, Context]:
+def keyed(component: Ckks, num_clients: int) -> tuple[Facts, Facts, Facts]:
     """Contexts of the server, the key server and a client that hold their keys."""
     server, key_server, client = Server(), KeyServer(), Client(client_id=0)
 
-    def context(party: Party) -> Context:
-        return Context(
+    def context(party: Party) -> Facts:
+        return Facts(
             round=0, rounds=1, layout=Layout.of([("w", (1,))]), zones=("encrypted",), num_clients=num_clients,
             min_clients=2, seed=0, digest="", party=party,
         )  # fmt: skip
@@ -36,7 +36,7 @@ def keyed(component: Ckks, num_clients: int) -> tuple[Context, Context, Context]
     return context(server), context(key_server), context(client)
 
 
-def sum_of(component: Ckks, updates: Any, contexts: tuple[Context, Context, Context]) -> Block:
+def sum_of(component: Ckks, updates: Any, contexts: tuple[Facts, Facts, Facts]) -> Block:
     at_server, at_key_server, at_client = contexts
     client: Any = at_client.party
     plain = (Block("encrypted", len(update), np.asarray(update, np.float32)) for update in updates)
@@ -47,8 +47,8 @@ def sum_of(component: Ckks, updates: Any, contexts: tuple[Context, Context, Cont
 def test_it_says_what_it_holds_and_which_sums_show_single_updates() -> None:
     def holds(component: Any, num_clients: int) -> tuple[float, float]:
         component.name = "this"
-        ctx = Context(0, 1, Layout(()), ("encrypted",), num_clients, 2, 0, "", Server())
-        (seal,) = component.protect(Known(zone="encrypted"), ctx)
+        facts = Facts(0, 1, Layout(()), ("encrypted",), num_clients, 2, 0, "", Server())
+        (seal,) = component.protect(Known(zone="encrypted"), facts)
         return seal.range, seal.step
 
     assert holds(make(range=26.0, profile="tutorial"), 10) == (26.0, 2.0**-17)
@@ -57,11 +57,11 @@ def test_it_says_what_it_holds_and_which_sums_show_single_updates() -> None:
     assert holds(Bfv(Bfv.Options(range=26.0, bits=2)), 64) == (26.0, 26.0)
     for holder, seen_by, least in (("key_server", "key_holder", 2), ("clients", "client", 3)):
         for min_clients in (1, 2, 3):
-            ctx = Context(
+            facts = Facts(
                 round=0, rounds=1, layout=Layout.of([("w", (1,))]), zones=("encrypted",), num_clients=4,
                 min_clients=min_clients, seed=0, digest="", party=Server(),
             )  # fmt: skip
-            channels = make(key_holder=holder).reveals(ctx)
+            channels = make(key_holder=holder).reveals(facts)
             shown = [c for c in channels if c.what.startswith("single updates") and c.to == (seen_by,)]
             assert len(shown) == (min_clients < least)
 

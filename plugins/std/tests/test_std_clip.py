@@ -26,7 +26,7 @@ def test_clipped_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged(va
     before = float(np.linalg.norm(values.astype(np.float64)))
     length = float(np.linalg.norm(clipped.astype(np.float64)))
     assert clipped.dtype == np.float32
-    assert clip(norm).protect(known(), party.ctx) == (Clip(norm),)
+    assert clip(norm).protect(known(), party.facts) == (Clip(norm),)
     assert length <= norm
     if before <= norm:
         assert np.array_equal(clipped, values)

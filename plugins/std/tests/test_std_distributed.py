@@ -38,16 +38,16 @@ def made(kind: Any, **options: Any) -> Any:
 
 def given_by(component: Any, norm: float = 1.0, clients: int = 10, size: int = 1000) -> tuple[Known, Any]:
     """What the component does to clipped values, and what is known behind it."""
-    ctx = dataclasses.replace(context(component), num_clients=clients, min_clients=clients, rounds=4)
+    facts = dataclasses.replace(context(component), num_clients=clients, min_clients=clients, rounds=4)
     before = Known(zone="noised", link="std.shared", layers=(size,), bounds=(Bound(norm),))
-    operations = component.protect(known=before, ctx=ctx)
+    operations = component.protect(known=before, facts=facts)
     return before.after(*operations), operations
 
 
-def price(release: Release, clients: int, colluders: int = 1, rounds: int = 4, **facts: Any) -> dict[str, float]:
+def price(release: Release, clients: int, colluders: int = 1, rounds: int = 4, **entry: Any) -> dict[str, float]:
     """Epsilon of each party after rounds with this number of clients, none of whom opens an upload."""
     ledger = ledger_of(key_holders={"encrypted": "shares"}, num_clients=clients, min_clients=3, rounds=rounds,
-                       colluders=colluders, published=["encrypted"], **facts)  # fmt: skip
+                       colluders=colluders, published=["encrypted"], **entry)  # fmt: skip
     enter(ledger, {"encrypted": 1000}, {"encrypted": [release]}, rounds)
     return {line.party: line.epsilon for line in ledger.verdict().lines if line.epsilon is not None}
 
@@ -120,20 +120,20 @@ def test_decay_and_schedules() -> None:
 def test_it_needs_a_bound_and_values_without_noise(kind: Any) -> None:
     component = made(kind, epsilon=1, delta=DELTA)
     with pytest.raises(Misplaced, match="noise is scaled to a clipping norm"):
-        component.protect(known=Known(zone="noised", link="it"), ctx=context(component))
+        component.protect(known=Known(zone="noised", link="it"), facts=context(component))
     noised = given_by(component)[0]
     with pytest.raises(Misplaced, match="this zone has noise already"):
-        component.protect(known=noised, ctx=context(component))
+        component.protect(known=noised, facts=context(component))
     with pytest.raises(Misplaced, match=r"put std\.shared before the noise, which is on a grid"):
-        made(Rotate).protect(known=noised, ctx=context(component))
+        made(Rotate).protect(known=noised, facts=context(component))
 
 
 # -- prices ------------------------------------------------------------------------------------------------------------
 
 
-def in_steps(mechanism: str = "skellam_sum", std: float = 8.0, norm: float = 10.0, **facts: Any) -> Release:
+def in_steps(mechanism: str = "skellam_sum", std: float = 8.0, norm: float = 10.0, **entry: Any) -> Release:
     """Noise of a standard deviation, over a norm, in steps of 1."""
-    return Release(mechanism, std / norm, norm, trust="distributed", step=1.0, size=1000.0, **facts)
+    return Release(mechanism, std / norm, norm, trust="distributed", step=1.0, size=1000.0, **entry)
 
 
 @pytest.mark.parametrize("mechanism", ["skellam_sum", "discrete_gaussian_sum"])
@@ -261,12 +261,12 @@ def test_an_opened_sum_is_the_sum_of_what_clients_put_in_to_the_bit(
     opened: list[NDArray[Any]] = []
     sealing, opening = kind.seal, kind.open
 
-    def seal_it(self: Any, block: Any, client: Any, ctx: Any) -> Any:
+    def seal_it(self: Any, block: Any, client: Any, facts: Any) -> Any:
         put.append(block.plain() * 2.0**8)
-        return sealing(self, block, client, ctx)
+        return sealing(self, block, client, facts)
 
-    def open_it(self: Any, block: Any, ctx: Any) -> Any:
-        found = opening(self, block, ctx)
+    def open_it(self: Any, block: Any, facts: Any) -> Any:
+        found = opening(self, block, facts)
         opened.append(found.plain() * 2.0**8)
         return found
 
@@ -277,18 +277,18 @@ def test_an_opened_sum_is_the_sum_of_what_clients_put_in_to_the_bit(
     assert len(put) == 6
     assert all(np.array_equal(values, np.rint(values)) for values in put), "whole numbers"
     assert np.array_equal(opened[0], np.sum(put, 0))
-    (facts,) = outcome.protocol.ledger.log[0].zones.values()
-    assert facts.uncredited == ""
-    assert facts.sum_factor == pytest.approx(math.sqrt(6), rel=1e-3)
+    (entry,) = outcome.protocol.ledger.log[0].zones.values()
+    assert entry.uncredited == ""
+    assert entry.sum_factor == pytest.approx(math.sqrt(6), rel=1e-3)
     report = outcome.protocol.ledger.report()
     assert not any("on the word of std" in rest for line in report.verdict.lines for rest in line.rests_on)
 
 
 def test_under_encryption_of_another_grid_others_noise_earns_no_credit() -> None:
     outcome = run_protocol(shared_sum(SKELLAM, {**BFV, "range": 32.0}, rounds=1))
-    (facts,) = outcome.protocol.ledger.log[0].zones.values()
-    assert "takes values off the grid of the noise" in facts.uncredited
-    assert facts.sum_factor == 1
+    (entry,) = outcome.protocol.ledger.log[0].zones.values()
+    assert "takes values off the grid of the noise" in entry.uncredited
+    assert entry.sum_factor == 1
 
 
 def test_a_rotated_sum_moves_the_model_as_a_plain_one() -> None:
@@ -320,6 +320,6 @@ def test_a_part_of_the_model_is_turned_alone() -> None:
     plain["postprocess"] = {"encrypted": ["secagg.bonawitz", "std.rotate"]}
     outcome = run_protocol(plain)
     assert outcome.notes == []
-    facts = outcome.protocol.ledger.log[-1].zones["encrypted"]
-    assert (facts.size, facts.uncredited) == (325, "")
-    assert facts.sum_factor == pytest.approx(2, rel=1e-3)
+    entry = outcome.protocol.ledger.log[-1].zones["encrypted"]
+    assert (entry.size, entry.uncredited) == (325, "")
+    assert entry.sum_factor == pytest.approx(2, rel=1e-3)

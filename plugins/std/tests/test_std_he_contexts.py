@@ -10,7 +10,7 @@ import pytest
 from fedplug import Client, KeyServer, Layout
 from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
-from fedplug.api.parties import Context, Server
+from fedplug.api.parties import Facts, Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import DEGREE, Bfv
 from rlwe_toys import bfv
@@ -21,7 +21,7 @@ def parties(key_holder: str, count: int = 4) -> tuple[Any, Server, KeyServer, li
     server, key_server, clients = Server(), KeyServer(), [Client(client_id=index) for index in range(count)]
     for client in clients:
         client.remembered.cohort_secret = bytes(32)
-        client.ctx = Context(
+        client.facts = Facts(
             round=0, rounds=1, layout=Layout.of([("w", (9,))]), zones=("encrypted",), num_clients=count, min_clients=2,
             seed=0, digest="", party=client,
         )  # fmt: skip
@@ -76,7 +76,7 @@ def test_an_upload_of_a_client_with_the_key_takes_less_than_float32() -> None:
     component, _, _, clients = parties("clients")
     size = 50 * component.position_block
     block = Block("encrypted", size, np.zeros(size, np.float32))
-    upload = component.seal(block, clients[0], clients[0].ctx)
+    upload = component.seal(block, clients[0], clients[0].facts)
     assert sum(map(len, upload.ciphertexts)) < 3.77 * size
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedplug import Client, KeyServer, Layout
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.parties import Context, Server
+from fedplug.api.parties import Facts, Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
@@ -39,8 +39,8 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-def context_of(party: Any) -> Context:
-    return Context(
+def context_of(party: Any) -> Facts:
+    return Facts(
         round=-1, rounds=1, layout=Layout.of([("w", (3,))]), zones=("encrypted",), num_clients=3, min_clients=2, seed=1,
         digest="d", party=party,
     )  # fmt: skip

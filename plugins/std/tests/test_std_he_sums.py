@@ -26,15 +26,15 @@ def test_what_components_declare(parties: Parties) -> None:
     assert component.site == {"clients": "client", "key_server": "key_server"}[component.options.key_holder]
     assert component.cohort_secret == (component.site == "client")
     assert isinstance(component, Sealer)
-    ctx, plain = parties.context(parties.server), Known(zone="encrypted", link=component.name)
-    (seal,) = component.protect(plain, ctx)
+    facts, plain = parties.context(parties.server), Known(zone="encrypted", link=component.name)
+    (seal,) = component.protect(plain, facts)
     assert (seal.opened_by, seal.sums_visible_to) == (component.options.key_holder, "server")
     assert (seal.range, seal.step > 0) == (component.options.range, True)
     with pytest.raises(Misplaced, match="must not come after encryption in the chain of zone encrypted; encrypt once"):
-        component.protect(plain.after(seal), ctx)
+        component.protect(plain.after(seal), facts)
     assert ("every client" in component.describe()) == (component.site == "client")
     assert "\n" not in component.describe()
-    assert len(component.reveals(ctx)) == (3 if component.site == "client" else 2)
+    assert len(component.reveals(facts)) == (3 if component.site == "client" else 2)
 
 
 def test_weights_are_multiplied_in_and_divided_out(parties: Parties) -> None:
@@ -51,7 +51,7 @@ def test_weights_already_in_are_not_multiplied_again(parties: Parties) -> None:
     client = parties.clients[0]
     client.weight = 0.5
     plain = Block("encrypted", 3, np.array([0.5, -0.25, 1], np.float32), weighted=True, divisor=0.75)
-    blocks = {index: parties.component.seal(plain, client, client.ctx) for index in range(3)}
+    blocks = {index: parties.component.seal(plain, client, client.facts) for index in range(3)}
     total = parties.add(blocks)
     assert total.divisor == 2.25
     assert np.abs(parties.open(total).plain() - [1.5, -0.75, 3.0]).max() < 1e-4

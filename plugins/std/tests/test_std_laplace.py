@@ -53,7 +53,7 @@ def test_clipped_l1_norm_is_at_most_the_bound_and_smaller_updates_pass_unchanged
     clipped = passed(values, party, clip(norm))
     before, length = (math.fsum(abs(float(v)) for v in each) for each in (values, clipped))
     assert clipped.dtype == np.float32
-    assert clip(norm).protect(known(), party.ctx) == (Clip(norm, order=1),)
+    assert clip(norm).protect(known(), party.facts) == (Clip(norm, order=1),)
     assert known().after(Clip(norm, order=1)).norm(2) is None
     assert length <= norm
     if before <= norm:
@@ -176,7 +176,7 @@ def test_ledger_states_no_more_than_was_asked_for() -> None:
     part = laplace(epsilon=8)
     ledger = Ledger("toy", 4, 10, 2, 1e-5)
     for round in range(10):
-        release = stated(clip(0.25), part, ctx=context(round=round))
+        release = stated(clip(0.25), part, facts=context(round=round))
         ledger.record(
             round, charged=range(4), zone_sizes={"noised": 10.0}, total=10, releases={"noised": [release]},
             contributors={"noised": 4}, weights=dict.fromkeys(range(4), 1.0),

@@ -134,9 +134,9 @@ def test_bad_options_say_value_rule_and_remedy(options: dict[str, Any], said: st
 @pytest.mark.parametrize("decay", [1.0, 0.9])
 def test_all_rounds_together_cost_epsilon(decay: float) -> None:
     noise = gaussian(epsilon=2, delta=1e-5, decay=decay)
-    ctx = context(noise)
-    rounds = [dataclasses.replace(ctx, round=round) for round in range(10)]
-    released = [stated(clip(0.5), noise, ctx=each).noise_multiplier for each in rounds]
+    facts = context(noise)
+    rounds = [dataclasses.replace(facts, round=round) for round in range(10)]
+    released = [stated(clip(0.5), noise, facts=each).noise_multiplier for each in rounds]
     assert gaussian_epsilon(effective_multiplier(released), 1e-5) == pytest.approx(2)
     assert released[1] / released[0] == pytest.approx(decay)
 
@@ -208,7 +208,7 @@ def test_a_sum_of_exact_noises_is_stated_at_the_delta_that_all_of_them_leave() -
     aggregate = {"use": "std.mean", "weighting": "uniform"}
     plain = recipe_of("noised", chain, rounds=1, delta=1e-7, data=data, aggregate=aggregate)
     protocol = run_protocol(plain).protocol
-    size = protocol.server.ctx.layout.size
+    size = protocol.server.facts.layout.size
     slack = exact_slack(1 / grid, float(size) * 8)
     (release,) = protocol.ledger.log[0].zones["noised"].releases
     assert release.slack == slack
@@ -222,16 +222,16 @@ def test_a_sum_of_exact_noises_is_stated_at_the_delta_that_all_of_them_leave() -
 def test_noise_follows_a_clip_and_comes_once() -> None:
     party, noise = client(), gaussian(noise_multiplier=1)
     with pytest.raises(Misplaced, match=r"this needs a bound of the L2 norm .* zone noised; .*std\.clip"):
-        noise.protect(known(), party.ctx)
+        noise.protect(known(), party.facts)
     clipped = known(1.0)
-    noised_before = clipped.after(*noise.protect(clipped, party.ctx))
+    noised_before = clipped.after(*noise.protect(clipped, party.facts))
     assert noised_before.norm() is None
     with pytest.raises(Misplaced, match="after noise in the chain of zone noised"):
-        noise.protect(noised_before, party.ctx)
+        noise.protect(noised_before, party.facts)
     sealed = clipped.after(Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0))
     for component in (noise, clip(1.0)):
         with pytest.raises(Misplaced, match="after encryption in the chain of zone noised"):
-            component.protect(sealed, party.ctx)
+            component.protect(sealed, party.facts)
 
 
 def test_a_clip_behind_noise_keeps_its_price() -> None:

@@ -86,11 +86,11 @@ def test_gradients_of_small_batches_add_up_to_that_of_the_batch(at_once: int) ->
 def test_the_rate_warms_up_and_follows_half_a_cosine() -> None:
     """9 rounds, 2 of them of warm-up: 1/3, 2/3, then (1 + cos(pi t / 7)) / 2."""
     trainer = sgd(lr=1.0, schedule="cosine", warm_up=2)
-    rates = [trainer.learning_rate(client_with(mlp(), data_of(4), round=round).ctx) for round in range(9)]
+    rates = [trainer.learning_rate(client_with(mlp(), data_of(4), round=round).facts) for round in range(9)]
     after = [(1 + math.cos(math.pi * t / 7)) / 2 for t in range(7)]
     assert rates == pytest.approx([1 / 3, 2 / 3, *after])
     plain = sgd(lr=1.0, lr_decay=0.5)
-    assert plain.learning_rate(client_with(mlp(), data_of(4), round=3).ctx) == 0.125
+    assert plain.learning_rate(client_with(mlp(), data_of(4), round=3).facts) == 0.125
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
@@ -121,13 +121,13 @@ def test_a_schedule_over_the_steps_of_a_round_is_torchs_anew_in_every_round(kind
         if number > 0:
             after.step()
     np.testing.assert_allclose(model.get_vector(), reference.get_vector(), atol=5e-6)
-    said = trainer.learns(party.ctx)
+    said = trainer.learns(party.facts)
     assert said is not None
     assert said.lr is None
 
 
 def test_attacks_are_told_what_is_descended() -> None:
-    ctx = client_with(mlp(), data_of(4)).ctx
-    assert made(AdamW).learns(ctx).descends == "cross_entropy by AdamW"
-    assert made(FedProx, mu=0.1).learns(ctx).descends == "cross_entropy and a proximal term"
-    assert made(FedProx, mu=0.0).learns(ctx).descends == "cross_entropy"
+    facts = client_with(mlp(), data_of(4)).facts
+    assert made(AdamW).learns(facts).descends == "cross_entropy by AdamW"
+    assert made(FedProx, mu=0.1).learns(facts).descends == "cross_entropy and a proximal term"
+    assert made(FedProx, mu=0.0).learns(facts).descends == "cross_entropy"

@@ -12,7 +12,7 @@ import toy_components
 import toy_protocol
 from fedplug import Plan, at_client, hookimpl
 from fedplug.api.blocks import ENCRYPTED, RETAINED
-from fedplug.api.parties import Client, Context
+from fedplug.api.parties import Client, Facts
 
 
 class Steps5(toy_base.Toy, fedplug.Negotiation):
@@ -21,14 +21,14 @@ class Steps5(toy_base.Toy, fedplug.Negotiation):
     plans = fedplug.Plans(zones=frozenset({ENCRYPTED, RETAINED}), own=frozenset({ENCRYPTED}))
 
     @hookimpl
-    def negotiate_mask(self, cohort: Any, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         """Tells every client to make its own plan."""
         cohort.tell(self.choose)
 
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        size, zones = client.ctx.layout.size, client.ctx.zones
+        size, zones = client.facts.layout.size, client.facts.zones
         client.plan = Plan.of(RETAINED, size, zones, **{ENCRYPTED: np.arange(size) % 5 <= client.client_id})
 
 
@@ -67,7 +67,7 @@ def test_a_run_in_which_no_two_clients_meet_opens_nothing_and_goes_on(monkeypatc
         @at_client
         def choose(self, client: Client) -> None:
             """Sets this client's plan."""
-            size, zones = client.ctx.layout.size, client.ctx.zones
+            size, zones = client.facts.layout.size, client.facts.zones
             client.plan = Plan.of(RETAINED, size, zones, **{ENCRYPTED: np.arange(size) % 4 == client.client_id})
 
     monkeypatch.setitem(toy_components.TOYS["negotiate_mask"], "toy.apart", Apart)

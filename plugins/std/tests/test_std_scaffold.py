@@ -84,8 +84,8 @@ def test_what_would_make_the_variates_wrong_is_refused(changes: dict[str, Any], 
 
 def test_attacks_are_told_that_an_update_is_no_sum_of_gradients() -> None:
     party = client_with(mlp(), data_of(4))
-    said = made().learns(party.ctx)
+    said = made().learns(party.facts)
     assert said is not None
     assert said.descends == "cross_entropy with control variates"
-    solver = made(steps=9).one_batch(party, party.ctx, 4)
+    solver = made(steps=9).one_batch(party, party.facts, 4)
     assert (solver.options.steps, solver.options.batch_size) == (1, 4)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.blocks import Layout
-from fedplug.api.parties import Client, Context
+from fedplug.api.parties import Client, Facts
 from fedplug_std.scorers import Magnitude, Random
 
 SIZE = 20_000
@@ -15,7 +15,7 @@ SIZE = 20_000
 
 def client(client_id: int, round: int = 0, seed: int = 7) -> Client:
     party = Client(client_id=client_id)
-    party.ctx = Context(
+    party.facts = Facts(
         round=round, rounds=3, layout=Layout.of([("w", (SIZE,))]), zones=("clear",), num_clients=2, min_clients=1,
         seed=seed, digest="d", party=party,
     )  # fmt: skip
@@ -23,7 +23,7 @@ def client(client_id: int, round: int = 0, seed: int = 7) -> Client:
 
 
 def scores(component: Any, party: Client) -> np.ndarray[Any, Any]:
-    got = component.score_parameters(party, party.ctx)
+    got = component.score_parameters(party, party.facts)
     assert got.dtype == np.float32
     assert got.shape == (SIZE,)
     return np.asarray(got)
@@ -45,7 +45,7 @@ def test_magnitude_is_the_absolute_update_and_leaves_it_alone() -> None:
 
 def test_magnitude_without_an_update() -> None:
     with pytest.raises(ValueError, match="has not trained"):
-        make(Magnitude).score_parameters(client(0), client(0).ctx)
+        make(Magnitude).score_parameters(client(0), client(0).facts)
 
 
 @pytest.mark.parametrize("shared", [False, True])

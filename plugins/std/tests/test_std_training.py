@@ -12,7 +12,7 @@ import torch
 from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
-from fedplug.api.parties import Client, Context
+from fedplug.api.parties import Client, Facts
 from fedplug_std import _networks, models, training
 from fedplug_std._perceptron import Perceptron
 from fedplug_std.datasets import Digits
@@ -32,7 +32,7 @@ def data_of(count: int, seed: int = 0) -> ClientData:
 
 def client_with(model: Any, data: ClientData, round: int = 0, seed: int = 1) -> Client:
     party = Client(client_id=4, data=data, model=model)
-    party.ctx = Context(
+    party.facts = Facts(
         round=round, rounds=9, layout=getattr(model, "layout", Layout(())), zones=("clear",), num_clients=5,
         min_clients=1, seed=seed, digest="d", party=party,
     )  # fmt: skip
@@ -50,7 +50,7 @@ def mlp(seed: int = 0) -> TorchModel:
 
 
 def train(trainer: Sgd, party: Client) -> dict[str, float]:
-    return trainer.train(party, party.ctx)
+    return trainer.train(party, party.facts)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_training_does_not_load_the_compiler_of_torch() -> None:
         "part = Examples(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64))\n"
         "data = ClientData(part, part, part, classes=('a', 'b'), mean=(0.5,), std=(0.5,))\n"
         "model = Mlp(Mlp.Options()).build((1, 2, 2), 2, 0, 'cpu')\n"
-        "client = N(data=data, model=model, cache={}, num_examples=4, ctx=N(num_clients=1))\n"
+        "client = N(data=data, model=model, cache={}, num_examples=4, facts=N(num_clients=1))\n"
         "client.rng = lambda *_: np.random.default_rng(0)\n"
         "sgd = Sgd(Sgd.Options()); sgd.name = 'sgd'\n"
         "sgd.train(client, N(round=0)); model.evaluate(part, data)\n"

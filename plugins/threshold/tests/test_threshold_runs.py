@@ -164,7 +164,7 @@ def test_a_sum_is_not_shown_to_more_than_four_sets(monkeypatch: pytest.MonkeyPat
     calls: list[int] = []
 
     def gone(self: Any, client: Client, asked: Any) -> Any:
-        if client.ctx.round == 0 and client.client_id == asked[2][-1]:
+        if client.facts.round == 0 and client.client_id == asked[2][-1]:
             calls.append(client.client_id)
             raise ProtectionError("it is gone")
         return REAL["decrypt_share"](self, client, asked)
@@ -181,15 +181,15 @@ def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_
     sums: list[Any] = []
     gathered = ThresholdBfv.gather
 
-    def look(self: Any, block: Any, ctx: Any) -> Any:
-        sums.append(gathered(self, block, ctx))
+    def look(self: Any, block: Any, facts: Any) -> Any:
+        sums.append(gathered(self, block, facts))
         return sums[-1]
 
     monkeypatch.setattr(ThresholdBfv, "gather", look)
     plain = recipe({"use": "threshold.bfv", "sums_visible_to": "clients"})
     outcome, protocol, clients, component = held_by(plain)
     assert all(np.array_equal(c.vector, expected(plain, [EVERYBODY] * 2, BITS)) for c in clients.values())
-    scheme = component.scheme(protocol.server.ctx)
+    scheme = component.scheme(protocol.server.facts)
     for total in sums:
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
             scheme.read(scheme.chain.unpack(list(total.ciphertexts), ""), total.size)
@@ -206,7 +206,7 @@ def held_by(plain: dict[str, Any]) -> tuple[Any, Any, dict[int, Client], Any]:
     ((protocol, engine),) = held
     clients = {client.client_id: client for client in engine.clients.clients.values()}
     for client in clients.values():
-        client.ctx = dataclasses.replace(client.ctx, round=0)
+        client.facts = dataclasses.replace(client.facts, round=0)
     return outcome, protocol, clients, protocol.composition.components["threshold.bfv"]
 
 
@@ -218,7 +218,7 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int) -
         message.answered().blocks["encrypted"] for message in outcome.wire.messages
         if message.sender == "client:5" and (message.round, message.phase) == (0, "upload")
     )  # fmt: skip
-    steps = protocol.server.ctx.steps("encrypted")
+    steps = protocol.server.facts.steps("encrypted")
     (seal,) = (one for step in steps for one in step.operations if isinstance(one, Seal))
     assert (seal.opens_with, seal.range) == (4, NORM)
     assert "4 of 6 clients open a sum; N=4096, log2 q = 106.0 of 106 allowed" in seal.scheme
@@ -226,7 +226,7 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int) -
     if count < seal.opens_with:
         assert opened is None
         # They could still interpolate, as if they were enough.
-        scheme = component.scheme(protocol.server.ctx)
+        scheme = component.scheme(protocol.server.facts)
         shares = {c: scheme.chain.unpack([clients[c].memory(component)["share"]], "")[0] for c in range(count)}
         pairs = scheme.unpack_pairs(upload.ciphertexts, "")
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
@@ -243,8 +243,8 @@ def test_no_client_has_the_secret_of_another_or_its_own_in_memory() -> None:
         memory = client.memory(component)
         kept = {key for key in memory if not key.startswith("letters")} - {"round", "sets"}
         assert kept == {"dealers", "dealt", "key", "noise", "nonce", "share"}
-        share = component.scheme(client.ctx).chain.unpack([memory["share"]], "")
-        assert share[0, 0].std() > component.scheme(client.ctx).chain.primes[0] / 4  # no ternary polynomial
+        share = component.scheme(client.facts).chain.unpack([memory["share"]], "")
+        assert share[0, 0].std() > component.scheme(client.facts).chain.primes[0] / 4  # no ternary polynomial
 
 
 def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_each_time() -> None:
@@ -257,7 +257,7 @@ def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_eac
     client = clients[0]
     first = component.decrypt_share(client, asked)
     assert component.decrypt_share(client, asked) == first
-    chain = component.scheme(client.ctx).chain
+    chain = component.scheme(client.facts).chain
     other = chain.pack(chain.uniform(bytes(16), len(c1)))
     with pytest.raises(OpenedBefore):
         component.decrypt_share(client, [zone, inside, chosen, other])
@@ -315,19 +315,19 @@ def test_a_wrong_share_or_upload_is_noticed_and_the_sum_is_paid_for(how: str, mo
     def lies(self: Any, client: Client, asked: Any) -> list[bytes]:
         parts = REAL["decrypt_share"](self, client, asked)
         if client.client_id == 2:
-            chain = self.scheme(client.ctx).chain
+            chain = self.scheme(client.facts).chain
             polynomials = chain.unpack(parts, "")
             polynomials[:, 1, 17] = chain.primes[1] // 2
             parts = chain.pack(polynomials)
         return parts
 
-    def too_large(self: Any, block: Any, client: Client, ctx: Any) -> Any:
+    def too_large(self: Any, block: Any, client: Client, facts: Any) -> Any:
         if client.client_id != 5:
-            return REAL["seal"](self, block, client, ctx)
+            return REAL["seal"](self, block, client, facts)
         numbers = FixedPoint.numbers
         with monkeypatch.context() as patch:
             patch.setattr(FixedPoint, "numbers", lambda self, values: numbers(self, values) + 7 * self.largest)
-            return REAL["seal"](self, block, client, ctx)
+            return REAL["seal"](self, block, client, facts)
 
     if how == "a wrong share":
         replace(monkeypatch, "decrypt_share", lies)

@@ -7,7 +7,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from numpy.typing import NDArray
 
 
@@ -46,26 +46,26 @@ class Layers(fedplug.Negotiation):
         return []
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Rankings in, count, chosen layers out."""
-        count, rankings = len(ctx.layout.layers), cohort.ask(self.rank)  # runs at every client
+        count, rankings = len(facts.layout.layers), cohort.ask(self.rank)  # runs at every client
         for client_id, ranking in list(rankings.items()):
             if not is_ranking(ranking, count):  # a faulty client must not decide alone
                 cohort.drop(client_id, f"its ranking is not the numbers 0 to {count - 1} in some order")
                 del rankings[client_id]
         points = borda_points(rankings.values(), count)  # runs here, at the server
-        cohort.tell(self.adopt, choose(points, layer_sizes(ctx.layout), self.options.ratio))
+        cohort.tell(self.adopt, choose(points, layer_sizes(facts.layout), self.options.ratio))
 
     @at_client
     def rank(self, client: Client) -> NDArray[np.int64]:
         """This client's ballot: the layer numbers, highest mean score first; of equal ones the lower number first."""
         scores = client.scores_by(self.options.by)
-        return np.argsort(-layer_means(scores, client.ctx.layout), kind="stable")
+        return np.argsort(-layer_means(scores, client.facts.layout), kind="stable")
 
     @at_client
     def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
         """Sets the plan, the same at every client: the chosen layers are encrypted."""
-        layout, zones = client.ctx.layout, client.ctx.zones
+        layout, zones = client.facts.layout, client.facts.zones
         encrypted = np.zeros(layout.size, np.bool_)
         slices = list(layout.layer_slices().values())
         for layer in chosen:
@@ -73,7 +73,7 @@ class Layers(fedplug.Negotiation):
                 encrypted[part] = True
         client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Visible information that no epsilon covers."""
         ranked = "each client's order of the layers, sent as it is; it follows from the client's data"
         return [

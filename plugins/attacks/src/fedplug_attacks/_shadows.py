@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import Client, Context
+from fedplug import Client, Facts
 from fedplug.api.data import ClientData
 from fedplug.api.parties import stream
 
@@ -70,7 +70,7 @@ class Schooling:
         return ""
 
 
-def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, count: int, seconds: float,
+def shadows(model: Any, schooling: Schooling, public: PublicData, facts: Facts, count: int, seconds: float,
             progress: Callable[[int, int], None]) -> list[Shadow]:  # fmt: skip
     """Shadow models, from the party's cache if an earlier target was trained alike.
 
@@ -78,7 +78,7 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, 
         model: the attacker's own `TorchModel`; it holds other weights and buffers afterwards.
         schooling: how the target was trained; nothing of it is unknown.
         public: what they are trained on.
-        ctx: of the attack.
+        facts: of the attack.
         count: how many.
         seconds: after this time no further one is started; a few are always trained.
         progress: told how many of them are trained, of how many.
@@ -88,8 +88,8 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, 
     buffers = {name: values.copy() for name, values in model.get_buffers().items()}
     for part in (*buffers.values(), public.examples.inputs, public.examples.labels):
         digest.update(np.ascontiguousarray(part).tobytes())
-    digest.update(repr((schooling.rounds, size, count, ctx.seed)).encode())
-    kept: dict[str, list[Shadow]] = ctx.party.cache.setdefault("attacks.membership shadows", {})
+    digest.update(repr((schooling.rounds, size, count, facts.seed)).encode())
+    kept: dict[str, list[Shadow]] = facts.party.cache.setdefault("attacks.membership shadows", {})
     key = digest.hexdigest()
     if key not in kept:
         kept.clear()  # models of another round, whose attacks are finished
@@ -97,11 +97,11 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, 
         for number in range(count):
             if number >= _FEWEST and time.monotonic() - started > seconds:
                 break
-            rng = stream(ctx.seed, "shadow", number)
+            rng = stream(facts.seed, "shadow", number)
             inside = np.isin(np.arange(len(public.examples)), rng.permutation(len(public.examples))[:size])
             model.set_vector(schooling.start)
             model.set_buffers(buffers)
-            trained(model, schooling.rounds, public, np.flatnonzero(inside), number, ctx)
+            trained(model, schooling.rounds, public, np.flatnonzero(inside), number, facts)
             after = {name: values.copy() for name, values in model.get_buffers().items()}
             kept[key].append(Shadow(model.get_vector().copy(), after, inside))
             progress(number + 1, count)
@@ -109,7 +109,7 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, ctx: Context, 
 
 
 def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDArray[np.int64], number: int,
-            ctx: Context) -> None:  # fmt: skip
+            facts: Facts) -> None:  # fmt: skip
     """Trains the model in place on public examples.
 
     Args:
@@ -118,7 +118,7 @@ def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDAr
         public: source of the examples.
         rows: indices of the examples; one may occur twice.
         number: of the shadow, for the order in which it sees them.
-        ctx: of the attack.
+        facts: of the attack.
     """
     from fedplug_std.training import Sgd
 
@@ -136,6 +136,6 @@ def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDAr
         ))  # fmt: skip
         trainer.name = "shadow"
         for _ in range(times // together):
-            client.ctx = dataclasses.replace(ctx, round=done, party=client)
-            trainer.train(client, client.ctx)
+            client.facts = dataclasses.replace(facts, round=done, party=client)
+            trainer.train(client, client.facts)
             done += 1

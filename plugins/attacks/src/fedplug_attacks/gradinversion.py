@@ -15,7 +15,7 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Context, PublicData
+    from fedplug import Facts, PublicData
 
     from fedplug_attacks._matching import Matcher
     from fedplug_attacks._priors import Penalty
@@ -89,7 +89,7 @@ class GradInversion(Formed):
         return f"GradInversion, {chosen.form}: {chosen.restarts} seeds, {chosen.iterations} Adam steps"
 
     @hookimpl
-    def attack(self, view: View, ctx: Context) -> AttackReport:
+    def attack(self, view: View, facts: Facts) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
         import torch
         from fedplug import stream
@@ -104,17 +104,17 @@ class GradInversion(Formed):
         assert view.update is not None  # the core has checked what the attack needs
         batch = view.update.meaning.examples or 1
         try:
-            matcher = Matcher(view, options.form, batch, ctx.party.device)  # type: ignore[attr-defined]
+            matcher = Matcher(view, options.form, batch, facts.party.device)  # type: ignore[attr-defined]
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
 
-        candidates = likely_labels(matcher, ctx.public, options.labels)
-        prior = None if options.prior == "auto" and ctx.public is None else (
-            _priors.chosen(options.prior, matcher, ctx.public)
+        candidates = likely_labels(matcher, facts.public, options.labels)
+        prior = None if options.prior == "auto" and facts.public is None else (
+            _priors.chosen(options.prior, matcher, facts.public)
         )
         if prior is not None:
-            record = Record(matcher, ctx)
-            penalty = _statistics(matcher, ctx.public) if options.bn else None
+            record = Record(matcher, facts)
+            penalty = _statistics(matcher, facts.public) if options.bn else None
             told = _priors.attack(
                 matcher, record, prior, candidates, options.iterations, options.restarts, None, penalty
             )
@@ -141,12 +141,12 @@ class GradInversion(Formed):
             labels = [each for _, each in trials]
             return labels[descend(matcher, record, inputs, labels, objective, rates, False, together)[0]]
 
-        starts = [matcher.start(seed, options.init, ctx.public) for seed in seeds]
+        starts = [matcher.start(seed, options.init, facts.public) for seed in seeds]
         labels = candidates[0]
         if len(candidates) > 1:
-            tried = Record(matcher, ctx, measure="distance")
+            tried = Record(matcher, facts, measure="distance")
             labels = search(tried, candidates, screening(options.iterations))
-        record = Record(matcher, ctx, measure="distance")
+        record = Record(matcher, facts, measure="distance")
         search(record, [labels], options.iterations)
         return record.report(view.seed)
 

@@ -14,7 +14,7 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Context
+    from fedplug import Facts
 
 TvWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -96,7 +96,7 @@ class InvertingGradients(Formed):
         return f"inverting gradients, {chosen.form}: {trials} trials of {chosen.iterations} Adam steps, tv {chosen.tv}"
 
     @hookimpl
-    def attack(self, view: View, ctx: Context) -> AttackReport:
+    def attack(self, view: View, facts: Facts) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
         import torch
         from fedplug import stream
@@ -111,14 +111,14 @@ class InvertingGradients(Formed):
         assert view.update is not None  # the core has checked what the attack needs
         batch = view.update.meaning.examples or 1
         try:
-            matcher = Matcher(view, options.form, batch, ctx.party.device)  # type: ignore[attr-defined]
+            matcher = Matcher(view, options.form, batch, facts.party.device)  # type: ignore[attr-defined]
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
 
-        candidates = likely_labels(matcher, ctx.public, options.labels)
-        prior = _priors.chosen(options.prior, matcher, ctx.public)
+        candidates = likely_labels(matcher, facts.public, options.labels)
+        prior = _priors.chosen(options.prior, matcher, facts.public)
         if prior is not None:
-            record = Record(matcher, ctx)
+            record = Record(matcher, facts)
             told = _priors.attack(
                 matcher, record, prior, candidates, options.iterations, options.restarts, options.at_once
             )
@@ -133,7 +133,7 @@ class InvertingGradients(Formed):
                 for number in range(options.restarts)
             ]
             seeds = [stream(view.seed, "attacks.inverting", number) for number, _, _ in trials]
-            inputs = torch.stack([matcher.start(seed, options.init, ctx.public) for seed in seeds])
+            inputs = torch.stack([matcher.start(seed, options.init, facts.public) for seed in seeds])
             tv = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
 
             def objective(images: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,9 +147,9 @@ class InvertingGradients(Formed):
             return trials[best][1:]
 
         if batch > 1 and len(candidates) > 1:
-            tried = Record(matcher, ctx, measure="cosine")
+            tried = Record(matcher, facts, measure="cosine")
             _, labels = search(tried, candidates, screening(options.iterations))
             candidates = [labels]
-        record = Record(matcher, ctx, measure="cosine")
+        record = Record(matcher, facts, measure="cosine")
         weight, _ = search(record, candidates, options.iterations)
         return record.report(view.seed, tv=weight)

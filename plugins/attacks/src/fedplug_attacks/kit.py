@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.data import ClientData, PublicData
 from fedplug.api.errors import MetricError, SetupError
-from fedplug.api.parties import Context
+from fedplug.api.parties import Facts
 from fedplug_kit.parts import CLASSES, SHAPE, Images, TwoLayers
 from fedplug_std.per_sample import mean_gradient
 
@@ -83,12 +83,12 @@ def attack_problems(attack: Attack) -> Iterator[str]:
     )  # fmt: skip
     public = PublicData(data.test, **data.about)
     party = Attacker()
-    ctx = Context(0, 1, model.layout, (), 4, 2, 7, "", party, public=public)
-    party.ctx = ctx
+    facts = Facts(0, 1, model.layout, (), 4, 2, 7, "", party, public=public)
+    party.facts = facts
     if attack.finds.needs.unmet(view, public):
         return
     values = update.values.copy()
-    report = checked(attack.attack(view, ctx), view)
+    report = checked(attack.attack(view, facts), view)
     if not np.array_equal(values, update.values):
         yield "it writes into the view that it is given"
     wanted = {"images": report.images, "labels": (report.counts, report.labels), "members": report.members,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, Finds, Measures, hookimpl
+from fedplug import Facts, Field, Finds, Measures, hookimpl
 from fedplug.api.errors import MetricError
 
 from fedplug_attacks._public import sigma_of
@@ -57,7 +57,7 @@ class Tokens(fedplug.Attack):
         return "tokens whose row of the embedding moves"
 
     @hookimpl
-    def attack(self, view: View, ctx: Context) -> AttackReport:
+    def attack(self, view: View, facts: Facts) -> AttackReport:
         """Finds the tokens; not applicable if the first parameter is not an embedding."""
         assert view.update is not None
         update, name = view.update, role(view.update.layout, FIRST_WEIGHT)
@@ -68,7 +68,7 @@ class Tokens(fedplug.Attack):
             reason = f"the first parameter is {instead}, but {rows_of}"
             return AttackReport(NOT_APPLICABLE, reason=reason)
         there = moving(update, rows, self.options.least, self.options.deviations)
-        ctx.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        facts.party.progress(1, 1, None)  # type: ignore[attr-defined]
         metrics = {"rows_hidden": float(np.count_nonzero(~rows.visible.any(1)))}
         return AttackReport(FINISHED, metrics, tokens=np.flatnonzero(there), seed=view.seed)
 

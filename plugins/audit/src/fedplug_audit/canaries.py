@@ -19,7 +19,7 @@ from fedplug.api.events import Event, Uploaded, ZoneOpened
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context
+    from fedplug import Client, Facts
     from fedplug.api.blocks import Block, Plan
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
@@ -96,7 +96,7 @@ class Canaries:
 
     # -- at the clients
 
-    def train(self, client: Client, ctx: Context) -> bool:
+    def train(self, client: Client, facts: Facts) -> bool:
         """Makes a canary client learn its direction, or nothing; returns whether the client is a canary."""
         if self.initial is None:
             self.initial = client.vector
@@ -105,8 +105,8 @@ class Canaries:
         self._clients[client.client_id] = client
         clips = [
             operation
-            for zone in ctx.zones
-            for step in ctx.steps(zone)
+            for zone in facts.zones
+            for step in facts.steps(zone)
             if step.link.hook == "protect"
             for operation in step.operations
             if isinstance(operation, Clip)
@@ -169,8 +169,10 @@ class Canaries:
 
         canaries = self
 
-        def train(self: Any, client: Client, ctx: Context) -> dict[str, float]:
-            numbers: dict[str, float] = {"loss": 0.0} if canaries.train(client, ctx) else base.train(self, client, ctx)
+        def train(self: Any, client: Client, facts: Facts) -> dict[str, float]:
+            if canaries.train(client, facts):
+                return {"loss": 0.0}
+            numbers: dict[str, float] = base.train(self, client, facts)
             return numbers
 
         return {("trainer", recipe.train.use): class_with(base, train=train)}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedplug_audit.canaries import Replaced, added, class_with, stream_of
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context
+    from fedplug import Client, Facts
     from fedplug.api.blocks import Block, Plan
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
@@ -89,9 +89,9 @@ class CanaryRecords:
         ) -> list[NDArray[np.int64]]:
             return canaries.split(cut.assign(self, labels, num_clients, rng))
 
-        def train(self: Any, client: Client, ctx: Context) -> dict[str, float]:
-            canaries.note(client, ctx)
-            numbers: dict[str, float] = learner.train(self, client, ctx)
+        def train(self: Any, client: Client, facts: Facts) -> dict[str, float]:
+            canaries.note(client, facts)
+            numbers: dict[str, float] = learner.train(self, client, facts)
             return numbers
 
         return {
@@ -130,11 +130,11 @@ class CanaryRecords:
         }
         return [np.asarray(part)[~np.isin(part, out)] for part in assignment]
 
-    def note(self, client: Client, ctx: Context) -> None:
+    def note(self, client: Client, facts: Facts) -> None:
         """Notes the model that a client trains from in a round."""
         self._first = client.vector if self._first is None else self._first
         self._clients[client.client_id] = client
-        self._starts[ctx.round, client.client_id] = client.start
+        self._starts[facts.round, client.client_id] = client.start
 
     def along_models(self) -> NDArray[np.float64]:
         """Decrease (m,) of each canary's loss from the first model to the last, in nats."""

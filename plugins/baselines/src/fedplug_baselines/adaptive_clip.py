@@ -20,7 +20,7 @@ from fedplug import (
     Client,
     Clip,
     Cohort,
-    Context,
+    Facts,
     Field,
     Known,
     Map,
@@ -121,29 +121,29 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
     # -- the norm ------------------------------------------------------------------------------------------------------
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """The clients get this round's norm. They send back the count, or their norms."""
-        memory = ctx.party.memory(self)
+        memory = facts.party.memory(self)
         if self.is_noised:
             norm = float(memory.get("next", self.options.initial_norm))
-            self._keep(ctx, norm)
+            self._keep(facts, norm)
             cohort.tell(self.adopt, norm)
             within = self._answers(cohort, cohort.ask(self.is_within))
             # 1/2 is subtracted from each answer, so that one client moves the count by 1/2 compared with none.
             centred = {client_id: np.array([answer - 0.5], np.float32) for client_id, answer in within.items()}
-            count = ctx.party.release(self, "count", centred)
+            count = facts.party.release(self, "count", centred)
             # The share of a noised count can be any number. Clamping it costs nothing and keeps one step small.
             share = min(1.0, max(0.0, 0.5 + float(count.sum()) / max(1, len(within))))
             memory["next"] = norm * math.exp(-self.options.rate * (share - self.options.quantile))
-            ctx.party.log[f"{self.name}.share_within"] = share
+            facts.party.log[f"{self.name}.share_within"] = share
         else:
             lengths = [*self._answers(cohort, cohort.ask(self.length)).values()]
             middle = float(np.quantile(lengths, self.options.quantile)) if lengths else 0.0
             # Where half the clients have an update of 0, the norm stays: there is no clip to 0.
-            norm = middle or self._norm(ctx)
-            self._keep(ctx, norm)
+            norm = middle or self._norm(facts)
+            self._keep(facts, norm)
             cohort.tell(self.adopt, norm)
-        ctx.party.log[f"{self.name}.norm"] = norm
+        facts.party.log[f"{self.name}.norm"] = norm
 
     def _answers(self, cohort: Cohort, replies: dict[int, Any]) -> dict[int, float]:
         """The valid replies, by client. A client that sent another reply is left out of the round."""
@@ -167,36 +167,36 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
     @at_client
     def adopt(self, client: Client, norm: float) -> None:
         """Sets this round's plan and norm."""
-        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
-        self._keep(client.ctx, norm)
+        client.plan = Plan.single(self.options.zone, client.facts.layout.size, client.facts.zones)
+        self._keep(client.facts, norm)
 
     @at_client
     def is_within(self, client: Client) -> bool:
         """Where the count has noise: whether this client's update is within the norm that it was told."""
-        return norm_of(client.update, client) <= self._norm(client.ctx)
+        return norm_of(client.update, client) <= self._norm(client.facts)
 
     @at_client
     def length(self, client: Client) -> float:
         """Where there is no noise: the norm of this client's update."""
         return norm_of(client.update, client)
 
-    def _keep(self, ctx: Context, norm: float) -> None:
+    def _keep(self, facts: Facts, norm: float) -> None:
         """Remembers the norms of this round and of the last, by round: adopting a sum, or charging for it, needs the
         norm of its round. Earlier rounds are never asked for, so checkpoints do not grow with them.
         """
-        memory = ctx.party.memory(self)
-        kept = {round: before for round, before in memory.get("norms", {}).items() if round >= ctx.round - 1}
-        memory["norms"] = {**kept, ctx.round: norm}
+        memory = facts.party.memory(self)
+        kept = {round: before for round, before in memory.get("norms", {}).items() if round >= facts.round - 1}
+        memory["norms"] = {**kept, facts.round: norm}
 
-    def _norm(self, ctx: Context) -> float:
+    def _norm(self, facts: Facts) -> float:
         """The norm of this round at this party. Where it is not known yet, the last one; before a run, the first."""
-        norms = {} if ctx.party is None else ctx.party.memory(self).get("norms", {})
-        return float(norms.get(ctx.round, norms[max(norms)] if norms else self.options.initial_norm))
+        norms = {} if facts.party is None else facts.party.memory(self).get("norms", {})
+        return float(norms.get(facts.round, norms[max(norms)] if norms else self.options.initial_norm))
 
     # -- the clip ------------------------------------------------------------------------------------------------------
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip to the round's norm. An exact median follows from the data, so that clip earns no guarantee.
 
         Raises:
@@ -204,15 +204,15 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         """
         for what in ("noise", "clip", "encryption"):
             known.before(what, f"it clips the update as it is; put {self.name} first")
-        return (Clip(self._norm(ctx)),) if self.is_noised else (Map(self.clipped),)
+        return (Clip(self._norm(facts)),) if self.is_noised else (Map(self.clipped),)
 
-    def clipped(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+    def clipped(self, block: Block, client: Client, facts: Facts) -> NDArray[np.float32]:
         """The values scaled down to the exact median where they exceed it, (n,).
 
         Raises:
             ProtectionError: the update is not finite.
         """
-        values, limit = block.plain(), self._norm(ctx)
+        values, limit = block.plain(), self._norm(facts)
         norm = norm_of(values, client)
         client.log[f"{self.name}.clipped"] = float(norm > limit)
         return values if norm <= limit else (values * np.float64(limit / norm)).astype(np.float32)
@@ -220,14 +220,14 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
     # -- the noise -----------------------------------------------------------------------------------------------------
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the sum, scaled to the round's norm."""
-        std, note = self._sum_multiplier() * self._norm(ctx), "" if self.is_noised else f"as published: {EXACT}"
+        std, note = self._sum_multiplier() * self._norm(facts), "" if self.is_noised else f"as published: {EXACT}"
         return (Noise.gaussian(std, source=self.options.source, as_published=not self.is_noised, note=note),)
 
     # -- its cost and what it reveals ----------------------------------------------------------------------------------
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         """The noised count: each client's answer is half a client from the middle."""
         if not self.is_noised:
             return ()
@@ -235,7 +235,7 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         std = self.options.noise_multiplier / math.sqrt(self.options.count_share) / 2
         return (Clip(0.5), Noise.gaussian(std, trust="central", source=self.options.source, note=note))
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """What the server reads from each client, and what all parties learn."""
         everybody: tuple[Party, ...] = ("server", "client", "released_model")
         if self.is_noised:

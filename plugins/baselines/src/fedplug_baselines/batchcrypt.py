@@ -16,7 +16,7 @@ import numpy as np
 from fedplug import (
     Client,
     Cohort,
-    Context,
+    Facts,
     Field,
     Known,
     Layout,
@@ -103,7 +103,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         return float(self.options.range / max(code_limit(self.options.bits, num_clients), 1))
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Values leave encrypted, clipped and rounded.
 
         The change is known where the clip is an option and rounding is to the nearest. With stochastic rounding, 0 does
@@ -112,7 +112,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         Raises:
             Misplaced: they are encrypted already.
         """
-        (seal,) = super().protect(known, ctx)
+        (seal,) = super().protect(known, facts)
         assert isinstance(seal, Seal)
         if self.options.clip == "daciq":
             return (dataclasses.replace(seal, range=math.nan),)
@@ -133,9 +133,9 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
             )
         return problems
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Quantities that no guarantee covers."""
-        found = super().reveals(ctx)
+        found = super().reveals(facts)
         if self.options.clip == "daciq":
             note = "each client's smallest and largest update of every tensor, in the clear, to agree on the clip"
             extremes = Reveals("extremes of updates", ("server",), asked=("extremes",), voids=True, note=note)
@@ -169,24 +169,24 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
     # -- the clip, agreed each round (dACIQ) ---------------------------------------------------------------------------
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Extremes in, common clips out. The whole model is encrypted."""
         if self.options.clip == "range":
             cohort.tell(self.adopt, None)
             return
         extremes = cohort.ask(self.extremes)  # runs at every client
         for client_id, found in list(extremes.items()):
-            if not is_extremes(found, len(ctx.layout.parameters)):  # a faulty client must not decide alone
+            if not is_extremes(found, len(facts.layout.parameters)):  # a faulty client must not decide alone
                 cohort.drop(client_id, "the extremes of its update are not a finite pair for each tensor")
                 del extremes[client_id]
         if not extremes:
             return
         lowest, highest = (np.array([found[i] for found in extremes.values()]) for i in (0, 1))
-        counts = np.array(tensor_sizes(ctx.layout)) * len(extremes)
+        counts = np.array(tensor_sizes(facts.layout)) * len(extremes)
         clips = dynamic_clip(lowest.min(0), highest.max(0), counts, self.options.bits)
-        memory = ctx.party.memory(self)
-        if memory.get("round") != ctx.round:
-            memory.update(round=ctx.round, clips={})
+        memory = facts.party.memory(self)
+        if memory.get("round") != facts.round:
+            memory.update(round=facts.round, clips={})
         memory["clips"] |= dict.fromkeys(cohort.client_ids, clips)  # by client: other groups have other clips
         cohort.tell(self.adopt, clips)
 
@@ -195,7 +195,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         """Smallest and largest weighted update of each tensor, (2, T)."""
         if client.update is None:
             raise ProtectionError("the extremes are those of an update; the client has not trained in this round")
-        starts = np.cumsum([0, *tensor_sizes(client.ctx.layout)[:-1]])
+        starts = np.cumsum([0, *tensor_sizes(client.facts.layout)[:-1]])
         values = client.update.astype(np.float64) * client.weight
         return np.stack([np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)])
 
@@ -203,34 +203,34 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
     def adopt(self, client: Client, clips: NDArray[np.float64] | None) -> None:
         """Sets the plan, and keeps this round's clips."""
         client.memory(self)["clips"] = clips
-        client.plan = Plan.single(ENCRYPTED, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(ENCRYPTED, client.facts.layout.size, client.facts.zones)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """Clips, quantises, packs and encrypts the weighted values; logs the share that was clipped."""
-        clips, sizes = client.memory(self).get("clips"), tensor_sizes(ctx.layout)
+        clips, sizes = client.memory(self).get("clips"), tensor_sizes(facts.layout)
         chance = client.rng(self, "rounding", block.zone) if self.options.rounding == "stochastic" else None
         packing = self._packing(block, client, clips, sizes).varied(rng=chance)
-        return Encryption.seal(packing, block, client, ctx)
+        return Encryption.seal(packing, block, client, facts)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """Adds the ciphertexts at the server, which holds no key. States the clips under which to read the sum.
         """
         client_id, first = next(iter(blocks.items()))
-        clips, sizes = ctx.party.memory(self).get("clips", {}).get(client_id), tensor_sizes(ctx.layout)
-        packing = self._packing(first, ctx.party, clips, sizes)
-        total = Encryption.add_blocks(packing, blocks, ctx)
+        clips, sizes = facts.party.memory(self).get("clips", {}).get(client_id), tensor_sizes(facts.layout)
+        packing = self._packing(first, facts.party, clips, sizes)
+        total = Encryption.add_blocks(packing, blocks, facts)
         if self.options.clip == "daciq":  # the party that opens it may be in another round, or have no model
             total = total.replace(meta={**total.meta, "clips": clips, "sizes": np.array(sizes)})
         return total
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """Decrypts the weighted sum at the key holder, unless it overflowed or holds too few updates."""
         clips, sizes = block.meta.get("clips"), block.meta.get("sizes")
         if self.options.clip == "daciq" and not is_reading(clips, sizes, block.size):
             raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
-        return Encryption.open(self._packing(block, ctx.party, clips, sizes), block, ctx)
+        return Encryption.open(self._packing(block, facts.party, clips, sizes), block, facts)
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
         """One upload, opened as an insider with the secret key could open it in an attack.
@@ -239,7 +239,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         client knows its own group's clips.
         """
         for party in parties if self.options.clip == "daciq" else ():
-            sizes = np.array(tensor_sizes(party.ctx.layout))
+            sizes = np.array(tensor_sizes(party.facts.layout))
             clipped = block.replace(meta={**block.meta, "clips": party.memory(self).get("clips"), "sizes": sizes})
             if opened := super().open_upload(clipped, sender, [party]):
                 return opened

@@ -30,7 +30,7 @@ from fedplug_std.he_blocks import Encryption
 from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Recipe
+    from fedplug import Block, Client, Facts, Recipe
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 
@@ -148,28 +148,28 @@ class Ckks(Encryption):
 
     # -- a round: with NVFlare's packing the codec must know where the tensors end -------------------------------------
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """Rounds the weighted values to the grid and encrypts them; logs the share that saturated.
 
         Raises:
             ProtectionError: NVFlare's packing is requested for a part of the model.
         """
-        return Encryption.seal(self._packing(block, _tensors(ctx)), block, client, ctx)
+        return Encryption.seal(self._packing(block, _tensors(facts)), block, client, facts)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """Adds the clients' ciphertexts at the server, which holds no key."""
-        packing = self._packing(next(iter(blocks.values())), _tensors(ctx))
-        total = Encryption.add_blocks(packing, blocks, ctx)
+        packing = self._packing(next(iter(blocks.values())), _tensors(facts))
+        total = Encryption.add_blocks(packing, blocks, facts)
         if packing.tensors:  # the key server has no model
             total = total.replace(meta={**total.meta, "tensors": list(packing.tensors)})
         return total
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """Decrypts the weighted sum at the key holder and rounds it to the grid, unless it holds too few updates."""
-        tensors = _tensors(ctx) or block.meta.get("tensors", [])
+        tensors = _tensors(facts) or block.meta.get("tensors", [])
         if not (isinstance(tensors, list) and all(isinstance(size, int) and size > 0 for size in tensors)):
             raise MessageError(f"the {block.zone} sum must say how large each tensor is; its meta says something else")
-        return Encryption.open(self._packing(block, tensors), block, ctx)
+        return Encryption.open(self._packing(block, tensors), block, facts)
 
     def _packing(self, block: Block, tensors: list[int]) -> Ckks:
         """A copy of this component that packs blocks of this model."""
@@ -206,6 +206,6 @@ class TensorNumbers(GridNumbers):
         return super().decode(slots[self.where], size, contributors)
 
 
-def _tensors(ctx: Context) -> list[int]:
+def _tensors(facts: Facts) -> list[int]:
     """Scalars of each tensor of the model. Empty at the key server, which has no model."""
-    return [parameter.size for parameter in ctx.layout.parameters]
+    return [parameter.size for parameter in facts.layout.parameters]

@@ -29,7 +29,7 @@ from fedplug_baselines.dp_sgd_apart import require_apart
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, ClientData, Context, Examples, Task
+    from fedplug import Client, ClientData, Examples, Facts, Task
     from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
@@ -96,21 +96,21 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
 
     # -- description ---------------------------------------------------------------------------------------------------
 
-    def learns(self, ctx: Context) -> Learns:
+    def learns(self, facts: Facts) -> Learns:
         """Sums of clipped gradients of each example, with noise that each client calibrates for itself.
 
         Clipped gradients are those of a mean that weights some examples less. An attack can still look for them.
         """
         options = self.options
         return Learns(
-            descends=ctx.descends, lr=options.lr, batch_size=options.batch_size, epochs=options.epochs,
+            descends=facts.descends, lr=options.lr, batch_size=options.batch_size, epochs=options.epochs,
             momentum=options.momentum, noise=0.0 if options.noise_multiplier == 0 else None,
             repeats=options.source == "reproducible",
         )  # fmt: skip
 
-    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
         """One step on a batch of all examples, with the noise of a step of the round."""
-        sigma, _, _ = self.round_release(client, ctx)
+        sigma, _, _ = self.round_release(client, facts)
         once: dict[str, Any] = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
         # Not the noise that would be calibrated for one batch alone.
         once |= {"noise_multiplier": sigma, "epsilon": None, "delta": None, "calibration": "rdp"}
@@ -118,7 +118,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
 
     # -- the algorithm -------------------------------------------------------------------------------------------------
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Alg. 1 on the client's model, in place.
 
         Returns:
@@ -136,7 +136,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         if not isinstance(model, TorchModel):
             raise SetupError(f"{self.name} trains torch models, not {type(model).__name__}; choose another trainer")
         use_one_thread()
-        sigma, rate, steps = self.round_release(client, ctx)
+        sigma, rate, steps = self.round_release(client, facts)
         coins = self._stream(client, "batches")
         parameters: list[torch.Tensor] = list(model.parameters)
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
@@ -232,7 +232,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         covers="the update of every round, for every party; not scores, ballots, batch-norm statistics or metrics",
     )
 
-    def round_release(self, client: Client, ctx: Context) -> SampledSteps:
+    def round_release(self, client: Client, facts: Facts) -> SampledSteps:
         """The noisy steps of one round of this client.
 
         Raises:
@@ -244,7 +244,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         sigma = options.noise_multiplier
         if sigma is None:  # validation leaves neither epsilon nor delta None here
             epsilon, delta = options.epsilon or math.nan, options.delta or math.nan
-            sigma = noise_multiplier_for(epsilon, delta, rate, ctx.rounds * steps, options.calibration)
+            sigma = noise_multiplier_for(epsilon, delta, rate, facts.rounds * steps, options.calibration)
         return SampledSteps(sigma, rate, steps)
 
     def release_problem(self, release: SampledSteps) -> str:

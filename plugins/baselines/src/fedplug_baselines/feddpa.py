@@ -11,7 +11,7 @@ from fedplug import (
     Block,
     Client,
     Cohort,
-    Context,
+    Facts,
     Field,
     Known,
     Layout,
@@ -88,26 +88,26 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
 
     # -- training ------------------------------------------------------------------------------------------------------
 
-    def learns(self, ctx: Context) -> Learns:
+    def learns(self, facts: Facts) -> Learns:
         """Adam on a loss with penalties: once through the examples for the personal part, once for the other part."""
         options = self.options
         return Learns(
-            descends=f"{ctx.descends} and penalties by Adam", lr=options.lr, batch_size=options.batch_size,
+            descends=f"{facts.descends} and penalties by Adam", lr=options.lr, batch_size=options.batch_size,
             epochs=2 * options.epochs,
         )  # fmt: skip
 
-    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
         """One step on a batch of all examples: first on the personal part, then on the other part."""
         return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size}))
 
-    def personalise(self, client: Client, ctx: Context) -> None:
+    def personalise(self, client: Client, facts: Facts) -> None:
         """Step 2: the client's own values where M, the global ones elsewhere. Before round 1 they are the same."""
         memory, personal = client.memory(self), client.vector.copy()
         if "mask" in memory:
-            personal[_unpacked(memory["mask"], ctx.layout.size)] = memory["values"]
+            personal[_unpacked(memory["mask"], facts.layout.size)] = memory["values"]
         client.personal = personal
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Steps 3 and 4, and step 1 of the next round, which needs only the model after training.
 
         Returns:
@@ -125,8 +125,8 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         use_one_thread()
         if "mask" not in memory:  # round 1: w_k is the model that all start from
             memory["mask"] = np.packbits(self.personal_mask(client, client.start))
-        mask = _unpacked(memory["mask"], ctx.layout.size)
-        client.cache[f"{self.name}.mask"] = ctx.round, mask
+        mask = _unpacked(memory["mask"], facts.layout.size)
+        client.cache[f"{self.name}.mask"] = facts.round, mask
         u = as_tensor(mask).to(model.device)
         global_model = as_tensor(client.vector).to(model.device)
         model.module.train(min(client.num_examples, self.options.batch_size) > 1)  # one example has no variance
@@ -184,29 +184,29 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
                 f"client {client.client_id}: the Fisher information of {wrong} of {len(fisher)} scalars is NaN or "
                 "infinite; its training diverged: lower lr in train, or use less noise"
             )
-        found: NDArray[np.bool_] = scaled(fisher, client.ctx.layout) > self.options.tau
+        found: NDArray[np.bool_] = scaled(fisher, client.facts.layout) > self.options.tau
         return found
 
     # -- what is sent --------------------------------------------------------------------------------------------------
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing: each client decides alone what it keeps."""
         cohort.tell(self.keep)
 
     @at_client
     def keep(self, client: Client) -> None:
         """M of this round is retained and the rest is sent. A client that was not in the round sends nothing."""
-        options, zones, size = self.options, client.ctx.zones, client.ctx.layout.size
+        options, zones, size = self.options, client.facts.zones, client.facts.layout.size
         if options.send_personal:
             client.plan = Plan.single(options.zone, size, zones)
             return
         round, mask = client.cache.get(f"{self.name}.mask", (-1, None))
-        kept = mask if round == client.ctx.round else np.zeros(size, np.bool_)
+        kept = mask if round == client.facts.round else np.zeros(size, np.bool_)
         client.plan = Plan.of(options.zone, size, zones, **{RETAINED: kept})
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """With `send_personal`: the update sent is w - w_g, even where training did not start from w_g.
 
         Raises:
@@ -218,7 +218,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
         known.before("clip", remedy)
         return (Map(self.whole_way),)
 
-    def whole_way(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+    def whole_way(self, block: Block, client: Client, facts: Facts) -> NDArray[np.float32]:
         """The way of the zone's values from the global model to the local one, (n,)."""
         assert client.plan is not None  # nobody is asked for an upload without one
         found: NDArray[np.float32] = block.plain() + (client.start - client.vector)[client.plan.positions(block.zone)]
@@ -246,7 +246,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
             complaints.append(f"{self.name} has nothing to add to an update without send_personal: true; remove it")
         return complaints
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Positions that a client does not send."""
         if self.options.send_personal:
             return []

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Misplaced, Operations, Trainer, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Operations, Trainer, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug_std.gaussian import Gaussian, local_noise
 
@@ -60,7 +60,7 @@ class FedDpaNoise(fedplug.Protector):
         ]
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of the size that is really added, independent of the claim.
 
         Raises:
@@ -68,20 +68,20 @@ class FedDpaNoise(fedplug.Protector):
                 another training.
             ProtectionError: no noise exists for the claim.
         """
-        self._compare(ctx)
-        multiplier = self.multiplier(ctx.rounds, ctx.num_clients)
+        self._compare(facts)
+        multiplier = self.multiplier(facts.rounds, facts.num_clients)
         options = Gaussian.Options(noise_multiplier=multiplier, source=self.options.source)
         note = f"its code claims epsilon={self.options.epsilon:g} at delta={self.options.delta:g}"
-        return (local_noise(options, known, ctx, as_published=True, note=note),)
+        return (local_noise(options, known, facts, as_published=True, note=note),)
 
-    def _compare(self, ctx: Context) -> None:
+    def _compare(self, facts: Facts) -> None:
         """The batches of the claim are those of the training. Of FedDPA's epochs the code counts half.
 
         Raises:
             Misplaced: they are not.
         """
-        trainer = next((part for part in ctx.components.values() if isinstance(part, Trainer)), None)
-        learns = trainer.learns(ctx) if trainer else None
+        trainer = next((part for part in facts.components.values() if isinstance(part, Trainer)), None)
+        learns = trainer.learns(facts) if trainer else None
         if learns is None:
             return
         epochs = trainer.options.epochs if isinstance(trainer, FedDpa) else learns.epochs

@@ -15,7 +15,7 @@ from fedplug import (
     Block,
     Client,
     Cohort,
-    Context,
+    Facts,
     Field,
     KeyServer,
     Known,
@@ -86,7 +86,7 @@ class FedMLHE(masks.ScoredShare):
             problems.append(f"{cipher} cannot encrypt the maps, since nobody holds its key; write {{use: std.bfv}}")
         return problems
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """The agreement on the mask: maps in, added under encryption, mask out. The keys exist already.
 
         Raises:
@@ -94,7 +94,7 @@ class FedMLHE(masks.ScoredShare):
         """
         if len(self.plans.zones) == 1:
             return
-        cipher, seal = self._cipher(ctx)
+        cipher, seal = self._cipher(facts)
         peaks = cohort.ask(self.peak)  # runs at every client
         for client_id, peak in list(peaks.items()):
             if not (isinstance(peak, float) and 0 <= peak < np.inf):
@@ -102,11 +102,11 @@ class FedMLHE(masks.ScoredShare):
                 del peaks[client_id]
         maps = cohort.ask(self.encrypt, max(peaks.values()))
         for client_id, block in maps.items():
-            if not isinstance(block, Block) or block.size != ctx.layout.size or block.positions is not None:
+            if not isinstance(block, Block) or block.size != facts.layout.size or block.positions is not None:
                 raise ProtectionError(
-                    f"client {client_id} sent something else than a map of {ctx.layout.size} scores; start again"
+                    f"client {client_id} sent something else than a map of {facts.layout.size} scores; start again"
                 )
-        total = cipher.add_blocks(maps, ctx)  # runs here, on ciphertexts
+        total = cipher.add_blocks(maps, facts)  # runs here, on ciphertexts
         if seal.opened_by == "clients":
             cohort.tell(self.open, total)
         else:
@@ -120,13 +120,13 @@ class FedMLHE(masks.ScoredShare):
     @at_client
     def encrypt(self, client: Client, scale: float) -> Block:
         """This client's map [S_i], alpha_i multiplied in by the encryption, on the scale of all clients."""
-        scores, (cipher, seal) = self._map(client), self._cipher(client.ctx)
+        scores, (cipher, seal) = self._map(client), self._cipher(client.facts)
         # Weights are at most 1, so nothing saturates. One part in a million less, because float32 may round up.
         largest = seal.range * (1 - 1e-6)
         values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
         # The map is not an update, so nothing known about the zone's values holds for it.
-        ctx = dataclasses.replace(client.ctx, known=Known(zone=ENCRYPTED, link=cipher.name))
-        return cipher.seal(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, ctx)
+        facts = dataclasses.replace(client.facts, known=Known(zone=ENCRYPTED, link=cipher.name))
+        return cipher.seal(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, facts)
 
     @at_key_server
     def select(self, key_server: KeyServer, total: Block) -> NDArray[np.uint8]:
@@ -134,12 +134,12 @@ class FedMLHE(masks.ScoredShare):
 
         Refuses sums of fewer than `min_clients` maps.
         """
-        return self._selected(total, key_server.ctx)
+        return self._selected(total, key_server.facts)
 
     @at_client
     def open(self, client: Client, total: Block) -> None:
         """Where every client holds the key: opens the sum. All find the same mask."""
-        client.memory(self)["mask"] = self._selected(total, client.ctx)
+        client.memory(self)["mask"] = self._selected(total, client.facts)
 
     @at_client
     def learn(self, client: Client, mask: NDArray[np.uint8]) -> None:
@@ -147,14 +147,14 @@ class FedMLHE(masks.ScoredShare):
         client.memory(self)["mask"] = mask
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing: the mask of the set-up holds in every round."""
         cohort.tell(self.adopt)
 
     @at_client
     def adopt(self, client: Client) -> None:
         """Sets this round's plan, the same at every client."""
-        size, zones = client.ctx.layout.size, self.plans.zones
+        size, zones = client.facts.layout.size, self.plans.zones
         if len(zones) == 1:
             encrypted = np.full(size, ENCRYPTED in zones)
         else:
@@ -163,38 +163,38 @@ class FedMLHE(masks.ScoredShare):
 
     def _map(self, client: Client) -> NDArray[np.float32]:
         """The scorer's map. No client has trained yet, so the scorer must work without an update."""
-        scorers = {name: part for name, part in client.ctx.components.items() if isinstance(part, Scorer)}
+        scorers = {name: part for name, part in client.facts.components.items() if isinstance(part, Scorer)}
         scorer = scorers[self.options.by or next(iter(scorers))]
-        return masks.spread(scorer.score_parameters(client, client.ctx), client.ctx.layout)
+        return masks.spread(scorer.score_parameters(client, client.facts), client.facts.layout)
 
-    def _selected(self, total: Block, ctx: Context) -> NDArray[np.uint8]:
+    def _selected(self, total: Block, facts: Facts) -> NDArray[np.uint8]:
         """Select(sum_i alpha_i S_i, p): the packed mask of the `ratio` P highest; of equal ones the first."""
-        if total.contributors < ctx.min_clients:
+        if total.contributors < facts.min_clients:
             raise ProtectionError(
-                f"a sum of {total.contributors} maps would show too much of each; min_clients is {ctx.min_clients}"
+                f"a sum of {total.contributors} maps would show too much of each; min_clients is {facts.min_clients}"
             )
-        cipher, _ = self._cipher(ctx)
-        return select(cipher.open(total, ctx).mean(), self.options.ratio)
+        cipher, _ = self._cipher(facts)
+        return select(cipher.open(total, facts).mean(), self.options.ratio)
 
-    def _cipher(self, ctx: Context) -> tuple[Sealer, Seal]:
+    def _cipher(self, facts: Facts) -> tuple[Sealer, Seal]:
         """The component that encrypts the maps, and its seal.
 
         Raises:
             ProtectionError: no component encrypts, or several can, or no party holds the key.
         """
-        by_zone = (seal_of(ctx.steps(zone)) for zone in ctx.links)
+        by_zone = (seal_of(facts.steps(zone)) for zone in facts.links)
         seals = dict(found for found in by_zone if found and self.options.cipher in (None, found[0]))
         if len(seals) != 1:
             raise ProtectionError(
                 f"{self.name} finds {len(seals)} components that encrypt, must be 1; name the one to use: cipher: ..."
             )
         ((name, seal),) = seals.items()
-        cipher = ctx.component(name)
+        cipher = facts.component(name)
         if not isinstance(cipher, Sealer) or seal.opened_by == "shares":
             raise ProtectionError(f"{name} cannot encrypt the maps, since nobody holds its key; write {{use: std.bfv}}")
         return cipher, seal
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """What the agreement on the mask reveals, and to which party."""
         if len(self.plans.zones) == 1:
             return []
@@ -203,7 +203,7 @@ class FedMLHE(masks.ScoredShare):
             Reveals("largest sensitivity", ("server", "client"), asked=("peak",), note=peaks),
             Reveals("mask", ("client",), note="it follows from the clients' data; every client knows it"),
         ]
-        if self._cipher(ctx)[1].opened_by == "clients":
+        if self._cipher(facts)[1].opened_by == "clients":
             note = "every client opens the clients' averaged sensitivity map"
             single = "all clients hold the one secret key; a client with another's map in hand opens it"
             return [

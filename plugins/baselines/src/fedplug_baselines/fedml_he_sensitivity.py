@@ -18,7 +18,7 @@ from fedplug_std.per_sample import per_sample_gradients
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, ClientData, Context
+    from fedplug import Client, ClientData, Facts
     from fedplug.api.blocks import Scores
     from numpy.typing import NDArray
 
@@ -53,7 +53,7 @@ class FedMLHESensitivity(fedplug.Scorer):
         self.options = options
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """The client's sensitivity map, float32 (P,), not negative; in nats per unit of the parameter."""
         memory = client.memory(self)
         if "map" not in memory:

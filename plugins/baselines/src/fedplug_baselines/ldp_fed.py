@@ -20,7 +20,7 @@ from fedplug import (
     Client,
     Clip,
     Cohort,
-    Context,
+    Facts,
     Field,
     Known,
     Layout,
@@ -115,7 +115,7 @@ class LdpFed(fedplug.Protector):
         self.options: LdpFed.Options = options
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Each value is clipped and redrawn on its grid. The cost covers all values that a client sends in the round.
 
         Raises:
@@ -123,8 +123,8 @@ class LdpFed(fedplug.Protector):
         """
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         known.before("encryption", f"values are randomised before they are encrypted; put {self.name} first")
-        options, values, alpha = self.options, values_sent(ctx.round, ctx), self.alpha(ctx)
-        total, mu = cost_of(alpha, all_values(ctx), options.largest, options.delta)
+        options, values, alpha = self.options, values_sent(facts.round, facts), self.alpha(facts)
+        total, mu = cost_of(alpha, all_values(facts), options.largest, options.delta)
         counted = max(values, 1)  # while no model is known, there is one value to speak of
         epsilon = counted * zero_out_epsilon(alpha, options.largest)
         note = (
@@ -160,12 +160,12 @@ class LdpFed(fedplug.Protector):
         found = perturb(steps, options.largest, alpha, uniform_source(options.source, stream))
         return (found / 10.0**options.precision).astype(np.float32)
 
-    def alpha(self, ctx: Context) -> float:
+    def alpha(self, facts: Facts) -> float:
         """alpha of each value: as given, or such that all values of all rounds together cost `epsilon`."""
         options = self.options
         if options.epsilon is None:
             return options.alpha or math.nan  # validation leaves neither None nor 0 here
-        return alpha_for(options.epsilon, all_values(ctx), options.largest, options.delta)
+        return alpha_for(options.epsilon, all_values(facts), options.largest, options.delta)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -215,28 +215,28 @@ class LdpFedCycle(fedplug.Negotiation):
         """The layers of the round in one zone, the others retained. Only the round number decides."""
         return Plans(zones=frozenset({self.options.zone, RETAINED}), public=True)
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Checks that the model has the layers.
 
         Raises:
             SetupError: the cycle names more layers, or other layers, than the model has.
         """
-        self.turn(0, ctx.layout)
+        self.turn(0, facts.layout)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing: the number of the round decides whose turn it is."""
         cohort.tell(self.adopt)
 
     @at_client
     def adopt(self, client: Client) -> None:
         """Sets this round's plan, the same at every client."""
-        ctx = client.ctx
-        uploaded = np.zeros(ctx.layout.size, np.bool_)
-        for part in self.turn(ctx.round, ctx.layout):
+        facts = client.facts
+        uploaded = np.zeros(facts.layout.size, np.bool_)
+        for part in self.turn(facts.round, facts.layout):
             uploaded[part] = True
         where = {self.options.zone: uploaded}
-        client.plan = Plan.of(RETAINED, ctx.layout.size, ctx.zones, shared=ctx.zones, **where)
+        client.plan = Plan.of(RETAINED, facts.layout.size, facts.zones, shared=facts.zones, **where)
 
     def turn(self, round: int, layout: Layout) -> list[slice]:
         """The slices of the flat vector that a round uploads.
@@ -270,19 +270,19 @@ class LdpFedCycle(fedplug.Negotiation):
         return f"{options.layers_per_round} of the layers a round, {order}; nothing of the others is sent"
 
 
-def values_sent(round: int, ctx: Context) -> int:
+def values_sent(round: int, facts: Facts) -> int:
     """Number of scalars that a client sends in a round: those whose turn it is, or at most the whole model.
 
     0 while no model is known.
     """
-    if not ctx.layout.size:
+    if not facts.layout.size:
         return 0
-    for component in ctx.components.values():
+    for component in facts.components.values():
         if isinstance(component, LdpFedCycle):
-            return component.values_sent(round, ctx.layout)
-    return ctx.layout.size
+            return component.values_sent(round, facts.layout)
+    return facts.layout.size
 
 
-def all_values(ctx: Context) -> int:
+def all_values(facts: Facts) -> int:
     """Number of scalars that a client sends if it takes part in every round, at least 1."""
-    return max(1, sum(values_sent(round, ctx) for round in range(ctx.rounds)))
+    return max(1, sum(values_sent(round, facts) for round in range(facts.rounds)))

@@ -21,7 +21,7 @@ from fedplug_std.per_sample import mean_gradient
 from fedplug_baselines.masks import count_of
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Known, Layout, Operations, Recipe
+    from fedplug import Block, Client, Facts, Known, Layout, Operations, Recipe
     from numpy.typing import NDArray
 
 
@@ -57,7 +57,7 @@ class Lus(fedplug.Protector):
         self.options: Lus.Options = options
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """The values that matter least become zero, and with `noise: kept` once more after the noise.
 
         The choice follows from the data, so a clip must come after it, and noise before it counts for nothing.
@@ -79,18 +79,18 @@ class Lus(fedplug.Protector):
         remedy = f"write {self.name} once more at the end of the chain, by its name"
         return [f"with noise: kept it takes the noise off again; {remedy}"] if wrong else []
 
-    def zeroed(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+    def zeroed(self, block: Block, client: Client, facts: Facts) -> NDArray[np.float32]:
         """The values with zeros where they matter least, (n,). At its second place in a chain, the same zeros.
 
         Raises:
             ProtectionError: a cost is NaN.
         """
-        place = f"{self.name} {ctx.round} {block.zone}"
+        place = f"{self.name} {facts.round} {block.zone}"
         keep = client.cache.pop(place, None)  # left by the first place in the chain for the second
         if keep is None:
             assert client.plan is not None  # nobody is asked for an upload without one
             where = client.plan.positions(block.zone)
-            keep = kept(self.costs(block, client, where), tensors(ctx.layout)[where], self.options.sparsity)
+            keep = kept(self.costs(block, client, where), tensors(facts.layout)[where], self.options.sparsity)
             client.log[f"{self.name}.zeroed"] = float(np.mean(~keep)) if len(keep) else 0.0
             if self.options.noise == "kept":
                 client.cache[place] = keep
@@ -109,12 +109,12 @@ class Lus(fedplug.Protector):
             )
         return sizes
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Positions of the zeroed values, where they get no noise; gradients of records that a trainer protects."""
         found: list[Reveals] = []
         if not self.options.sparsity:
             return found
-        keepers = (part for part in ctx.components.values() if isinstance(part, AccountKeeper))
+        keepers = (part for part in facts.components.values() if isinstance(part, AccountKeeper))
         if self.options.by == "utility" and any(keeper.account.level == "record" for keeper in keepers):
             note = (
                 "which values are zeroed follows from gradients of the records themselves, which the epsilon of a "

@@ -27,7 +27,7 @@ import numpy as np
 from fedplug import (
     Block,
     Client,
-    Context,
+    Facts,
     Known,
     Misplaced,
     Noise,
@@ -84,7 +84,7 @@ class Lwe(Correspondent, fedplug.Sealer):
         return f"LWE masks, n={options.dimension}, q=2^31-1; shares of {shares} of the clients open a sum"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Whole steps g, the error e as noise calibrated for the sum, and a mask that only many clients can open.
 
         Rounding is towards zero, so it lengthens nothing. It is exact: a float32 that is cut off at a power of two is
@@ -96,34 +96,34 @@ class Lwe(Correspondent, fedplug.Sealer):
         """
         known.before("noise", "its error is the noise of the zone; keep one of the two")
         known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
-        adding = [link.component for link in ctx.links.get(known.zone, ()) if link.hook == "aggregate"]
+        adding = [link.component for link in facts.links.get(known.zone, ()) if link.hook == "aggregate"]
         if any(aggregator.wants.num_examples for aggregator in adding):
             remedy = "write aggregate: {use: std.mean, weighting: uniform}"
             raise Misplaced(f"{self.name}: masked updates cannot be weighted; {remedy}")
         bound = known.need_norm(CLIP_FIRST)
-        std = self._multiplier(ctx) * bound
-        step = lwe_numbers.step_of(bound, std, ctx.num_clients, self.options.grid) if math.isfinite(bound) else 0.0
+        std = self._multiplier(facts) * bound
+        step = lwe_numbers.step_of(bound, std, facts.num_clients, self.options.grid) if math.isfinite(bound) else 0.0
         error = Noise.gaussian(
             std, source=self.options.source, grid=step or None, trust="distributed",
             calibrated_delta=self.options.delta,
             note="the part of one client; it is also the error of the LWE samples that hide the upload",
         )  # fmt: skip
-        sharing = self.options.sharing(ctx.num_clients)
+        sharing = self.options.sharing(facts.num_clients)
         # `threshold` shares open a sum. Part of the packed secrets may follow from fewer, down to this number.
         fewest = sharing.threshold - sharing.packing + 1
         seal = Seal(scheme=self.scheme(), opened_by="shares", opens_with=fewest, range=math.inf, step=step)
         # While no model is known, a bound of each value bounds no norm yet, and there is no step.
         return (Round(step, toward_zero=True), error, seal) if step else (error, seal)
 
-    def _multiplier(self, ctx: Context) -> float:
+    def _multiplier(self, facts: Facts) -> float:
         """Noise multiplier of one client in this round."""
-        return self.options.of_one(ctx.round, ctx.rounds, ctx.num_clients, ctx.min_clients)
+        return self.options.of_one(facts.round, facts.rounds, facts.num_clients, facts.min_clients)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Obstacles to opening the sum of that many clients."""
         return self.options.problems(recipe)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Quantities that the masks leave visible."""
         size = "the number of scalars follows from the length of an upload"
         shares = "of fresh secrets: they open the sum, whose noise the ledger counts, and no upload in it"
@@ -133,17 +133,17 @@ class Lwe(Correspondent, fedplug.Sealer):
             Reveals("sums of shares", ("server",), covered_by="epsilon", asked=("sum_of_shares",), note=shares),
         ]
 
-    def _seed(self, ctx: Context, zone: str) -> bytes:
+    def _seed(self, facts: Facts, zone: str) -> bytes:
         """The seed of the public matrix A: a different one for each round and zone, which no party chooses."""
-        return hashlib.blake2b(f"{ctx.digest} {self.name} {zone} {ctx.round}".encode(), digest_size=32).digest()
+        return hashlib.blake2b(f"{facts.digest} {self.name} {zone} {facts.round}".encode(), digest_size=32).digest()
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Has every client make a key pair, under which the others send it their shares."""
-        self.introduce(cohort, ctx)
+        self.introduce(cohort, facts)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """h = A s + (e + g) mod q, and a share of s for every client.
 
         Raises:
@@ -154,20 +154,21 @@ class Lwe(Correspondent, fedplug.Sealer):
                 f"zone {block.zone} has positions that differ between clients; {self.name} adds values one by one: let "
                 "the negotiation share the zone"
             )
-        assert ctx.known is not None
-        step = ctx.known.grid
+        assert facts.known is not None
+        step = facts.known.grid
         randomness = keystream(os.urandom(32))  # used once, never stored
         s = uniform(randomness, self.options.dimension)
         with client.operation(f"{self.name}.mask", block.size):
             noised = residues(lwe_numbers.integers(block.plain(), step))
-            h = (masks(self._seed(ctx, block.zone), block.size, s) + noised) % Q
-        sealed = lwe_exchange.seal(self, client, block.zone, self.options.sharing(ctx.num_clients).deal(s, randomness))
+            h = (masks(self._seed(facts, block.zone), block.size, s) + noised) % Q
+        shares = self.options.sharing(facts.num_clients).deal(s, randomness)
+        sealed = lwe_exchange.seal(self, client, block.zone, shares)
         return block.replace(
             values=None, ciphertexts=(h.astype("<u4").tobytes(),), sealed_by=self.name, weighted=True,
             meta={**block.meta, "step": step, "shares": sealed},
         )  # fmt: skip
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """Adds masked updates modulo q, and sorts the sealed shares by their receivers.
 
         Raises:
@@ -178,19 +179,19 @@ class Lwe(Correspondent, fedplug.Sealer):
         first = next(iter(blocks.values()))
         total = np.zeros(first.size, np.uint64)
         for client_id, block in blocks.items():
-            if problem := lwe_exchange.problem(self, block, first.size, step, ctx):
+            if problem := lwe_exchange.problem(self, block, first.size, step, facts):
                 raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
             total += np.frombuffer(block.ciphertexts[0], "<u4")
         shares = {
             receiver: {dealer: block.meta["shares"][receiver] for dealer, block in blocks.items()}
-            for receiver in range(ctx.num_clients)
+            for receiver in range(facts.num_clients)
         }
         return first.replace(
             ciphertexts=((total % Q).astype("<u4").tobytes(),), contributors=len(blocks), divisor=float(len(blocks)),
             weighted=True, meta={"step": step, "shares": shares},
         )  # fmt: skip
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """sum g + sum e = sum h - A sum s, with sum s from the shares of the clients whose updates are in the sum.
 
         Raises:
@@ -203,14 +204,14 @@ class Lwe(Correspondent, fedplug.Sealer):
         step = lwe_exchange.step_of(block)
         if step is None:
             raise MessageError(f"the {block.zone} sum must say its step, a finite number > 0")
-        sharing = self.options.sharing(ctx.num_clients)
-        answers = lwe_exchange.answers(self, block, ctx)
+        sharing = self.options.sharing(facts.num_clients)
+        answers = lwe_exchange.answers(self, block, facts)
         if len(answers) < sharing.threshold:
             raise TooFewClients(
-                f"round {ctx.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
+                f"round {facts.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
                 f"{block.zone} sum answered with their shares; threshold={sharing.threshold} are needed to open it"
             )
-        return self._unmasked(block, step, sharing.open(answers, self.options.dimension), ctx)
+        return self._unmasked(block, step, sharing.open(answers, self.options.dimension), facts)
 
     def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
         """One upload, opened with the shares of its secret that clients among the parties received."""
@@ -219,18 +220,18 @@ class Lwe(Correspondent, fedplug.Sealer):
         for client in clients:
             box = {sender: block.meta["shares"][client.client_id]}
             shares[client.client_id] = np.frombuffer(self.read_letters(client, box, block.zone)[sender], "<u4")
-        if not clients or step is None or len(shares) < self.options.sharing(clients[0].ctx.num_clients).threshold:
+        if not clients or step is None or len(shares) < self.options.sharing(clients[0].facts.num_clients).threshold:
             return None
-        ctx = clients[0].ctx
-        s = self.options.sharing(ctx.num_clients).open(shares, self.options.dimension)
-        return self._unmasked(block.replace(divisor=1.0), step, s, ctx)
+        facts = clients[0].facts
+        s = self.options.sharing(facts.num_clients).open(shares, self.options.dimension)
+        return self._unmasked(block.replace(divisor=1.0), step, s, facts)
 
-    def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], ctx: Context) -> Block:
+    def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], facts: Facts) -> Block:
         """Masked values without the mask that a secret makes."""
-        with ctx.party.operation(f"{self.name}.unmask", block.size):
+        with facts.party.operation(f"{self.name}.unmask", block.size):
             masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
-            total = centred((masked + Q - masks(self._seed(ctx, block.zone), block.size, s)) % Q)
-        lwe_numbers.check_sum(total, block.contributors, ctx.num_clients)
+            total = centred((masked + Q - masks(self._seed(facts, block.zone), block.size, s)) % Q)
+        lwe_numbers.check_sum(total, block.contributors, facts.num_clients)
         values = (total * step).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 

@@ -13,7 +13,7 @@ from fedplug.api.records import shown
 from fedplug_baselines.lwe_field import Q
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context
+    from fedplug import Block, Client, Facts
     from numpy.typing import NDArray
 
     from fedplug_baselines.lwe import Lwe
@@ -30,7 +30,7 @@ def step_of(block: Block) -> float | None:
     return step if isinstance(step, float) and 0 < step < math.inf else None
 
 
-def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) -> str:
+def problem(component: Lwe, block: Block, size: int, step: float, facts: Facts) -> str:
     """Why the server cannot add an upload to others of `size` scalars and that step; empty if it can."""
     if block.positions is not None or block.size != size or not block.weighted:
         return f"its {block.zone} block of {block.size} scalars is not like those of {size} of others"
@@ -40,21 +40,21 @@ def problem(component: Lwe, block: Block, size: int, step: float, ctx: Context) 
         return f"its {block.zone} block holds a number that is not a residue modulo 2^31 - 1"
     if step_of(block) != step:
         return f"its meta says step={shown(block.meta.get('step'))}, which must be that of the others, {step!r}"
-    shares, length = block.meta.get("shares"), 4 * share_length(component, ctx) + SEALED
+    shares, length = block.meta.get("shares"), 4 * share_length(component, facts) + SEALED
     numbers = isinstance(shares, dict) and all(type(receiver) is int for receiver in shares)
-    if not isinstance(shares, dict) or not numbers or set(shares) != set(range(ctx.num_clients)):
+    if not isinstance(shares, dict) or not numbers or set(shares) != set(range(facts.num_clients)):
         return "it sent no sealed share for each client"
     if not all(isinstance(share, bytes) and len(share) == length for share in shares.values()):
         return f"its sealed shares are not of {length} bytes each"
     return ""
 
 
-def answers(component: Lwe, block: Block, ctx: Context) -> dict[int, NDArray[Any]]:
+def answers(component: Lwe, block: Block, facts: Facts) -> dict[int, NDArray[Any]]:
     """Replies of the clients whose updates are in a sum. Each client receives only its own shares.
 
     Runs at the server. A round continues with fewer replies than uploads if the shares are enough.
     """
-    cohort, length = ctx.party.cohort, share_length(component, ctx)  # type: ignore[attr-defined]
+    cohort, length = facts.party.cohort, share_length(component, facts)  # type: ignore[attr-defined]
     found: dict[int, NDArray[Any]] = {}
     questions = {client_id: [block.zone, block.meta["shares"][client_id]] for client_id in cohort.client_ids}
     for client_id, answer in cohort.ask_each(component.sum_of_shares, questions).items():
@@ -73,15 +73,15 @@ def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, by
         ProtectionError: too few dealers are named.
         MessageError: a box does not open, or holds no share.
     """
-    ctx = client.ctx
-    if len(boxes) < max(2, ctx.min_clients) or not set(boxes) <= set(range(ctx.num_clients)):
+    facts = client.facts
+    if len(boxes) < max(2, facts.min_clients) or not set(boxes) <= set(range(facts.num_clients)):
         raise ProtectionError(
-            f"shares of {len(boxes)} clients were asked for; opening fewer than min_clients={ctx.min_clients} would "
+            f"shares of {len(boxes)} clients were asked for; opening fewer than min_clients={facts.min_clients} would "
             "show too much of each"
         )
-    total = np.zeros(share_length(component, ctx), np.uint64)
+    total = np.zeros(share_length(component, facts), np.uint64)
     # Whatever groups the server names, a client is in one group.
-    with client.openings.once(ctx.round, zone, "", boxes, (boxes[dealer] for dealer in sorted(boxes))):
+    with client.openings.once(facts.round, zone, "", boxes, (boxes[dealer] for dealer in sorted(boxes))):
         for dealer, content in component.read_letters(client, boxes, zone).items():
             share = np.frombuffer(content, "<u4")
             if share.shape != total.shape:
@@ -90,7 +90,7 @@ def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, by
     return (total % Q).astype(np.uint32)
 
 
-def share_length(component: Lwe, ctx: Context) -> int:
+def share_length(component: Lwe, facts: Facts) -> int:
     """Residues in one share."""
-    return component.options.sharing(ctx.num_clients).length(component.options.dimension)
+    return component.options.sharing(facts.num_clients).length(component.options.dimension)
 

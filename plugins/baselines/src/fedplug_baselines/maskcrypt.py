@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Reveals, at_client, hookimpl
 from fedplug.api.blocks import CLEAR
 from fedplug_std.scores import highest
 
@@ -57,9 +57,9 @@ class MaskCrypt(masks.ScoredShare):
         return masks.scorer_problems(recipe, self.options.by, "score_parameters: [{use: baselines.maskcrypt_priority}]")
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Proposals in, interleaved, mask out."""
-        size = ctx.layout.size
+        size = facts.layout.size
         count = masks.count_of(self.options.ratio, size)
         if count in (0, size):  # nothing to choose
             cohort.tell(self.adopt, np.packbits(np.full(size, count > 0)))
@@ -86,9 +86,10 @@ class MaskCrypt(masks.ScoredShare):
     @at_client
     def adopt(self, client: Client, mask: NDArray[np.uint8]) -> None:
         """Sets the plan, the same at every client: the mask is encrypted, gathered in the order of positions."""
-        masks.adopt(client, np.unpackbits(mask, count=client.ctx.layout.size).astype(np.bool_), self.options.other_zone)
+        chosen = np.unpackbits(mask, count=client.facts.layout.size).astype(np.bool_)
+        masks.adopt(client, chosen, self.options.other_zone)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """What the proposals reveal, and to which party."""
         if len(self.plans.zones) == 1:  # nothing to choose, so no client is asked
             return []

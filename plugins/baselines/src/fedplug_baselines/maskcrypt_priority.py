@@ -17,7 +17,7 @@ from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug_std.per_sample import mean_gradient
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context, Known, Operations, Recipe
+    from fedplug import Block, Client, Facts, Known, Operations, Recipe
     from fedplug.api.blocks import Scores
     from numpy.typing import NDArray
 
@@ -59,7 +59,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         ]
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """(w_exposed - w_latest) * g, float32 (P,); the highest are the most urgent to encrypt.
 
         Raises:
@@ -68,14 +68,14 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         if client.update is None:
             raise ValueError("the priorities compare the local model with what is exposed; the client has not trained")
         exposed, memory = self.exposed(client), client.memory(self)
-        memory.update(exposed=exposed, seen=np.zeros(0, np.uint8), round=ctx.round)
+        memory.update(exposed=exposed, seen=np.zeros(0, np.uint8), round=facts.round)
         # The authors' code differentiates in training mode. Here batch norm and dropout are as in evaluation, so that
         # the gradient depends neither on batches nor on chance.
         gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
         return (exposed - client.local) * gradient
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """It records what leaves, and passes it on unchanged.
 
         Raises:
@@ -84,7 +84,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         known.before("encryption", "what is encrypted exposes nothing; leave it out of this chain")
         return (Look(self.take_down),)
 
-    def take_down(self, block: Block, client: Client, ctx: Context) -> None:
+    def take_down(self, block: Block, client: Client, facts: Facts) -> None:
         """Records what this zone shows of the local model, noise included."""
         assert client.plan is not None  # nobody is asked for an upload without one
         memory, where = client.memory(self), client.plan.positions(block.zone)
@@ -102,7 +102,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         """
         memory = client.memory(self)
         exposed: NDArray[np.float32] = memory.get("exposed", client.vector)
-        if memory.get("round") == client.ctx.round - 1:  # otherwise the readable part of the aggregates is unknown here
+        if memory.get("round") == client.facts.round - 1:  # otherwise unknown here
             exposed = np.where(_mask(memory["seen"], len(exposed)), client.vector, exposed)
         return exposed
 

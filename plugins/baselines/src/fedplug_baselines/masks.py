@@ -14,7 +14,7 @@ from fedplug.api.blocks import ENCRYPTED
 from fedplug_std.scores import require_ranked, unknown_scorer
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context, Layout, Recipe
+    from fedplug import Client, Facts, Layout, Recipe
     from numpy.typing import NDArray
 
 
@@ -60,7 +60,7 @@ def scorer_problems(recipe: Recipe, by: str | None, remedy: str) -> list[str]:
 
 def per_scalar(client: Client, by: str | None) -> NDArray[np.float32]:
     """A client's scores of this round, (P,), by the named scorer or the recipe's first."""
-    return spread(client.scores_by(by), client.ctx.layout)
+    return spread(client.scores_by(by), client.facts.layout)
 
 
 def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
@@ -75,5 +75,5 @@ def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
 
 def adopt(client: Client, encrypted: NDArray[Any], other_zone: str) -> None:
     """Sets the plan of this round: a mask or indices to encrypt, the rest in one zone; the same at every client."""
-    ctx: Context = client.ctx
-    client.plan = Plan.of(other_zone, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: encrypted})
+    facts: Facts = client.facts
+    client.plan = Plan.of(other_zone, facts.layout.size, facts.zones, shared=facts.zones, **{ENCRYPTED: encrypted})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Clip, Context, Field, Known, Map, Misplaced, Noise, Operations, Post, Shift, hookimpl
+from fedplug import Block, Client, Clip, Facts, Field, Known, Map, Misplaced, Noise, Operations, Post, Shift, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest
 from fedplug.mechanisms.noise import add_noise
@@ -74,7 +74,7 @@ class NbAFL(fedplug.Protector):
         return uplink_std(norm, epsilon, examples, constant, exposures)
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """The update becomes the client's weights, which are clipped and noised, and then becomes a difference again
         (Algorithm 1, at the clients).
 
@@ -99,11 +99,11 @@ class NbAFL(fedplug.Protector):
         return (
             Map(self.weights),
             Clip(options.norm),
-            Noise.gaussian(self.std(ctx.rounds), source=options.source, as_published=True, note=note),
+            Noise.gaussian(self.std(facts.rounds), source=options.source, as_published=True, note=note),
             Shift(minus_the_model),
         )
 
-    def weights(self, block: Block, client: Client, ctx: Context) -> NDArray[np.float32]:
+    def weights(self, block: Block, client: Client, facts: Facts) -> NDArray[np.float32]:
         """The local weights of the zone, (n,), of a client with at least the promised number of examples.
 
         Raises:
@@ -164,7 +164,7 @@ class NbAFLDownlink(fedplug.Opener):
         return problems
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the mean of the uploads (Algorithm 1, at the server; Theorem 1), where the paper asks for it.
 
         It earns no credit, because the server has seen the uploads. So the server adds it itself.
@@ -173,7 +173,7 @@ class NbAFLDownlink(fedplug.Opener):
             Misplaced: there is no uplink whose noise it could top up.
         """
         name, zone = self.options.uplink, known.zone
-        uplinks = [link.name for link in ctx.links.get(zone, ()) if isinstance(link.component, NbAFL)]
+        uplinks = [link.name for link in facts.links.get(zone, ()) if isinstance(link.component, NbAFL)]
         if not uplinks:
             raise Misplaced(
                 f"{self.name} needs noise earlier in the chain of zone {zone}: it adds to the noise of the uploads; "
@@ -184,24 +184,24 @@ class NbAFLDownlink(fedplug.Opener):
                 f"{self.name}: uplink: {name!r} protects no zone {zone} as baselines.nbafl does; name the component of "
                 f"protect.{zone}: {', '.join(uplinks)}"
             )
-        std = self.std(ctx)
-        return (Post(functools.partial(noised, std, self.uplink(ctx).options.source)),) if std else ()
+        std = self.std(facts)
+        return (Post(functools.partial(noised, std, self.uplink(facts).options.source)),) if std else ()
 
-    def uplink(self, ctx: Context) -> NbAFL:
+    def uplink(self, facts: Facts) -> NbAFL:
         """The component whose constants are used.
 
         Raises:
             ProtectionError: the named component is not a `NbAFL`.
         """
-        found = ctx.component(self.options.uplink)
+        found = facts.component(self.options.uplink)
         if not isinstance(found, NbAFL):
             raise ProtectionError(f"{self.name}: uplink: {self.options.uplink!r} is not a baselines.nbafl; name one")
         return found
 
-    def std(self, ctx: Context) -> float:
+    def std(self, facts: Facts) -> float:
         """Standard deviation of the noise on the mean, sigma_D, in units of the weights."""
-        constants, clients = self.uplink(ctx).constants(ctx.rounds), ctx.num_clients
-        return scheduled_std(*constants, rounds=ctx.rounds, clients=clients, drawn=self.options.scheduled or clients)
+        constants, clients = self.uplink(facts).constants(facts.rounds), facts.num_clients
+        return scheduled_std(*constants, rounds=facts.rounds, clients=clients, drawn=self.options.scheduled or clients)
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -11,7 +11,7 @@ from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context, Layout, Recipe
+    from fedplug import Client, Facts, Layout, Recipe
     from numpy.typing import NDArray
 
 
@@ -49,23 +49,23 @@ class Ppsgd(fedplug.Trainer):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def learns(self, ctx: Context) -> Learns:
+    def learns(self, facts: Facts) -> Learns:
         """One gradient of one batch, in evaluation mode, at the client's own model."""
         options = self.options
         return Learns(lr=options.lr, batch_size=options.batch_size, one_step=True, training_mode=False)
 
-    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
         """One gradient of a batch of all examples."""
         return self.varied(options=self.options.model_copy(update={"batch_size": batch_size}))
 
-    def personalise(self, client: Client, ctx: Context) -> None:
+    def personalise(self, client: Client, facts: Facts) -> None:
         """The client's own model: w + theta_i."""
-        where = self._personal(ctx.layout)
+        where = self._personal(facts.layout)
         personal = client.vector.copy()
         personal[where] += self._offset(client, len(where))
         client.personal = personal
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """One step from w + theta_i: the model moves by -lr g, the offset by -local_lr g.
 
         Returns:
@@ -86,7 +86,7 @@ class Ppsgd(fedplug.Trainer):
                 f"client {client.client_id}: {wrong} values of its gradient are NaN or infinite, with which its offset "
                 "would be lost; training diverged: lower lr and local_lr in train, or use less noise"
             )
-        where = self._personal(ctx.layout)
+        where = self._personal(facts.layout)
         offset = self._offset(client, len(where))
         client.memory(self)["theta"] = offset - np.float32(options.local_lr) * gradient[where]
         client.model.set_vector(start - np.float32(options.lr) * gradient)

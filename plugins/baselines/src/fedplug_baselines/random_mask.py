@@ -8,7 +8,7 @@ masks.py).
 from __future__ import annotations
 
 import fedplug
-from fedplug import Client, Cohort, Context, Field, Plans, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plans, at_client, hookimpl
 from fedplug.api.blocks import CLEAR
 
 from fedplug_baselines import masks
@@ -41,18 +41,18 @@ class RandomMask(fedplug.Negotiation):
         return Plans(zones=masks.zones_of(self.options.ratio, self.options.other_zone), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing and sends only the call: every client draws the same mask."""
         cohort.tell(self.draw)
 
     @at_client
     def draw(self, client: Client) -> None:
         """Sets this round's plan: floor(ratio * P) distinct positions from the public seed."""
-        ctx = client.ctx
-        purpose = ("round", ctx.round) if self.options.per_round else ("run",)
-        rng = fedplug.stream(ctx.seed, self.name, *purpose)
-        count = masks.count_of(self.options.ratio, ctx.layout.size)
-        masks.adopt(client, rng.choice(ctx.layout.size, count, replace=False, shuffle=False), self.options.other_zone)
+        facts = client.facts
+        purpose = ("round", facts.round) if self.options.per_round else ("run",)
+        rng = fedplug.stream(facts.seed, self.name, *purpose)
+        count = masks.count_of(self.options.ratio, facts.layout.size)
+        masks.adopt(client, rng.choice(facts.layout.size, count, replace=False, shuffle=False), self.options.other_zone)
 
     def describe(self) -> str:
         """One line for the plan of the run."""

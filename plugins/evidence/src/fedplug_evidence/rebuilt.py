@@ -12,7 +12,7 @@ from fedplug.api.errors import FedplugError
 from fedplug.api.known import Release
 from fedplug.api.links import released
 from fedplug.api.operations import INTEGER, OF_EPSILON
-from fedplug.api.parties import Context, Server
+from fedplug.api.parties import Facts, Server
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.api.rows import Compared
 from fedplug.api.verdict import Verdict
@@ -30,7 +30,7 @@ from fedplug.recipe.composition import Composition, amplified, instantiate
 from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Sampling, Use
 from fedplug.recipe.recipe import Recipe, plan_of
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 
 from fedplug_evidence.facts import Charges, Contents
 
@@ -72,7 +72,7 @@ class _Begun:
     """
 
     ledger: Ledger
-    protocol: tuple[Recipe, Composition, Context] | None = None
+    protocol: tuple[Recipe, Composition, Facts] | None = None
     left_out: set[str] = dataclasses.field(default_factory=set)
     unpriced: bool = False
     unchecked: list[str] = dataclasses.field(default_factory=list)
@@ -176,9 +176,9 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
         try:
             recipe = Recipe.from_plain(plain, catalog)
             composition, layout = Composition(recipe), Layout.of([("all", (contents.facts.parameters,))])
-            ctx = make_context(recipe, composition, layout, 0, Server())
-            ctx.party.ctx = ctx
-            return _Begun(ledger_of(recipe, composition, layout), (recipe, composition, ctx))
+            facts = facts_of(recipe, composition, layout, 0, Server())
+            facts.party.facts = facts
+            return _Begun(ledger_of(recipe, composition, layout), (recipe, composition, facts))
         except (FedplugError, ImportError) as error:
             why = f"the recipe cannot be read here ({str(error).splitlines()[0]})"
     else:
@@ -304,7 +304,7 @@ def _unlike_protocol(contents: Contents, recipe: Recipe, composition: Compositio
 
 
 def _unlike_noise(
-    charges: Charges, recipe: Recipe, composition: Composition, ctx: Context, unchecked: list[str]
+    charges: Charges, recipe: Recipe, composition: Composition, facts: Facts, unchecked: list[str]
 ) -> Iterator[str]:
     """Noise in the charges that the recipe does not have. Numbers that differ are `unchecked`.
 
@@ -312,15 +312,15 @@ def _unlike_noise(
     """
     doubts: dict[str, None] = {}
     for number, entry in enumerate(charges.log):
-        now, at = dataclasses.replace(ctx, round=entry.round - 1), f"charges.json, log, {number}"
+        now, at = dataclasses.replace(facts, round=entry.round - 1), f"charges.json, log, {number}"
         behind = {zone: released(now.steps(zone)) for zone in composition.links}
         known = {zone: [*found.releases] if found else [] for zone, found in behind.items()}
         known |= {f"ballots of {name}": releases_of(name, given) for name, given in composition.ballots(now)}
-        for zone, facts in entry.zones.items():
+        for zone, entered in entry.zones.items():
             if zone not in known:
                 yield f"{at}, zones: {zone}, which recipe.yaml does not have"
                 continue
-            said, found = facts.releases, known[zone]
+            said, found = entered.releases, known[zone]
             if [_kind(release) for release in said] != [_kind(release) for release in found]:
                 kinds = [", ".join(map(_kind, each)) or "none" for each in (said, found)]
                 yield f"{at}, zones, {zone}, releases: the noise is {kinds[0]}, but recipe.yaml gives {kinds[1]}"
@@ -358,27 +358,27 @@ def _unlike_log(charges: Charges, stated: LedgerReport) -> Iterator[str]:
         if not 1 <= entry.round <= charges.rounds:
             yield f"{place}: it is of round {entry.round}, but there are {charges.rounds} rounds"
         yield from _unlike_releases(entry, place)
-        for zone, facts in entry.zones.items():
-            steps = [credit_in_steps(r, charges.clients) for r in facts.releases if r.mechanism in INTEGER]
-            most = 1.0 if facts.uncredited else max([math.sqrt(charges.clients), *steps]) * (1 + CLOSE)
+        for zone, entered in entry.zones.items():
+            steps = [credit_in_steps(r, charges.clients) for r in entered.releases if r.mechanism in INTEGER]
+            most = 1.0 if entered.uncredited else max([math.sqrt(charges.clients), *steps]) * (1 + CLOSE)
             for name in ("sum_factor", "peer_factor"):
-                if (factor := getattr(facts, name)) is not None and not 1 <= factor <= most:
+                if (factor := getattr(entered, name)) is not None and not 1 <= factor <= most:
                     yield f"{place}, zones, {zone}, {name}: {factor:g}, but it must be 1 to {most:g}"
 
 
 def _unlike_releases(entry: RoundEntry, place: str) -> Iterator[str]:
     """Multipliers of an entry that do not follow from its releases."""
-    for zone, facts in entry.zones.items():
-        releases = facts.releases
+    for zone, entered in entry.zones.items():
+        releases = entered.releases
         found = {
             "local": strongest(release for release in releases if release.trust != "central"),
             "central": strongest(release for release in releases if release.trust == "central"),
             "slack": max((release.slack for release in releases), default=0.0),
-            "other": strongest_other(releases, {facts.other[0]} if facts.other else ()),
+            "other": strongest_other(releases, {entered.other[0]} if entered.other else ()),
         }
         for name, value in found.items():
-            if getattr(facts, name) != value:
-                yield f"{place}, zones, {zone}, {name}: {getattr(facts, name)!r}, but its releases give {value!r}"
+            if getattr(entered, name) != value:
+                yield f"{place}, zones, {zone}, {name}: {getattr(entered, name)!r}, but its releases give {value!r}"
 
 
 def own_files(plain: Any) -> Iterator[tuple[str, str]]:

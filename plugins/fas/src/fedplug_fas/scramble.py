@@ -18,7 +18,7 @@ from fedplug.api.errors import FedplugError, MessageError, ProtectionError
 from fedplug_fas.words import Scrambler, to_values, to_words
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Context, KeyServerLine, Known, Operations, Party
+    from fedplug import Block, Client, Cohort, Facts, KeyServerLine, Known, Operations, Party
 
 
 class Scramble(fedplug.Sealer):
@@ -66,7 +66,7 @@ class Scramble(fedplug.Sealer):
         return found
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Fixed-point words that the server and the clients can read, as the last link of the chain.
 
         The style as published hides nothing: a party that taps a line learns the permutation from the words alone. The
@@ -91,16 +91,16 @@ class Scramble(fedplug.Sealer):
 
     # -- the key -------------------------------------------------------------------------------------------------------
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """The server draws the scrambling key and sends each client a copy that only that client can open (HPKE)."""
         key = secrets.draw()
         copies = {}
         for client_id, public_key in cohort.ask(self.publish).items():
             try:
-                copies[client_id] = secrets.seal(key, public_key, self._purpose(ctx, client_id))
+                copies[client_id] = secrets.seal(key, public_key, self._purpose(facts, client_id))
             except Exception as error:
                 cohort.drop(client_id, f"its public key for the scrambling key cannot be used: {error}")
-        ctx.party.memory(self)["key"] = key
+        facts.party.memory(self)["key"] = key
         cohort.tell_each(self.take_key, copies)
 
     @at_client
@@ -118,11 +118,11 @@ class Scramble(fedplug.Sealer):
         """
         if self.name not in client.cache:
             raise MessageError(f"client {client.client_id} has published no key for {self.name}'s")
-        purpose = self._purpose(client.ctx, client.client_id)
+        purpose = self._purpose(client.facts, client.client_id)
         client.memory(self)["key"] = secrets.unseal(sealed, client.cache.pop(self.name), purpose)
 
-    def _purpose(self, ctx: Context, client_id: int) -> bytes:
-        return f"{self.name} key of {ctx.digest} for client {client_id}".encode()
+    def _purpose(self, facts: Facts, client_id: int) -> bytes:
+        return f"{self.name} key of {facts.digest} for client {client_id}".encode()
 
     def _scrambler(self, party: Party) -> Scrambler:
         memory = party.memory(self)
@@ -132,7 +132,7 @@ class Scramble(fedplug.Sealer):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """Scrambles one client's values (Algorithm 1, lines 20-25). Logs the share that saturated.
 
         Raises:
@@ -148,10 +148,10 @@ class Scramble(fedplug.Sealer):
         client.log[f"{self.name}.saturated"] = saturated / max(1, block.size)
         scrambler = self._scrambler(client)
         with client.operation(f"{self.name}.scramble", block.size):
-            message = scrambler.scramble(words, "upload", client.client_id, ctx.round, block.zone)
+            message = scrambler.scramble(words, "upload", client.client_id, facts.round, block.zone)
         return block.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """Unscrambles the uploads, adds them as plain values, scrambles the sum (Algorithm 2, lines 11-21).
 
         The order of the additions is that of plain uploads, so the sum differs from theirs only by the fixed point.
@@ -161,16 +161,16 @@ class Scramble(fedplug.Sealer):
             ProtectionError: an upload cannot be summed, or the words cannot hold a sum. The client with the largest
                 value is blamed.
         """
-        scrambler, plain = self._scrambler(ctx.party), {}
+        scrambler, plain = self._scrambler(facts.party), {}
         for client_id, block in sorted(blocks.items()):
             try:
-                with ctx.party.operation(f"{self.name}.unscramble", block.size):
-                    plain[client_id] = self._opened(scrambler, block, "upload", client_id, ctx.round, block.zone)
+                with facts.party.operation(f"{self.name}.unscramble", block.size):
+                    plain[client_id] = self._opened(scrambler, block, "upload", client_id, facts.round, block.zone)
             except FedplugError as error:
                 raise error.blame(client_id) from error.__cause__
         # The protocol has checked that each divisor is its client's weight.
         weights = {client_id: float(block.divisor) for client_id, block in plain.items()}
-        total = add_blocks(plain, weights, ctx)
+        total = add_blocks(plain, weights, facts)
         words, saturated = to_words(total.plain(), self.options.fraction_bits)
         if saturated:
             largest = {client_id: float(np.abs(block.plain()).max()) for client_id, block in plain.items()}
@@ -180,14 +180,14 @@ class Scramble(fedplug.Sealer):
                 f"largest that words with fraction_bits={self.options.fraction_bits} hold, and client {worst} sent the "
                 f"largest; lower fraction_bits in {self.name}, or lr in train"
             ).blame(worst)
-        with ctx.party.operation(f"{self.name}.scramble", total.size):
-            message = scrambler.scramble(words, "sum", ctx.round, total.zone)
+        with facts.party.operation(f"{self.name}.scramble", total.size):
+            message = scrambler.scramble(words, "sum", facts.round, total.zone)
         return total.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """Unscrambles the sum at a client (Algorithm 3, lines 10-13)."""
-        with ctx.party.operation(f"{self.name}.unscramble", block.size):
-            return self._opened(self._scrambler(ctx.party), block, "sum", ctx.round, block.zone)
+        with facts.party.operation(f"{self.name}.unscramble", block.size):
+            return self._opened(self._scrambler(facts.party), block, "sum", facts.round, block.zone)
 
     def _opened(self, scrambler: Scrambler, block: Block, *header: object) -> Block:
         """The block with plain values.
@@ -204,7 +204,7 @@ class Scramble(fedplug.Sealer):
 
     # -- what it reveals -----------------------------------------------------------------------------------------------
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """The server reads everything: the ledger's epsilon counts these zones as sent in the clear.
 
         With the style as published, a party that taps a line does not even need the key.

@@ -12,7 +12,7 @@ from fedplug.api.blocks import ENCRYPTED, NOISED, RETAINED
 from pydantic import field_validator
 
 if TYPE_CHECKING:
-    from fedplug import Client, Cohort, Context
+    from fedplug import Client, Cohort, Facts
     from numpy.typing import NDArray
 
 
@@ -67,22 +67,22 @@ class Share(fedplug.Negotiation):
         return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing: every client draws the same mask."""
         cohort.tell(self.split)
 
     @at_client
     def split(self, client: Client) -> None:
         """Sets this round's plan (Algorithm 1, lines 11-13)."""
-        ctx = client.ctx
-        count = count_of(self.options.ratio, ctx.layout.size)
+        facts = client.facts
+        count = count_of(self.options.ratio, facts.layout.size)
         if self.options.order == "prefix":
             chosen: NDArray[Any] = np.arange(count)
         else:
-            rng = fedplug.stream(ctx.seed, self.name, "mask")
-            chosen = rng.choice(ctx.layout.size, count, replace=False, shuffle=False)
+            rng = fedplug.stream(facts.seed, self.name, "mask")
+            chosen = rng.choice(facts.layout.size, count, replace=False, shuffle=False)
         other = self.options.other_zone
-        client.plan = Plan.of(other, ctx.layout.size, ctx.zones, shared=ctx.zones, **{ENCRYPTED: chosen})
+        client.plan = Plan.of(other, facts.layout.size, facts.zones, shared=facts.zones, **{ENCRYPTED: chosen})
 
     def describe(self) -> str:
         """One line for the plan of the run."""

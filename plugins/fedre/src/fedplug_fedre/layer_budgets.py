@@ -13,7 +13,7 @@ from fedplug import (
     Client,
     Clip,
     Cohort,
-    Context,
+    Facts,
     Field,
     Known,
     Look,
@@ -130,16 +130,16 @@ class LayerBudgets(fedplug.Protector):
             complaints.append(f"{chosen} must be < data.clients={recipe.clients}; clients count from 0")
         return complaints
 
-    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: Any, facts: Facts) -> None:
         """Refuses norms that do not fit the model, before anything is trained.
 
         Raises:
             ProtectionError: a layer has no norm, or a norm has no layer.
         """
-        self._norms(ctx)
+        self._norms(facts)
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Alg. 1, lines 8 and 9: every layer of the zone clipped to its norm, and noise by its budget.
 
         A party that does not know the scores knows the clips, and an upper bound on the cost for any scores.
@@ -150,24 +150,24 @@ class LayerBudgets(fedplug.Protector):
         """
         known.before("clip", f"{self.name} clips each layer itself; leave std.clip out and write norm")
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
-        if not ctx.layout.layers:  # before a model is known, the largest norm counts for all
+        if not facts.layout.layers:  # before a model is known, the largest norm counts for all
             given = self.options.norm.values() if isinstance(self.options.norm, dict) else [self.options.norm]
-            return Clip(max(given), per="layer"), self._noise(None, None, ctx)
-        norms, found = self._norms(ctx), self._known_budgets(known, ctx)
+            return Clip(max(given), per="layer"), self._noise(None, None, facts)
+        norms, found = self._norms(facts), self._known_budgets(known, facts)
         clip = Clip(tuple(norms.tolist()), per="layer")  # eq. 7
         if found is None:
-            return clip, self._noise(None, None, ctx)
+            return clip, self._noise(None, None, facts)
         present, share = found
         # Layers without a scalar in the zone reveal nothing, as if their noise were infinite.
         stds = np.full(len(norms), math.inf)
         stds[present] = norms[present] * share.sigmas
         tell = functools.partial(self._tell, present, share, norms[present])
-        return clip, Look(tell), self._noise(share, tuple(stds.tolist()), ctx)  # eq. 8
+        return clip, Look(tell), self._noise(share, tuple(stds.tolist()), facts)  # eq. 8
 
-    def _noise(self, share: Budgets | None, stds: tuple[float, ...] | None, ctx: Context) -> Noise:
+    def _noise(self, share: Budgets | None, stds: tuple[float, ...] | None, facts: Facts) -> Noise:
         """The noise of a round: its cost with these budgets, or the largest cost for any scores."""
-        options, layers = self.options, max(1, len(ctx.layout.layers))
-        bound = released_multiplier(rounds=ctx.rounds, layers=layers, **self._budget)
+        options, layers = self.options, max(1, len(facts.layout.layers))
+        bound = released_multiplier(rounds=facts.rounds, layers=layers, **self._budget)
         promised = bound
         if options.allocation == "exact":
             note = "all layers together, whatever their scores"
@@ -188,27 +188,27 @@ class LayerBudgets(fedplug.Protector):
             as_published=options.allocation == "as_published", note=note,
         )  # fmt: skip
 
-    def _known_budgets(self, known: Known, ctx: Context) -> tuple[NDArray[np.int64], Budgets] | None:
+    def _known_budgets(self, known: Known, facts: Facts) -> tuple[NDArray[np.int64], Budgets] | None:
         """The layers that have scalars in the zone, and their budgets in this round, as far as this party knows them.
 
         A client knows its scores and its plan. Any party with the model that the round started from computes public
         scores. None where the scores are not known, or differ between clients.
         """
-        party = ctx.party
+        party = facts.party
         if isinstance(party, Client):
             if not party.scores or party.plan is None:
                 return None
             scores: Scores | None = scores_of_layers(party, self.options.by)
             sent = [known.zone, RETAINED] if known.covers_support else [known.zone]
             where = np.concatenate([party.plan.positions(zone) for zone in sent])
-            present = np.unique(layer_numbers(ctx)[where])
+            present = np.unique(layer_numbers(facts)[where])
         else:
-            scores = public_scores(party, ctx, self.options.by) if whole_and_seen(known.zone, ctx) else None
-            present = np.arange(len(ctx.layout.layers))
+            scores = public_scores(party, facts, self.options.by) if whole_and_seen(known.zone, facts) else None
+            present = np.arange(len(facts.layout.layers))
         if scores is None or not len(present):
             return None
         some = floored(scores, self.options.floor)[present]
-        return present, budgets(some, layers=len(ctx.layout.layers), rounds=ctx.rounds, **self._budget)
+        return present, budgets(some, layers=len(facts.layout.layers), rounds=facts.rounds, **self._budget)
 
     @property
     def _budget(self) -> dict[str, Any]:
@@ -216,9 +216,9 @@ class LayerBudgets(fedplug.Protector):
         options = self.options
         return {"epsilon": options.epsilon, "delta": options.delta, "allocation": options.allocation}
 
-    def _norms(self, ctx: Context) -> NDArray[np.float64]:
+    def _norms(self, facts: Facts) -> NDArray[np.float64]:
         """C_l of every layer of the model, (L,)."""
-        layers, given = ctx.layout.layers, self.options.norm
+        layers, given = facts.layout.layers, self.options.norm
         if not isinstance(given, dict):
             return np.full(len(layers), given)
         unknown = sorted(set(given) - {*layers, OTHERS})
@@ -233,30 +233,30 @@ class LayerBudgets(fedplug.Protector):
 
     def _tell(
         self, present: NDArray[np.int64], share: Budgets, norms: NDArray[np.float64],
-        block: Block, party: Party, ctx: Context,
+        block: Block, party: Party, facts: Facts,
     ) -> None:  # fmt: skip
         """The signal-to-noise of each layer, the norm of the clipped values over that of the noise: metrics and report.
         """
         options, client = self.options, cast("Client", party)
         raw = scores_of_layers(client, options.by)
         client.log[f"{self.name}.floored"] = float(np.count_nonzero((floored(raw, options.floor) > raw)[present]))
-        place = np.searchsorted(present, layer_of_scalars(block, client, ctx))
+        place = np.searchsorted(present, layer_of_scalars(block, client, facts))
         lengths = np.sqrt(np.bincount(place, np.square(block.plain(), dtype=np.float64), len(present)))
         ratios = lengths / (norms * share.sigmas * np.sqrt(np.bincount(place, minlength=len(present))))
         client.log[f"{self.name}.snr_min"] = float(ratios.min())
         client.log[f"{self.name}.snr_median"] = float(np.median(ratios))
         if options.allocation == "as_published":
-            limit = literal_limit(options.delta / len(ctx.layout.layers))
+            limit = literal_limit(options.delta / len(facts.layout.layers))
             client.log[f"{self.name}.overspent"] = float(np.count_nonzero(share.epsilons > limit))
         if client.client_id == options.figure_client:
-            names = [ctx.layout.layers[number] for number in present]
+            names = [facts.layout.layers[number] for number in present]
             whose, zone = f"client {client.client_id}", block.zone
             client.figures[f"{self.name}-{zone}"] = picture(whose, zone, share, ratios, names)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """What the noise itself reveals."""
         found = []
-        if ctx.bare_zones or not scores_are_public(ctx, self.options.by):
+        if facts.bare_zones or not scores_are_public(facts, self.options.by):
             scale = "it goes by the scores, and can be estimated from an upload; epsilon does not cover them"
             found.append(Reveals("noise scale of each layer", ("server",), note=scale))
         if self.options.figure_client is not None:

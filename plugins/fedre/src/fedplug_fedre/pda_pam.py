@@ -9,8 +9,8 @@ import numpy as np
 from fedplug import (
     Block,
     Cohort,
-    Context,
     Examples,
+    Facts,
     Field,
     Known,
     Look,
@@ -99,43 +99,43 @@ class PdaPam(fedplug.Aggregator):
             )
         return complaints
 
-    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: Any, facts: Facts) -> None:
         """Refuses public examples that cannot be scored, before anything is trained.
 
         Raises:
             DataError: they have no labels, or the preference does not fit them.
         """
-        if ctx.public is None:
+        if facts.public is None:
             return
-        answers, classes = ctx.public.examples.answers, len(ctx.public.classes)
+        answers, classes = facts.public.examples.answers, len(facts.public.classes)
         wrong = answers[(answers < 0) | (answers >= classes)]
         if len(wrong):
             raise DataError(
                 f"{len(wrong)} labels of the public examples are none of 0 to {classes - 1}, such as {wrong[0]}; "
                 "without labels there is no gradient to score: label the public set, or leave it out"
             )
-        self._task(ctx)
+        self._task(facts)
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """Alg. 1, lines 11 and 12, for one zone. If it arrives encrypted, nothing is scored and all weigh the same."""
         if known.sealed:
             return WeightedSum(), Look(self._tell_unscored)
         return (WeightedSum(layers=self.weigh),)
 
-    def weigh(self, blocks: Mapping[int, Block], ctx: Context) -> Shares:
+    def weigh(self, blocks: Mapping[int, Block], facts: Facts) -> Shares:
         """The weight of each client's update in each layer, and its addition to the divisor (eqs. 10 and 11).
 
         Raises:
             ProtectionError: values of another zone are not valid, and their client is blamed; or float32 cannot hold
                 the weights of eq. 11.
         """
-        layers, options = ctx.layout.layers, self.options
+        layers, options = facts.layout.layers, self.options
         zone, scores = next(iter(blocks.values())).zone, np.full((len(blocks), len(layers)), np.nan)
-        if ctx.public is not None:
-            scores = np.array([self._scores(client_id, ctx) for client_id in blocks])  # S_l(w^k; D)
+        if facts.public is not None:
+            scores = np.array([self._scores(client_id, facts) for client_id in blocks])  # S_l(w^k; D)
         numbers = np.arange(len(layers))
-        layer = ctx.layout.per_scalar(numbers)  # of each position
+        layer = facts.layout.per_scalar(numbers)  # of each position
         shows = np.array([np.isin(numbers, layer[block.positions]) for block in blocks.values()])
         factors, shares = layer_weights(scores, shows, options.weighting, options.standardise)  # eq. 10
         if factors.max(initial=0.0) > _LARGEST:
@@ -144,25 +144,25 @@ class PdaPam(fedplug.Aggregator):
                 f"eq. 11 counts an update of layer {worst} {factors.max():.1e} times: the scores differ too much; "
                 f"write weighting: normalised, or standardise: true, in {self.name}"
             )
-        self._tell(ctx, zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
+        self._tell(facts, zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
         return dict(zip(blocks, zip(factors, shares, strict=True), strict=True))
 
-    def _scores(self, client_id: int, ctx: Context) -> NDArray[np.float64]:
+    def _scores(self, client_id: int, facts: Facts) -> NDArray[np.float64]:
         """S_l(w^k; D) of eq. 10, (L,), for the client's model as far as the server can read it; once a round."""
-        server: Any = ctx.party
-        public = ctx.public
+        server: Any = facts.party
+        public = facts.public
         assert public is not None, "only called where there are public examples"
-        known = self._of_round(ctx)["scores"]
+        known = self._of_round(facts)["scores"]
         if client_id not in known:
             if server.model is None or server.vector is None:
                 raise ProtectionError(f"{self.name} scores models at the server, and there is none")
             vector = server.vector.copy()
             for block in server.uploads[client_id].values():
                 if block.values is not None:
-                    _require_usable(client_id, block, ctx.layout.size)
+                    _require_usable(client_id, block, facts.layout.size)
                     vector[block.positions] += block.plain()
-            examples, regions = self._task(ctx)
-            seed = int(stream(ctx.seed, self.name, "projections", ctx.round).integers(2**63))
+            examples, regions = self._task(facts)
+            seed = int(stream(facts.seed, self.name, "projections", facts.round).integers(2**63))
             with server.operation(f"{self.name}.score", len(examples)):
                 known[client_id] = psi_scores(
                     server.model, examples, regions, public, method=self.options.method,
@@ -171,14 +171,14 @@ class PdaPam(fedplug.Aggregator):
         found: NDArray[np.float64] = known[client_id]
         return found
 
-    def _task(self, ctx: Context) -> tuple[Examples, NDArray[np.bool_]]:
+    def _task(self, facts: Facts) -> tuple[Examples, NDArray[np.bool_]]:
         """The public examples to score on, the same for every client and round, and their regions."""
-        cache, public = ctx.party.cache, ctx.public
+        cache, public = facts.party.cache, facts.public
         key, preference = f"{self.name}.task", self.options.preference or Preference()
         assert public is not None, "only called where there are public examples"
         if key not in cache:
             regions = marked(preference, public.examples, public, None)
-            order = stream(ctx.seed, self.name, "samples").permutation(len(public.examples))
+            order = stream(facts.seed, self.name, "samples").permutation(len(public.examples))
             chosen = order[regions[order].any((1, 2))][: self.options.samples]
             if not len(chosen):
                 raise nothing_marked(preference, len(public.examples))
@@ -186,41 +186,41 @@ class PdaPam(fedplug.Aggregator):
         task: tuple[Examples, NDArray[np.bool_]] = cache[key]
         return task
 
-    def _of_round(self, ctx: Context) -> dict[str, Any]:
+    def _of_round(self, facts: Facts) -> dict[str, Any]:
         """Values kept from zone to zone: scores by client, and weights by zone and group."""
-        kept: dict[str, Any] = ctx.party.cache.setdefault(self.name, {})
-        if kept.get("round") != ctx.round:
-            kept.update(round=ctx.round, scores={}, weights={})
+        kept: dict[str, Any] = facts.party.cache.setdefault(self.name, {})
+        if kept.get("round") != facts.round:
+            kept.update(round=facts.round, scores={}, weights={})
         return kept
 
-    def _tell_unscored(self, block: Block, party: Party, ctx: Context) -> None:
-        self._tell(ctx, block.zone, -1, np.full((1, len(ctx.layout.layers)), np.nan))
+    def _tell_unscored(self, block: Block, party: Party, facts: Facts) -> None:
+        self._tell(facts, block.zone, -1, np.full((1, len(facts.layout.layers)), np.nan))
 
-    def _tell(self, ctx: Context, zone: str, group: int, factors: NDArray[np.float64]) -> None:
+    def _tell(self, facts: Facts, zone: str, group: int, factors: NDArray[np.float64]) -> None:
         """Weights for the metrics and the report: 1 is the weight in the plain mean.
 
         Args:
-            ctx: the server's.
+            facts: the server's.
             zone, group: of the sum; the group is named by its first client.
             factors: (clients, L); NaN where nothing was scored, or a client shows nothing.
         """
-        told = self._of_round(ctx)["weights"]
+        told = self._of_round(facts)["weights"]
         told[zone, group] = factors
         every = np.vstack(list(told.values()))
         scored = np.isfinite(every).any(0)
-        log = ctx.party.log
+        log = facts.party.log
         log[f"{self.name}.scored_layers"] = float(scored.mean())
         if scored.any():
             log[f"{self.name}.weight_min"] = float(np.nanmin(every))
             log[f"{self.name}.weight_max"] = float(np.nanmax(every))
-            names = [layer for layer, known in zip(ctx.layout.layers, scored, strict=True) if known]
-            ctx.party.figures[self.name] = picture(names, every[:, scored])
+            names = [layer for layer, known in zip(facts.layout.layers, scored, strict=True) if known]
+            facts.party.figures[self.name] = picture(names, every[:, scored])
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Positions, and the information in the weights."""
         weighed = "they follow from public examples and from what the server sees, which noise of the clients covers"
         found = [Reveals("weights of clients", ("server",), covered_by="epsilon", note=weighed)]
-        negotiations = [part for part in ctx.components.values() if isinstance(part, Negotiation)]
+        negotiations = [part for part in facts.components.values() if isinstance(part, Negotiation)]
         if any(len(part.plans.zones) != 1 for part in negotiations):
             note = "positions of all values that are not encrypted"
             found.append(Reveals("mask", ("server", "client"), note=note))

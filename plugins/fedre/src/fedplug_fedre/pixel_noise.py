@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from fedplug import Client, Context, Examples, Field, Learns
+from fedplug import Client, Examples, Facts, Field, Learns
 from fedplug_std.training import Sgd
 
 from fedplug_fedre.preferences import Preference, marked
@@ -52,14 +52,14 @@ class PixelNoise(Sgd):
             return ["boxes are numbered by public examples; give the region by fields, box, kinds or mask"]
         return []
 
-    def learns(self, ctx: Context) -> Learns | None:
+    def learns(self, facts: Facts) -> Learns | None:
         """As SGD learns, from images that no party has. How far the update is from that of the real ones is unknown."""
-        learns = super().learns(ctx)
+        learns = super().learns(facts)
         if learns is None or self.options.std == 0:
             return learns
         return dataclasses.replace(learns, noise=None)
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """As `std.sgd`, on the noised images.
 
         Raises:
@@ -69,7 +69,7 @@ class PixelNoise(Sgd):
         held = client.data
         client.data = dataclasses.replace(held, train=self.noised(client))
         try:
-            return super().train(client, ctx)
+            return super().train(client, facts)
         finally:
             client.data = held
 

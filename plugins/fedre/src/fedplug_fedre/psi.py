@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Examples, Field, Model, Reveals, Scoring, hookimpl, stream
+from fedplug import Client, Examples, Facts, Field, Model, Reveals, Scoring, hookimpl, stream
 from fedplug.api.errors import ProtectionError
 
 from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores
@@ -103,7 +103,7 @@ class Psi(fedplug.Scorer):
         return found
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Eq. 5 for each layer, float32 (L,), >= 0, in the order of the layout's layers.
 
         Raises:
@@ -115,8 +115,8 @@ class Psi(fedplug.Scorer):
         if self.options.refresh == "once" and "scores" in memory:
             kept: Scores = memory["scores"]
             return kept
-        task = self.task(client, ctx)
-        found = self._scored(task, client, ctx)
+        task = self.task(client, facts)
+        found = self._scored(task, client, facts)
         mean = found.mean.astype(np.float32)
         self._require_usable(mean, client)
         positive = found.mean > 0
@@ -128,97 +128,97 @@ class Psi(fedplug.Scorer):
             memory["scores"] = mean
         return mean
 
-    def task(self, client: Client, ctx: Context) -> Task:
+    def task(self, client: Client, facts: Facts) -> Task:
         """The input of the score of this client in this round: examples with their regions, at a model.
 
         Raises:
             DataError, ProtectionError: as `score_parameters`.
         """
-        data, examples, purpose = self._source(client, ctx)
+        data, examples, purpose = self._source(client, facts)
         vector = client.local if self.options.at == "local" else client.vector
         preference = self._preference(client.client_id)
-        return self._task(preference, data, examples, purpose, client.data_root, vector, ctx)
+        return self._task(preference, data, examples, purpose, client.data_root, vector, facts)
 
     def _preference(self, client_id: int) -> Preference:
         return self.options.preferences.get(client_id, self.options.preference) or Preference()
 
     def _task(
         self, preference: Preference, data: Any, examples: Examples, purpose: tuple[object, ...], root: str | None,
-        vector: NDArray[np.float32], ctx: Context,
+        vector: NDArray[np.float32], facts: Facts,
     ) -> Task:  # fmt: skip
         def regions_at(places: NDArray[np.int64]) -> NDArray[np.bool_]:
             return marked(preference, examples.take(places), data, root, places=places)
 
-        order = stream(ctx.seed, self.name, "samples", *purpose).permutation(len(examples))
+        order = stream(facts.seed, self.name, "samples", *purpose).permutation(len(examples))
         chosen = with_regions(order, self.options.samples, regions_at)
         if not len(chosen):
             raise nothing_marked(preference, len(examples))
         return Task(examples.take(chosen), regions_at(chosen), data, vector)
 
-    def public_scores(self, model: Model, vector: NDArray[np.float32], ctx: Context) -> Mapping[int, Scores]:
+    def public_scores(self, model: Model, vector: NDArray[np.float32], facts: Facts) -> Mapping[int, Scores]:
         """Each client's scores on the public examples at a global model. Empty where scores follow from other inputs.
 
         Also empty for random images, whose shape only clients know, and for scores kept from an earlier round.
         """
-        options, public = self.options, ctx.public
-        kept = options.refresh == "once" and ctx.round > 0
+        options, public = self.options, facts.public
+        kept = options.refresh == "once" and facts.round > 0
         if not self.scoring.public or options.source != "public" or public is None or kept:
             return {}
         scores: dict[int, Scores] = {}
         for preference in (options.preference, *options.preferences.values()):
-            whose = [c for c in range(ctx.num_clients) if self._preference(c) == (preference or Preference())]
+            whose = [c for c in range(facts.num_clients) if self._preference(c) == (preference or Preference())]
             if whose and whose[0] not in scores:
-                task = self._task(preference or Preference(), public, public.examples, (), None, vector, ctx)
-                found = self._public(task, model, ctx)[0].mean.astype(np.float32)
+                task = self._task(preference or Preference(), public, public.examples, (), None, vector, facts)
+                found = self._public(task, model, facts)[0].mean.astype(np.float32)
                 scores |= dict.fromkeys(whose, found)
         return scores
 
-    def _source(self, client: Client, ctx: Context) -> tuple[Any, Examples, tuple[object, ...]]:
+    def _source(self, client: Client, facts: Facts) -> tuple[Any, Examples, tuple[object, ...]]:
         """The data with its names, the examples, and the owner of the choice among them."""
         if self.options.source == "private":
             return client.data, client.data.train, (client.client_id,)
         if self.options.source == "calibration":
-            data = calibration_data(client.data, self.options.samples, stream(ctx.seed, self.name, "calibration"))
+            data = calibration_data(client.data, self.options.samples, stream(facts.seed, self.name, "calibration"))
             return data, data.examples, ()
-        if ctx.public is None:
+        if facts.public is None:
             raise ProtectionError(
                 f"{self.name}: source=public, but there are no public examples; write data: {{public: 32, ...}}"
             )
-        return ctx.public, ctx.public.examples, ()
+        return facts.public, facts.public.examples, ()
 
-    def _scored(self, task: Task, client: Client, ctx: Context) -> PsiScores:
+    def _scored(self, task: Task, client: Client, facts: Facts) -> PsiScores:
         """The scores. If they follow from public facts, each process computes them once."""
         before = client.operations.get(_PASS, [0.0, 0.0])[1]
         with client.operation(_PASS, 0):
             if self._private:
-                found = self._passes(task, client.model, ctx, "model")
+                found = self._passes(task, client.model, facts, "model")
             else:
-                found, seconds = self._public(task, client.model, ctx)
+                found, seconds = self._public(task, client.model, facts)
         client.operations[_PASS][0] += found.passes
         if not self._private:
             # A client on a separate machine would have computed this, so the simulated clock charges it.
             client.operations[_PASS][1] = before + seconds
         return found
 
-    def _public(self, task: Task, model: Model, ctx: Context) -> tuple[PsiScores, float]:
+    def _public(self, task: Task, model: Model, facts: Facts) -> tuple[PsiScores, float]:
         """Scores that every party can compute, and the seconds that this took the first time."""
-        key = task.digest(ctx.digest, self.options.method, self.options.projections, self._seed(ctx))
+        key = task.digest(facts.digest, self.options.method, self.options.projections, self._seed(facts))
         if key not in _PUBLIC:
             started = time.perf_counter()
-            found = self._passes(task, model, ctx, "examples")
+            found = self._passes(task, model, facts, "examples")
             while len(_PUBLIC) >= _MOST:
                 del _PUBLIC[next(iter(_PUBLIC))]
             _PUBLIC[key] = found, time.perf_counter() - started
         return _PUBLIC[key]
 
-    def _passes(self, task: Task, model: Model, ctx: Context, batch_norm: Literal["model", "examples"]) -> PsiScores:
+    def _passes(self, task: Task, model: Model, facts: Facts, batch_norm: Literal["model", "examples"]) -> PsiScores:
         return psi_scores(
             model, task.examples, task.regions, task.data, method=self.options.method,
-            projections=self.options.projections, seed=self._seed(ctx), vector=task.vector, batch_norm=batch_norm,
+            projections=self.options.projections, seed=self._seed(facts), vector=task.vector, batch_norm=batch_norm,
         )  # fmt: skip
 
-    def _seed(self, ctx: Context) -> int:
-        return int(stream(ctx.seed, self.name, "projections", ctx.round).integers(2**63))
+    def _seed(self, facts: Facts) -> int:
+        return int(stream(facts.seed, self.name, "projections", facts.round).integers(2**63))
 
     def _require_usable(self, scores: Scores, client: Client) -> None:
         undefined = int(np.count_nonzero(~np.isfinite(scores)))
@@ -234,14 +234,14 @@ class Psi(fedplug.Scorer):
                 "or more samples; a model that is sure of every example has no gradient: stop earlier, or refresh: once"
             )
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Scores of private data, and preferences that only the clients know."""
         found = []
         if self._private:
             of = "each client's own examples" if self.options.source == "private" else "each client's trained model"
             note = f"from {of}; they set the noise of each layer, which no epsilon covers"
             found.append(Reveals("PSI scores", ("server",), note=note))
-        elif bare := " and ".join(ctx.bare_zones):
+        elif bare := " and ".join(facts.bare_zones):
             note = f"at the global model, which the {bare} zone moves without noise; they set the noise of each layer"
             found.append(Reveals("PSI scores", ("server",), note=note))
         if self._in_files:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug_std.scores import unknown_scorer
 from pydantic import model_validator
@@ -77,16 +77,16 @@ class SensitiveLayers(fedplug.Negotiation):
         return complaints
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Scores in, mean, chosen layers out."""
         ballots = cohort.ask(self.score)  # runs at every client
         for client_id, ballot in list(ballots.items()):
-            if problem := ballot_problem(ballot, len(ctx.layout.layers)):
+            if problem := ballot_problem(ballot, len(facts.layout.layers)):
                 cohort.drop(client_id, problem)
                 del ballots[client_id]
-        mean = mean_scores(ballots.values(), len(ctx.layout.layers))  # runs here, at the server
-        chosen = choose(mean, layer_sizes(ctx.layout), self.options.ratio, self.options.layers)
-        ctx.party.log[f"{self.name}.layers"] = float(len(chosen))
+        mean = mean_scores(ballots.values(), len(facts.layout.layers))  # runs here, at the server
+        chosen = choose(mean, layer_sizes(facts.layout), self.options.ratio, self.options.layers)
+        facts.party.log[f"{self.name}.layers"] = float(len(chosen))
         cohort.tell(self.adopt, chosen)
 
     @at_client
@@ -97,13 +97,13 @@ class SensitiveLayers(fedplug.Negotiation):
     @at_client
     def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
         """Sets the plan, the same at every client: the chosen layers are encrypted."""
-        layout, zones = client.ctx.layout, client.ctx.zones
+        layout, zones = client.facts.layout, client.facts.zones
         encrypted = layout.per_scalar(np.isin(np.arange(len(layout.layers)), chosen))
         client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Visible quantities that no epsilon covers."""
-        public, bare = scores_are_public(ctx, self.options.by), " and ".join(ctx.bare_zones)
+        public, bare = scores_are_public(facts, self.options.by), " and ".join(facts.bare_zones)
         if public and not bare:
             follows = "public examples, public preferences and the released model"
         elif public:

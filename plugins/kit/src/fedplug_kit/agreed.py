@@ -11,7 +11,7 @@ from fedplug.api.blocks import Layout
 from fedplug.api.errors import FedplugError
 from fedplug.api.links import fold
 from fedplug.api.operations import Clip, Look, Noise, as_operations
-from fedplug.api.parties import Context, Server
+from fedplug.api.parties import Facts, Server
 
 from fedplug_kit.parts import SERVER
 
@@ -111,14 +111,15 @@ def _multipliers(seen: Seen) -> list[float]:
 
 def _foretold(world: World, seen: Seen) -> Iterator[str]:
     """Before a run, when no model is known, a link must give the same kinds of operations as it gives later."""
-    ctx = world.protocol.server.ctx
-    early = Context(
-        round=seen.round, rounds=ctx.rounds, layout=Layout(()), zones=(), num_clients=ctx.num_clients,
-        min_clients=ctx.min_clients, seed=0, digest="", party=Server(), components=ctx.components, links=ctx.links,
+    facts = world.protocol.server.facts
+    early = Facts(
+        round=seen.round, rounds=facts.rounds, layout=Layout(()), zones=(), num_clients=facts.num_clients,
+        min_clients=facts.min_clients, seed=0, digest="", party=Server(), components=facts.components,
+        links=facts.links,
     )  # fmt: skip
-    early.party.ctx = early
+    early.party.facts = early
     try:
-        steps = fold(ctx.links.get(seen.zone, world.protocol.composition.retained), early)
+        steps = fold(facts.links.get(seen.zone, world.protocol.composition.retained), early)
     except FedplugError as error:
         yield f"before a run: {error}"
         return

@@ -189,7 +189,7 @@ def _in_a_round(
     if isinstance(part, Sealer):
         trials = recipe(around={"rounds": seals.TRIALS})
         yield from seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
-    if any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.protocol.server.ctx)):
+    if any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.protocol.server.facts)):
         yield from outcomes.reply_problems(world, again(), other_data(), part)
     if isinstance(part, Trainer):
         yield from outcomes.learning_problems(world, part)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedplug.api.known import Known
     from fedplug.api.links import Step
     from fedplug.api.operations import Operation
-    from fedplug.api.parties import Context, Party
+    from fedplug.api.parties import Facts, Party
     from numpy.typing import NDArray
 
     from fedplug_kit.world import World
@@ -104,18 +104,18 @@ def _alone(step: Step) -> Iterator[Step]:
 def executed(world: World, step: Step, values: NDArray[np.float32], client_id: int) -> NDArray[np.float32]:
     """The result of a part of a link for values that fill the whole model, at a client or at the server."""
     party: Party = world.protocol.server
-    ctx = world.protocol.server.ctx
+    facts = world.protocol.server.facts
     if step.link.site == "client":
         party = client = list(world.clients.clients.values())[client_id]
-        ctx = dataclasses.replace(client.ctx, round=min(client.ctx.round, client.ctx.rounds - 1))
+        facts = dataclasses.replace(client.facts, round=min(client.facts.round, client.facts.rounds - 1))
         held = client.plan, client.update, client.personal
-        client.plan, client.update = Plan.single(step.link.zone, len(values), ctx.zones), np.zeros_like(values)
+        client.plan, client.update = Plan.single(step.link.zone, len(values), facts.zones), np.zeros_like(values)
     block = Block(step.link.zone, len(values), values.copy())
     state = party.state
     if any(isinstance(one, Noise) and one.takes_back is not None for one in step.operations):
         party.state = {}  # the core remembers such noise, and adds it once a round
     try:
-        return execute(step, block, party, ctx).plain()
+        return execute(step, block, party, facts).plain()
     finally:
         party.state = state
         if step.link.site == "client":
@@ -130,8 +130,8 @@ def _combining(world: World, step: Step) -> Iterator[str]:
     if not step.has(Combine) or step.before.sealed:
         return
     first = dataclasses.replace(step, operations=step.operations[:1], states=step.states[:2])
-    ctx, layout = world.protocol.server.ctx, world.protocol.layout
-    ctx = dataclasses.replace(ctx, round=min(ctx.round, ctx.rounds - 1))
+    facts, layout = world.protocol.server.facts, world.protocol.layout
+    facts = dataclasses.replace(facts, round=min(facts.round, facts.rounds - 1))
     place = f"component {step.link.name}, hook aggregate, Combine"
     weights = dict(world.protocol.server.weights)
     for what, values in awkward(layout.size).items():
@@ -141,8 +141,8 @@ def _combining(world: World, step: Step) -> Iterator[str]:
 
         given = blocks()
         try:
-            one = add_up(first, given, weights, ctx)
-            again = add_up(first, dict(reversed(blocks().items())), weights, ctx)
+            one = add_up(first, given, weights, facts)
+            again = add_up(first, dict(reversed(blocks().items())), weights, facts)
         except FedplugError as error:
             yield f"given {what}: {error}"
             return
@@ -206,15 +206,16 @@ def _like(world: World, step: Step) -> Step | None:
 
 
 def _given(operation: Post | Shift, world: World, step: Step, values: NDArray[np.float32]) -> Any:
-    public = facts(world.protocol.server.ctx, step, len(values))
+    public = public_of(world.protocol.server.facts, step, len(values))
     if isinstance(operation, Post):
         return np.asarray(operation.function(values.copy(), public))
     return np.asarray(operation.by(public))
 
 
-def facts(ctx: Context, step: Step, size: int) -> Public:
+def public_of(facts: Facts, step: Step, size: int) -> Public:
     """Public facts that are the same at every party, with an unused memory."""
     return Public(
-        zone=step.link.zone, round=0, rounds=ctx.rounds, layout=ctx.layout, positions=np.arange(size, dtype=np.uint32),
-        start=np.zeros(size, np.float32), memory={}, stream=np.random.default_rng(0),
+        zone=step.link.zone, round=0, rounds=facts.rounds, layout=facts.layout,
+        positions=np.arange(size, dtype=np.uint32), start=np.zeros(size, np.float32), memory={},
+        stream=np.random.default_rng(0),
     )  # fmt: skip

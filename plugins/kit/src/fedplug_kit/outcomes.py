@@ -26,11 +26,11 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     """One step on a batch is the stated gradient times the stated learning rate."""
     client = next(iter(world.clients.clients.values()))
     part: Any = world.clients.composition.components[trainer.name]
-    ctx = client.ctx = dataclasses.replace(client.ctx, round=0)
-    told, count = part.learns(ctx), 5
+    facts = client.facts = dataclasses.replace(client.facts, round=0)
+    told, count = part.learns(facts), 5
     if told is None or told.descends != "cross_entropy" or told.class_weights or told.noise != 0 or not told.lr:
         return
-    solver = part.one_batch(client, ctx, count)
+    solver = part.one_batch(client, facts, count)
     if solver is None:
         return
     solver = solver.varied(name=f"{part.name}/kit")
@@ -38,7 +38,7 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     client.cache.clear()
     try:
         client.model.set_vector(client.start)
-        solver.train(client, ctx)
+        solver.train(client, facts)
         update = client.model.get_vector() - client.start
         gradient = _mean_gradient(client)
     finally:
@@ -89,7 +89,7 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
         other: one on other data.
         part: the component whose replies are compared.
     """
-    free = [(shown.what, method) for shown in part.reveals(world.protocol.server.ctx) for method in shown.asked
+    free = [(shown.what, method) for shown in part.reveals(world.protocol.server.facts) for method in shown.asked
             if shown.covered_by == "nothing to pay"]  # fmt: skip
     replies = [_replies(each, part.name) for each in (world, same, other)]
     for what, method in free:
@@ -143,17 +143,17 @@ def _leaves(value: Any, path: str = "") -> dict[str, bytes]:
 
 def repeats(world: World) -> bool:
     """Whether a second run must give the same model: no noise is secret, and no vote depends on a secret."""
-    ctx = dataclasses.replace(world.protocol.server.ctx, round=0)
+    facts = dataclasses.replace(world.protocol.server.facts, round=0)
     composition = world.protocol.composition
     secret = any(part.cohort_secret for part in composition.components.values() if not _seals(world, part.name))
-    told = composition.trainer.learns(ctx)
+    told = composition.trainer.learns(facts)
     return (
         not secret
         and (told is None or told.repeats)
         and all(
             release.source == "reproducible"
             for zone in composition.links
-            for step in ctx.steps(zone)
+            for step in facts.steps(zone)
             for release in step.after.releases
         )
     )

@@ -30,7 +30,7 @@ from fedplug_std.single_zone import SingleZone
 if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
     from fedplug.api.data import Model
-    from fedplug.api.parties import Context
+    from fedplug.api.parties import Facts
     from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4
@@ -94,10 +94,10 @@ class Push(Trainer):
 
         scale: float = 0.05
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """A move with a few large values, of this client, round and data."""
         rng = client.rng(self, int(client.data.train.inputs.sum()))
-        move = self.options.scale * rng.standard_t(3, ctx.layout.size)
+        move = self.options.scale * rng.standard_t(3, facts.layout.size)
         client.model.set_vector(client.start + move.astype(np.float32))
         return {"loss": 0.0}
 
@@ -106,7 +106,7 @@ class UpdateScores(Scorer):
     """How far each scalar moved."""
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """|update|."""
         assert client.update is not None
         return np.abs(client.update)
@@ -118,10 +118,10 @@ class LayerScores(Scorer):
     scoring = Scoring(per="layer")
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Mean |update|."""
         assert client.update is not None
-        slices = ctx.layout.layer_slices().values()
+        slices = facts.layout.layer_slices().values()
         return np.array([np.mean([np.abs(client.update[s]).mean() for s in parts]) for parts in slices], np.float32)
 
 
@@ -135,7 +135,7 @@ class Clip(Protector):
         order: int = 2
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip."""
         return (operations.Clip(self.options.norm, order=self.options.order),)
 
@@ -144,7 +144,7 @@ class Sum(Aggregator):
     """The unweighted mean of all."""
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """A weighted sum."""
         return (WeightedSum(),)
 
@@ -153,7 +153,7 @@ class Still(Aggregator):
     """Sums with means of zero, so that every round starts from the first model, which is public."""
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """A weighted sum, divided by more than float32 can hold."""
         return (WeightedSum(rate=1e-300),)
 
@@ -185,30 +185,30 @@ class Spy(Extension):
     seen: ClassVar[list[Seen]] = []
 
     @hookimpl(wrapper=True)
-    def protect(self, known: Known, ctx: Context) -> Generator[None, Any, Any]:
+    def protect(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
         """A protector's operations."""
-        return (yield from self._note("protect", known, ctx))
+        return (yield from self._note("protect", known, facts))
 
     @hookimpl(wrapper=True)
-    def aggregate(self, known: Known, ctx: Context) -> Generator[None, Any, Any]:
+    def aggregate(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
         """An aggregator's."""
-        return (yield from self._note("aggregate", known, ctx))
+        return (yield from self._note("aggregate", known, facts))
 
     @hookimpl(wrapper=True)
-    def postprocess(self, known: Known, ctx: Context) -> Generator[None, Any, Any]:
+    def postprocess(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
         """An opener's."""
-        return (yield from self._note("postprocess", known, ctx))
+        return (yield from self._note("postprocess", known, facts))
 
-    def _note(self, hook: str, known: Known, ctx: Context) -> Generator[None, Any, Any]:
+    def _note(self, hook: str, known: Known, facts: Facts) -> Generator[None, Any, Any]:
         given = yield
-        self.seen.append(Seen(hook, known.zone, known.link, ctx.round, party_of(ctx), known, given))
+        self.seen.append(Seen(hook, known.zone, known.link, facts.round, party_of(facts), known, given))
         return given
 
 
-def party_of(ctx: Context) -> str:
+def party_of(facts: Facts) -> str:
     """The party of a context in words. It does not read the attribute, because a component that reads it is taken to
     depend on it."""
-    party = vars(ctx)["party"]
+    party = vars(facts)["party"]
     match party:
         case Client(client_id=number):
             return f"client {number}"

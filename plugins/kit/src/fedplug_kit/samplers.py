@@ -18,7 +18,7 @@ from fedplug.api.operations import GAUSSIAN, Noise
 from fedplug.api.parties import stream
 from fedplug.privacy.accounting import composed_epsilon
 
-from fedplug_kit.functions import awkward, facts, within
+from fedplug_kit.functions import awkward, public_of, within
 
 if TYPE_CHECKING:
     from fedplug.api.links import Step
@@ -58,7 +58,7 @@ def _sampling(world: World, step: Step, noise: Noise) -> Callable[[NDArray[np.fl
     sample = noise.sample
 
     def draw(values: NDArray[np.float32], number: int) -> NDArray[np.float32]:
-        public = facts(world.protocol.server.ctx, step, len(values))
+        public = public_of(world.protocol.server.facts, step, len(values))
         return np.asarray(sample(values.copy(), public, stream(7, step.link.name, number)))
 
     return draw

@@ -164,9 +164,9 @@ class _Trials:
         assert isinstance(self.operation, Seal)
         if self.operation.opened_by == "shares":
             return
-        ctx = dataclasses.replace(self.world.protocol.server.ctx, known=self.closing.after)
+        facts = dataclasses.replace(self.world.protocol.server.facts, known=self.closing.after)
         with contextlib.suppress(Exception):  # any error means that the server cannot open it
-            if self._is_sum(self._component.open(total, ctx), senders):
+            if self._is_sum(self._component.open(total, facts), senders):
                 yield (
                     f"the aggregation server opens it with what it holds, but only {self.operation.opened_by} are "
                     "declared to open it; give the key to nobody else"
@@ -189,7 +189,7 @@ class _Trials:
         sealed = self._all_sealed()
         ids = sorted(sealed)
         halves = [self._added({c: sealed[c] for c in part}) for part in (ids[: len(ids) // 2], ids[len(ids) // 2 :])]
-        total = self._component.join_sums(halves, self.world.protocol.server.ctx)
+        total = self._component.join_sums(halves, self.world.protocol.server.facts)
         yield from self._unequal(total, ids, "uploads, whose halves were added first,")
 
     def _opened_by_few(self) -> Iterator[str]:
@@ -214,7 +214,7 @@ class _Trials:
         if least > 1 and self._opens(alone, [first], asked=everybody):
             yield (
                 f"a sum of 1 update is opened, but min_clients is {least}; let every party with a key or a share "
-                "refuse sums of fewer than ctx.min_clients updates"
+                "refuse sums of fewer than facts.min_clients updates"
             )
 
     # -- how -----------------------------------------------------------------------------------------------------------
@@ -236,11 +236,11 @@ class _Trials:
     def _sealed(self, client_id: int, values: NDArray[np.float32]) -> Block:
         client = self._client(self.world, client_id)
         held = client.plan
-        client.plan = Plan.single(self.zone, len(values), client.ctx.zones)
+        client.plan = Plan.single(self.zone, len(values), client.facts.zones)
         block = Block(self.zone, len(values), values, divisor=client.weight)
         link = self._link(client, "protect")
         try:
-            return execute(dataclasses.replace(self.closing, link=link), block, client, client.ctx)
+            return execute(dataclasses.replace(self.closing, link=link), block, client, client.facts)
         finally:
             client.plan = held
 
@@ -249,7 +249,7 @@ class _Trials:
         return {client_id: self._sealed(client_id, self._values("random values", client_id)) for client_id in ids}
 
     def _added(self, sealed: Mapping[int, Block]) -> Block:
-        total: Block = self._component.add_blocks(dict(sealed), self.world.protocol.server.ctx)
+        total: Block = self._component.add_blocks(dict(sealed), self.world.protocol.server.facts)
         return total
 
     def _opens(
@@ -280,18 +280,18 @@ class _Trials:
             states = opening.states[number : number + 2]
             opening = dataclasses.replace(opening, operations=opening.operations[number : number + 1], states=states)
             if opening.link.site == "server":
-                block = execute(opening, total, server, server.ctx)
+                block = execute(opening, total, server, server.facts)
             elif opening.link.site == "key_server":
                 block = protocol.key_server.ask(protocol.steps.open, self.name, total, [], "all", senders)
                 client = self._client(world, senders[0])
                 block = unsealed(block, client) if isinstance(block, Block) else block
             else:
                 if isinstance(self.operation, Seal) and self.operation.opened_by == "shares":
-                    total = self._component.gather(total, server.ctx)
+                    total = self._component.gather(total, server.facts)
                 client = self._client(world, senders[0])
                 link = self._link(client, "postprocess")
                 with opened_once(client, total, "all", senders):
-                    block = execute(dataclasses.replace(opening, link=link), total, client, client.ctx)
+                    block = execute(dataclasses.replace(opening, link=link), total, client, client.facts)
             block.plain()  # raises if it is sealed
             return block, ""
         except Exception as error:  # a wrong key may fail in any way
@@ -304,7 +304,7 @@ class _Trials:
 
     def _link(self, client: Client, hook: str) -> Link:
         """This client's copy."""
-        return next(one for one in client.ctx.links[self.zone] if (one.name, one.hook) == (self.name, hook))
+        return next(one for one in client.facts.links[self.zone] if (one.name, one.hook) == (self.name, hook))
 
     def _is_sum(self, given: Block, senders: list[int]) -> bool:
         return self._distance(given, senders) <= self._room(len(senders))

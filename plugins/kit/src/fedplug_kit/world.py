@@ -79,28 +79,28 @@ class World:
 
     def steps(self, name: str, hook: str) -> list[Step]:
         """The server's links of the component for a hook, in the current round."""
-        ctx = self.protocol.server.ctx
-        ctx = dataclasses.replace(ctx, round=min(ctx.round, ctx.rounds - 1))
-        steps = (step for zone in ctx.links for step in ctx.steps(zone))
+        facts = self.protocol.server.facts
+        facts = dataclasses.replace(facts, round=min(facts.round, facts.rounds - 1))
+        steps = (step for zone in facts.links for step in facts.steps(zone))
         return [step for step in steps if (step.link.name, step.link.hook) == (name, hook)]
 
     def steps_at(self, step: Step, client_id: int) -> Step | None:
         """A client's copy of the same link, in the current round."""
-        ctx = list(self.clients.clients.values())[client_id].ctx
-        steps = dataclasses.replace(ctx, round=min(ctx.round, ctx.rounds - 1)).steps(step.link.zone)
+        facts = list(self.clients.clients.values())[client_id].facts
+        steps = dataclasses.replace(facts, round=min(facts.round, facts.rounds - 1)).steps(step.link.zone)
         return next((s for s in steps if (s.link.name, s.link.hook) == (step.link.name, step.link.hook)), None)
 
     def enter(self, round: int) -> None:
         """Enters a round by hand: all parties are in it, and only its preparation has happened."""
         self.protocol.begin(round, "upload")
-        ctx = self.protocol.context(round)
+        facts = self.protocol.context(round)
         for client in self.clients.clients.values():
             self.clients._at_round(client, round)
         preparing = [one for one in self.protocol.composition.components.values() if prepares(one)]
         if preparing:
             cohort = self.protocol.cohort(self.protocol.client_ids)
             for component in preparing:
-                component.prepare(cohort, ctx)
+                component.prepare(cohort, facts)
             cohort.ask(self.protocol.steps.ready)  # delivers queued messages
 
     @property

@@ -13,12 +13,12 @@ from fedplug.runs.settings import Settings
 class WithSeeds(WithEngine):
     """Reads `--seeds 1 2 3` as `--seeds 1 --seeds 2 --seeds 3`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, facts: Any, args: list[str]) -> list[str]:
         spread: list[str] = []
         for word in args:
             follows = len(spread) > 1 and spread[-2] == "--seeds" and spread[-1].isdigit() and word.isdigit()
             spread += ["--seeds", word] if follows else [word]
-        return super().parse_args(ctx, spread)
+        return super().parse_args(facts, spread)
 
 
 Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time. Parallel runs take longer each.")]

@@ -8,7 +8,7 @@ import fedplug
 from fedplug import (
     Client,
     Cohort,
-    Context,
+    Facts,
     Field,
     KeyServerLine,
     Known,
@@ -45,7 +45,7 @@ class LiteralNoise(fedplug.Protector):
         spread = math.sqrt(2 * self.options.sampling_rate * rounds * math.log(1 / self.options.delta))
         return sensitivity * spread / self.options.epsilon
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """The scale depends on the size of each data set. The account charges all clients as the largest."""
         told = cohort.ask(self.count)
         for client_id, count in list(told.items()):
@@ -53,7 +53,7 @@ class LiteralNoise(fedplug.Protector):
                 cohort.drop(client_id, f"its number of examples is a {type(count).__name__}, not a whole number > 0")
                 del told[client_id]
         largest = max(told.values(), default=1)
-        ctx.party.memory(self)["largest"] = largest
+        facts.party.memory(self)["largest"] = largest
         cohort.tell(self.adopt, largest)
 
     @at_client
@@ -67,7 +67,7 @@ class LiteralNoise(fedplug.Protector):
         client.memory(self)["largest"] = largest
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise with a different scale at each client. All are charged as the worst; the clipping norm cancels.
 
         From the set-up on, the server and the clients know that multiplier.
@@ -76,13 +76,13 @@ class LiteralNoise(fedplug.Protector):
             Misplaced: nothing bounds the values.
         """
         bound = known.need_norm(_CLIP_FIRST)
-        party, largest = ctx.party, ctx.party.state.get(self.name, {}).get("largest")
-        promised = math.nan if largest is None else self.stddev(1.0, largest, ctx.rounds)
-        std = self.stddev(bound, party.num_examples, ctx.rounds) if isinstance(party, Client) and largest else None
+        party, largest = facts.party, facts.party.state.get(self.name, {}).get("largest")
+        promised = math.nan if largest is None else self.stddev(1.0, largest, facts.rounds)
+        std = self.stddev(bound, party.num_examples, facts.rounds) if isinstance(party, Client) and largest else None
         note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
         return (Noise.gaussian(std, source="reproducible", promised=promised, as_published=True, note=note),)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """The scale of the noise needs the number of examples."""
         note = "sent once, in the clear, for the ledger"
         told = "told to all, so that each knows what the noise of the worst client is worth"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Field, hookimpl
+from fedplug import Client, Facts, Field, hookimpl
 from fedplug.api.blocks import Scores
 
 
@@ -28,15 +28,15 @@ class Magnitude(fedplug.Scorer):
         self.options: Magnitude.Options = options
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """float32 (P,); the highest are nominated."""
         if client.update is None:
             raise ValueError("scores are taken after training")
         if self.options.strategy == "random":
-            return client.rng(self).random(ctx.layout.size, np.float32)
+            return client.rng(self).random(facts.layout.size, np.float32)
         norms = np.abs(client.update)
         if self.options.granularity == "tensor":
-            for parameter in ctx.layout.parameters:
+            for parameter in facts.layout.parameters:
                 norms[parameter.slice] = np.linalg.norm(client.update[parameter.slice])
         return norms if self.options.strategy == "max" else -norms
 

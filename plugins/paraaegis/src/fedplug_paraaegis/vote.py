@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.blocks import ENCRYPTED, unchangeable
 from fedplug_std.scores import unknown_scorer
 
@@ -81,10 +81,10 @@ class Vote(fedplug.Negotiation):
         return math.floor(self.options.ratio * self.options.decay**round * size + 1e-9)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Alg. 1: ballots in, count, winners out."""
-        size = ctx.layout.size
-        seats = self.seats(ctx.round, size)
+        size = facts.layout.size
+        seats = self.seats(facts.round, size)
         if seats in (0, size):  # nothing to vote on: DP-FedAvg or fully encrypted FedAvg
             cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.other_zone)
             return
@@ -103,31 +103,31 @@ class Vote(fedplug.Negotiation):
     @at_client
     def nominate(self, client: Client, attempt: bytes) -> NDArray[np.uint8]:
         """This client's ballot: the encrypted indices of its p_t P highest scores."""
-        layout = client.ctx.layout
+        layout = client.facts.layout
         scores = layout.per_scalar(client.scores_by(self.options.by))
-        key = client.secret(self, "equal scores", client.ctx.round, attempt.hex())
-        chosen = nominated(scores, self.seats(client.ctx.round, layout.size), key, client.saved)
+        key = client.secret(self, "equal scores", client.facts.round, attempt.hex())
+        chosen = nominated(scores, self.seats(client.facts.round, layout.size), key, client.saved)
         return self._cipher(client, attempt).encrypt(chosen)
 
     @at_client
     def adopt(self, client: Client, attempt: bytes, winners: NDArray[np.uint8]) -> None:
         """Decrypts the winners."""
         cipher, started = self._cipher(client, attempt), time.perf_counter()
-        client.plan, alone = _plan(cipher, winners.tobytes(), self.options.other_zone, client.ctx.zones)
+        client.plan, alone = _plan(cipher, winners.tobytes(), self.options.other_zone, client.facts.zones)
         client.saved(alone - (time.perf_counter() - started))
 
     @at_client
     def adopt_all(self, client: Client, zone: str) -> None:
         """The whole model goes into one zone."""
-        client.plan = Plan.single(zone, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(zone, client.facts.layout.size, client.facts.zones)
 
     def _cipher(self, client: Client, attempt: bytes) -> IndexCipher:
         """The permutation of this negotiation, kept between ballot and winners."""
-        negotiation = (client.ctx.round, attempt)
+        negotiation = (client.facts.round, attempt)
         kept = client.cache.get(self.name)
         if kept is None or kept[0] != negotiation:
-            key, started = client.secret(self, "ballot", client.ctx.round, attempt.hex()), time.perf_counter()
-            cipher, alone = IndexCipher.shared(key, client.ctx.layout.size)
+            key, started = client.secret(self, "ballot", client.facts.round, attempt.hex()), time.perf_counter()
+            cipher, alone = IndexCipher.shared(key, client.facts.layout.size)
             client.saved(alone - (time.perf_counter() - started))
             kept = client.cache[self.name] = (negotiation, cipher)
         found: IndexCipher = kept[1]
@@ -139,7 +139,7 @@ class Vote(fedplug.Negotiation):
         """The indices that a ballot names."""
         return np.sort(self._cipher(client, *asked).decrypt(reply))
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """What the vote reveals, and to which party."""
         if not self.votes:
             return []

@@ -21,7 +21,7 @@ from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.views import level_epsilons
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, plan_of
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug.round.parties import HostedClient
 from fedplug.round.set_up import stated_accounts
 from fedplug.round.steps import Steps
@@ -74,7 +74,7 @@ def _charged(
     """A ledger of these rounds, with every client in every round."""
     ledger = ledger_of(recipe, composition, layout)
     server = Server()
-    server.ctx = make_context(recipe, composition, layout, 0, server)
+    server.facts = facts_of(recipe, composition, layout, 0, server)
     charging = Charging(recipe, composition, server, ledger, layout.size)
     clients = list(range(recipe.data.clients))
     for round in rounds:
@@ -126,13 +126,13 @@ def agreement(
 def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: HostedClient | None) -> Iterator[str]:
     """One line for each thing that this party sends, in the order in which the server asks for it."""
     server = Server()
-    ctx = make_context(recipe, composition, layout, 0, server)
-    server.ctx = ctx
-    steps = {zone: ctx.steps(zone) for zone in recipe.protect}
+    facts = facts_of(recipe, composition, layout, 0, server)
+    server.facts = facts
+    steps = {zone: facts.steps(zone) for zone in recipe.protect}
     if client is None:
         opened = [zone for zone, links in composition.links.items() if any(link.site == "key_server" for link in links)]
         for zone in opened:
-            to = "the clients only (through the server)" if locked(ctx.steps(zone)) else "the server"
+            to = "the clients only (through the server)" if locked(facts.steps(zone)) else "the server"
             yield f"zone {zone}: once a round, it opens a sum of at least {recipe.min_clients} updates for {to}"
         return
     classes = "its number of training examples of each class" if client.tells_classes else ""

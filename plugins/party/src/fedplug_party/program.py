@@ -27,7 +27,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
@@ -117,11 +117,11 @@ class Site:
         if not isinstance(component, Groups | Negotiation):
             return None
         server, round = Server(), max(round, 0)
-        server.ctx = make_context(self.recipe, self.composition, self.layout, round, server)
-        named = [shown for shown in component.reveals(server.ctx) if method in shown.asked]
+        server.facts = facts_of(self.recipe, self.composition, self.layout, round, server)
+        named = [shown for shown in component.reveals(server.facts) if method in shown.asked]
         if not any(shown.covered_by == "epsilon" for shown in named):
             return None
-        return int(round < self.recipe.rounds and bool(component.ballots(round, server.ctx)))
+        return int(round < self.recipe.rounds and bool(component.ballots(round, server.facts)))
 
     @property
     def doubts(self) -> list[str]:
@@ -287,7 +287,7 @@ def write_models(host: Host, folder: Path) -> None:
         for name, vector in vectors.items():
             if vector is None:
                 continue
-            named = {each.name: vector[each.slice].reshape(each.shape) for each in client.ctx.layout.parameters}
+            named = {each.name: vector[each.slice].reshape(each.shape) for each in client.facts.layout.parameters}
             file = folder / f"{name}.npz"
             with open_private(file, "wb") as opened:
                 np.savez(opened, **{**client.remembered.buffers, **named})

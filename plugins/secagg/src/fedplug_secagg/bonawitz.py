@@ -15,7 +15,7 @@ from fedplug_secagg.masked import Masked, MaskOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fedplug import Context, Recipe
+    from fedplug import Facts, Recipe
 
 
 class Bonawitz(Masked):
@@ -69,9 +69,9 @@ class Bonawitz(Masked):
             )
         return Parameters(clients, clients - 1, threshold, -math.inf, -math.inf)
 
-    def stated(self, ctx: Context) -> int:
+    def stated(self, facts: Facts) -> int:
         """The recipe's threshold, or more than half of the smallest cohort that a round may have."""
-        return self.options.threshold or super().stated(ctx)
+        return self.options.threshold or super().stated(facts)
 
     def signers(self) -> Mapping[int, bytes] | None:
         """The keys of the list, those of the run, or none."""
@@ -80,16 +80,16 @@ class Bonawitz(Masked):
         file = self.options.signers
         return {} if file is None else read_signers(file.read(), file.file)
 
-    def smallest(self, ctx: Context) -> int:
+    def smallest(self, facts: Facts) -> int:
         """The fewest clients of any graph in the run. Of three, more than two thirds are all."""
-        return max(4, super().smallest(ctx)) if self.options.signed else super().smallest(ctx)
+        return max(4, super().smallest(facts)) if self.options.signed else super().smallest(facts)
 
-    def against(self, ctx: Context) -> str:
+    def against(self, facts: Facts) -> str:
         """States that the server may lie, and with how many clients: 2 t > n + c in every graph of a round."""
         if not self.options.signed:
             return ""
-        sizes = range(self.smallest(ctx), ctx.num_clients + 1)
-        most = min(2 * max(self.parameters(size).threshold, self.stated(ctx)) - size - 1 for size in sizes)
+        sizes = range(self.smallest(facts), facts.num_clients + 1)
+        most = min(2 * max(self.parameters(size).threshold, self.stated(facts)) - size - 1 for size in sizes)
         clients = f"{most} client{'s' if most > 1 else ''}"
         if self.options.signers is None:
             return (

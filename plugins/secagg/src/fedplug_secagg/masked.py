@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
+from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
 from fedplug.api import codec, secrets
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.letters import SIGNATURE, Correspondent
@@ -112,21 +112,21 @@ class Masked(Correspondent, fedplug.Sealer):
         """Number of clients of a graph that may be missing from a sum while the others still mask each other."""
         return size
 
-    def stated(self, ctx: Context) -> int:
+    def stated(self, facts: Facts) -> int:
         """The fewest shares that open anything in any round: the threshold of the smallest cohort of a round."""
-        return self.parameters(self.smallest(ctx)).threshold
+        return self.parameters(self.smallest(facts)).threshold
 
-    def threshold(self, size: int, ctx: Context) -> int:
+    def threshold(self, size: int, facts: Facts) -> int:
         """Number of shares that open a secret in a graph of that many clients. Never fewer than the verdict states, for
         any size that the server names.
         """
-        return max(self.parameters(size).threshold, self.stated(ctx))
+        return max(self.parameters(size).threshold, self.stated(facts))
 
-    def smallest(self, ctx: Context) -> int:
+    def smallest(self, facts: Facts) -> int:
         """The fewest clients of any graph in the run."""
-        return max(3, min(ctx.min_clients, ctx.num_clients))
+        return max(3, min(facts.min_clients, facts.num_clients))
 
-    def against(self, ctx: Context) -> str:
+    def against(self, facts: Facts) -> str:
         """For the scheme's line, the adversary beyond an honest-but-curious server that it withstands; empty: none."""
         return ""
 
@@ -137,7 +137,7 @@ class Masked(Correspondent, fedplug.Sealer):
         return f"masks modulo 2^{self.options.bits}, {self.parameters(clients).describe()}"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """A seal that no party opens alone.
 
         Raises:
@@ -145,10 +145,10 @@ class Masked(Correspondent, fedplug.Sealer):
             ProtectionError: the modulus does not hold a sum of that many clients.
         """
         known.before("encryption", "mask once: a zone's chain holds one encryption, as its last link")
-        return (self._seal(known, ctx),)
+        return (self._seal(known, facts),)
 
-    def _seal(self, known: Known, ctx: Context) -> Seal:
-        clients, scheme, held = ctx.num_clients, self.scheme(ctx.num_clients), math.inf
+    def _seal(self, known: Known, facts: Facts) -> Seal:
+        clients, scheme, held = facts.num_clients, self.scheme(facts.num_clients), math.inf
         numbers = self._numbers(known, clients, known.size)
         if isinstance(numbers, Wrapping):
             fit = f"{numbers.held:.3g} standard deviations of a sum of {known.size} scalars fit"
@@ -156,7 +156,7 @@ class Masked(Correspondent, fedplug.Sealer):
         else:
             held = numbers.bound
         return Seal(
-            scheme=scheme + self.against(ctx), opened_by="shares", opens_with=self.stated(ctx), range=held,
+            scheme=scheme + self.against(facts), opened_by="shares", opens_with=self.stated(facts), range=held,
             step=numbers.step,
         )  # fmt: skip
 
@@ -215,7 +215,7 @@ class Masked(Correspondent, fedplug.Sealer):
             problems.append(str(error))
         return problems
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Quantities that the masks leave visible."""
         size = "the number of scalars follows from the length of an upload"
         keys = "halves of key pairs that are drawn in every round; who has none dropped out"
@@ -237,11 +237,11 @@ class Masked(Correspondent, fedplug.Sealer):
 
     # -- before the uploads --------------------------------------------------------------------------------------------
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Has every client make the key pair of its letters."""
-        self.introduce(cohort, ctx, {})
+        self.introduce(cohort, facts, {})
 
-    def prepare(self, cohort: Cohort, ctx: Context) -> None:
+    def prepare(self, cohort: Cohort, facts: Facts) -> None:
         """AdvertiseKeys and ShareKeys; at the server.
 
         Raises:
@@ -249,15 +249,15 @@ class Masked(Correspondent, fedplug.Sealer):
         """
         present = cohort.client_ids
         try:
-            neighbours = self._graph(cohort, ctx)
+            neighbours = self._graph(cohort, facts)
             size = len(neighbours)
-            threshold = self.threshold(size, ctx)
+            threshold = self.threshold(size, facts)
         except ProtectionError as error:  # the recipe's clients have a sharing, but these are too few for one
             raise TooFewClients(
-                f"round {ctx.round + 1}: {len(present)} clients are in a graph of {self.name}, and {error}; form "
+                f"round {facts.round + 1}: {len(present)} clients are in a graph of {self.name}, and {error}; form "
                 "larger groups, or let the shares of fewer clients open"
             ) from error
-        self.introduce(cohort, ctx, neighbours)
+        self.introduce(cohort, facts, neighbours)
         keys = {
             client_id: key
             for client_id, key in cohort.ask(self.advertise).items()
@@ -277,18 +277,18 @@ class Masked(Correspondent, fedplug.Sealer):
         left = set(dealt) & set(cohort.client_ids)
         if len(left) <= threshold:
             raise TooFewClients(
-                f"round {ctx.round + 1}: {len(left)} clients have shared their keys, and the shares of {threshold} "
+                f"round {facts.round + 1}: {len(left)} clients have shared their keys, and the shares of {threshold} "
                 f"others open a sum of {self.name}"
             )
-        memory = ctx.party.memory(self)
-        if memory.get("round") != ctx.round:
-            memory.update(round=ctx.round, neighbours={}, keys={}, thresholds={}, sizes={}, answers={})
+        memory = facts.party.memory(self)
+        if memory.get("round") != facts.round:
+            memory.update(round=facts.round, neighbours={}, keys={}, thresholds={}, sizes={}, answers={})
         memory["neighbours"] |= {c: [v for v in neighbours[c] if v in left] for c in sorted(left)}
         memory["keys"] |= {c: keys[c][:_KEY] for c in sorted(left)}
         memory["thresholds"] |= dict.fromkeys(sorted(left), threshold)
         memory["sizes"] |= dict.fromkeys(sorted(left), size)
 
-    def _graph(self, cohort: Cohort, ctx: Context) -> dict[int, tuple[int, ...]]:
+    def _graph(self, cohort: Cohort, facts: Facts) -> dict[int, tuple[int, ...]]:
         """The neighbours of each client. They are the same in every round where all clients of the group are asked, so
         that letters use the same keys, and redrawn for sampled clients. They follow from public keys, which no party
         chose.
@@ -296,8 +296,8 @@ class Masked(Correspondent, fedplug.Sealer):
         present = cohort.client_ids
         members = next(ids for ids in cohort.groups.values() if present[0] in ids)
         ids = members if 2 * len(present) > len(members) else present
-        seed = hashlib.blake2b(f"{ctx.digest} {self.name} {ids}".encode(), digest_size=32)
-        for _, key in sorted(ctx.party.memory(self)["letters: public keys"].items()):
+        seed = hashlib.blake2b(f"{facts.digest} {self.name} {ids}".encode(), digest_size=32)
+        for _, key in sorted(facts.party.memory(self)["letters: public keys"].items()):
             seed.update(key)
         return graph.draw(ids, self.parameters(len(ids)).degree, seed.digest())
 
@@ -324,7 +324,7 @@ class Masked(Correspondent, fedplug.Sealer):
         memory = client.memory(self)
         private, public = secrets.key_pair()
         memory.update(
-            round=client.ctx.round, private=private, own=b"", keys={}, letters={}, threshold=0, shown=b"", agreed=[],
+            round=client.facts.round, private=private, own=b"", keys={}, letters={}, threshold=0, shown=b"", agreed=[],
         )  # fmt: skip
         return public if self.signers() is None else public + self.sign(client, _MASK_KEY, public)
 
@@ -342,7 +342,7 @@ class Masked(Correspondent, fedplug.Sealer):
         memory, me = self._memory(client), client.client_id
         if memory["own"]:
             raise ProtectionError(f"client {me} has shared its keys of this round; it does so once")
-        threshold = self.threshold(size, client.ctx)
+        threshold = self.threshold(size, client.facts)
         if len(keys) < threshold or me in keys:
             raise ProtectionError(
                 f"client {me} has {len(keys)} neighbours in this round, and the shares of {threshold} open a secret; "
@@ -385,16 +385,16 @@ class Masked(Correspondent, fedplug.Sealer):
             ProtectionError: it made no keys in this round, because its process was restarted in the middle of it.
         """
         memory = client.memory(self)
-        if memory.get("round") != client.ctx.round:
+        if memory.get("round") != client.facts.round:
             raise ProtectionError(
-                f"{self.name}: client {client.client_id} has no keys of round {client.ctx.round + 1}; its process was "
-                "started again in the middle of it"
+                f"{self.name}: client {client.client_id} has no keys of round {client.facts.round + 1}; its process "
+                "was started again in the middle of it"
             )
         return memory
 
     # -- uploads -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """MaskedInput: y_u.
 
         Raises:
@@ -409,10 +409,10 @@ class Masked(Correspondent, fedplug.Sealer):
         if not memory["own"] or len(memory["letters"]) < memory["threshold"]:
             raise ProtectionError(
                 f"client {client.client_id} has letters of {len(memory['letters'])} neighbours in round "
-                f"{ctx.round + 1}; {memory['threshold']} must have written, or its masks could not be taken off"
+                f"{facts.round + 1}; {memory['threshold']} must have written, or its masks could not be taken off"
             )
-        assert ctx.known is not None
-        numbers = self._numbers(ctx.known, ctx.num_clients, block.size)
+        assert facts.known is not None
+        numbers = self._numbers(facts.known, facts.num_clients, block.size)
         values = block.plain().astype(np.float64)
         if not block.weighted:
             values *= client.weight
@@ -431,21 +431,21 @@ class Masked(Correspondent, fedplug.Sealer):
         """Seeds of a client's masks with their signs: its own seed, and those that it shares with neighbours."""
         memory, me = self._memory(client), client.client_id
         agreement = masks.KeyAgreement(memory["private"])
-        pairs = [
-            (agreement.seed(memory["keys"][other], self._purpose(client.ctx, zone, me, other)), 1 if other > me else -1)
-            for other in memory["letters"]
-        ]
-        return [(self._own(memory["own"], client.ctx, zone), 1), *pairs]
+        pairs = []
+        for other in memory["letters"]:
+            seed = agreement.seed(memory["keys"][other], self._purpose(client.facts, zone, me, other))
+            pairs.append((seed, 1 if other > me else -1))
+        return [(self._own(memory["own"], client.facts, zone), 1), *pairs]
 
-    def _own(self, secret: bytes, ctx: Context, zone: str) -> bytes:
-        return secrets.derive(secret, ctx.digest, self.name, ctx.round, zone)
+    def _own(self, secret: bytes, facts: Facts, zone: str) -> bytes:
+        return secrets.derive(secret, facts.digest, self.name, facts.round, zone)
 
-    def _purpose(self, ctx: Context, zone: str, one: int, other: int) -> bytes:
+    def _purpose(self, facts: Facts, zone: str, one: int, other: int) -> bytes:
         """The purpose of the mask of a pair. It masks one vector."""
         first, second = sorted((one, other))
-        return f"{ctx.digest} {self.name} round {ctx.round} {zone} of {first} and {second}".encode()
+        return f"{facts.digest} {self.name} round {facts.round} {zone} of {first} and {second}".encode()
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """Adds masked updates modulo 2^bits.
 
         Raises:
@@ -454,7 +454,7 @@ class Masked(Correspondent, fedplug.Sealer):
         first = next(iter(blocks.values()))
         bits, bound = self.options.bits, first.meta.get("bound")
         total = np.zeros(first.size, masks.word(bits))
-        weights = getattr(ctx.party, "weights", {})
+        weights = getattr(facts.party, "weights", {})
         for client_id, block in blocks.items():
             if problem := self._problem(block, first.size, bound, weights.get(client_id, block.divisor)):
                 raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
@@ -477,7 +477,7 @@ class Masked(Correspondent, fedplug.Sealer):
             return f"an upload holds one update with its client's weight, {weight}"
         return ""
 
-    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
         """Adds sums of different clients."""
         kind, first = masks.word(self.options.bits), sums[0]
         total = np.zeros(first.size, kind)
@@ -491,7 +491,7 @@ class Masked(Correspondent, fedplug.Sealer):
 
     # -- the sum -------------------------------------------------------------------------------------------------------
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """Unmasking, at the server.
 
         Raises:
@@ -501,34 +501,34 @@ class Masked(Correspondent, fedplug.Sealer):
         """
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-        inside, memory = set(block.meta["clients"]), ctx.party.memory(self)
-        if memory.get("round") != ctx.round or not inside <= set(memory["neighbours"]):
-            raise ProtectionError(f"{self.name}: round {ctx.round + 1} was not prepared by this server")
+        inside, memory = set(block.meta["clients"]), facts.party.memory(self)
+        if memory.get("round") != facts.round or not inside <= set(memory["neighbours"]):
+            raise ProtectionError(f"{self.name}: round {facts.round + 1} was not prepared by this server")
         size = memory["sizes"][min(inside)]
         if (missing := size - len(inside)) > self.may_drop(size):
             raise TooFewClients(
-                f"round {ctx.round + 1}: {missing} of {size} clients are missing from the {block.zone} sum, and "
+                f"round {facts.round + 1}: {missing} of {size} clients are missing from the {block.zone} sum, and "
                 f"{self.name} allows for {self.may_drop(size)}: with more, those left may not mask each other any "
                 "more, so nobody is asked for shares; raise dropped"
             )
         neighbours = {c: memory["neighbours"][c] for c in inside}
         gone = {v for others in neighbours.values() for v in others} - inside
-        found = self._collected(block, inside, gone, neighbours, ctx)
+        found = self._collected(block, inside, gone, neighbours, facts)
         total = np.frombuffer(block.ciphertexts[0], masks.word(self.options.bits)).copy()
         taken: list[tuple[bytes, int]] = []
         for client_id in sorted(inside):
-            taken.append((self._own(self._secret(found, client_id, _SELF, ctx), ctx, block.zone), -1))
+            taken.append((self._own(self._secret(found, client_id, _SELF, facts), facts, block.zone), -1))
         for absent in sorted(gone):
-            agreement = masks.KeyAgreement(self._secret(found, absent, _PAIR, ctx))
+            agreement = masks.KeyAgreement(self._secret(found, absent, _PAIR, facts))
             if agreement.public != memory["keys"][absent]:
                 raise ProtectionError(f"the shares of client {absent}'s key open another one: a share is wrong")
             for other in memory["neighbours"][absent]:
                 if other in inside:  # this client added or subtracted its mask with the absent client
-                    seed = agreement.seed(memory["keys"][other], self._purpose(ctx, block.zone, absent, other))
+                    seed = agreement.seed(memory["keys"][other], self._purpose(facts, block.zone, absent, other))
                     taken.append((seed, -1 if absent > other else 1))
-        with ctx.party.operation(f"{self.name}.unmask", block.size * len(taken)):
+        with facts.party.operation(f"{self.name}.unmask", block.size * len(taken)):
             masks.add_masks(total, taken)
-        return self._plain(block, total, ctx.num_clients)
+        return self._plain(block, total, facts.num_clients)
 
     def _plain(self, block: Block, total: NDArray[Any], clients: int) -> Block:
         """The values that a sum of residues represents.
@@ -544,10 +544,10 @@ class Masked(Correspondent, fedplug.Sealer):
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     def _collected(
-        self, block: Block, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], ctx: Context
+        self, block: Block, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], facts: Facts
     ) -> dict[int, dict[int, bytes]]:
         """The shares that neighbours reply with, by the client whose secret it is. Asked for once a round."""
-        answers: dict[str, Any] = ctx.party.memory(self)["answers"]
+        answers: dict[str, Any] = facts.party.memory(self)["answers"]
         key = ",".join(map(str, sorted(inside)))
         if key in answers:
             return answers[key]  # type: ignore[no-any-return]
@@ -556,25 +556,25 @@ class Masked(Correspondent, fedplug.Sealer):
         }
         found: dict[int, dict[int, bytes]] = {client_id: {} for client_id in (*inside, *gone)}
         if self.signers() is not None:
-            asked = self._with_signatures(asked, inside, ctx)
-        for holder, given in ctx.party.cohort.ask_each(self.unmask, asked).items():  # type: ignore[attr-defined]
+            asked = self._with_signatures(asked, inside, facts)
+        for holder, given in facts.party.cohort.ask_each(self.unmask, asked).items():  # type: ignore[attr-defined]
             owners = sorted([*asked[holder][0], *asked[holder][1]])
             if not isinstance(given, list) or len(given) != len(owners):
-                ctx.party.cohort.drop(holder, f"{self.name}: it did not answer with the shares it was asked for")  # type: ignore[attr-defined]
+                facts.party.cohort.drop(holder, f"{self.name}: it did not answer with the shares it was asked for")  # type: ignore[attr-defined]
                 continue
             for owner, share in zip(owners, given, strict=True):
                 found[owner][holder] = share
         answers[key] = found
         return found
 
-    def _with_signatures(self, asked: Mapping[int, list[Any]], inside: set[int], ctx: Context) -> dict[int, list[Any]]:
+    def _with_signatures(self, asked: Mapping[int, list[Any]], inside: set[int], facts: Facts) -> dict[int, list[Any]]:
         """ConsistencyCheck: the questions for the clients that sign, with the signatures of all their neighbours.
 
         Raises:
             TooFewClients: fewer clients sign than shares open.
         """
-        cohort: Cohort = ctx.party.cohort  # type: ignore[attr-defined]
-        memory = ctx.party.memory(self)
+        cohort: Cohort = facts.party.cohort  # type: ignore[attr-defined]
+        memory = facts.party.memory(self)
         given = cohort.ask_each(self.agree, dict.fromkeys(asked, sorted(inside)))
         signatures = {
             client_id: answer[32:]
@@ -585,20 +585,20 @@ class Masked(Correspondent, fedplug.Sealer):
         threshold = max(memory["thresholds"][c] for c in inside)
         if len(signatures) < threshold:
             raise TooFewClients(
-                f"round {ctx.round + 1}: {len(signatures)} clients have signed who is in the sum, and {threshold} "
+                f"round {facts.round + 1}: {len(signatures)} clients have signed who is in the sum, and {threshold} "
                 "must; nobody is asked for shares"
             )
         return {
             c: [*asked[c], {v: signatures[v] for v in memory["neighbours"][c] if v in signatures}] for c in signatures
         }
 
-    def _secret(self, found: Mapping[int, Mapping[int, bytes]], owner: int, which: int, ctx: Context) -> bytes:
+    def _secret(self, found: Mapping[int, Mapping[int, bytes]], owner: int, which: int, facts: Facts) -> bytes:
         """A client's secret of this round from the shares in the replies."""
-        shares, threshold = found[owner], ctx.party.memory(self)["thresholds"][owner]
+        shares, threshold = found[owner], facts.party.memory(self)["thresholds"][owner]
         if len(shares) < threshold:
             what = "own mask" if which == _SELF else "key"
             raise TooFewClients(
-                f"round {ctx.round + 1}: {len(shares)} clients answered with a share of client {owner}'s {what}, and "
+                f"round {facts.round + 1}: {len(shares)} clients answered with a share of client {owner}'s {what}, and "
                 f"{threshold} open it"
             )
         return shamir.combine(shares, threshold)
@@ -614,7 +614,7 @@ class Masked(Correspondent, fedplug.Sealer):
         memory, me = self._memory(client), client.client_id
         if memory["agreed"] and memory["agreed"] != inside:
             raise ProtectionError(
-                f"client {me} has signed that {memory['agreed']} are in the sum of round {client.ctx.round + 1}, and "
+                f"client {me} has signed that {memory['agreed']} are in the sum of round {client.facts.round + 1}, and "
                 f"is now told {inside}"
             )
         others = {*inside} - {me}
@@ -682,7 +682,7 @@ class Masked(Correspondent, fedplug.Sealer):
         letters = {v: memory["letters"][v] for v in sorted({*inside, *gone})}
         # Together with the letters: a repeated round has other masks, and its sum would be a different one.
         asked_for = [codec.encode([sorted(inside), sorted(gone)]), *letters.values()]
-        with client.openings.once(client.ctx.round, self.name, "", sorted({*inside, client.client_id}), asked_for):
+        with client.openings.once(client.facts.round, self.name, "", sorted({*inside, client.client_id}), asked_for):
             contents = self.read_letters(client, letters, self._about(memory))
             return [shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters]
 
@@ -691,11 +691,11 @@ class Masked(Correspondent, fedplug.Sealer):
         server's keys.
         """
         servers = [p.memory(self) for p in parties if not isinstance(p, Client)]
-        clients = [p for p in parties if isinstance(p, Client) and p.memory(self).get("round") == p.ctx.round]
+        clients = [p for p in parties if isinstance(p, Client) and p.memory(self).get("round") == p.facts.round]
         clients = [client for client in clients if sender in client.memory(self)["letters"]]
         if not servers or not clients or sender not in servers[0].get("thresholds", {}):
             return None
-        server, ctx = servers[0], clients[0].ctx
+        server, facts = servers[0], clients[0].facts
         shares = {
             c.client_id: self.read_letters(
                 c, {sender: c.memory(self)["letters"][sender]}, self._about(c.memory(self))
@@ -714,9 +714,9 @@ class Masked(Correspondent, fedplug.Sealer):
             masks.KeyAgreement(private),
             masks.unpack(block.ciphertexts[0], block.size, self.options.bits),
         )
-        taken = [(self._own(own, ctx, block.zone), -1)]
+        taken = [(self._own(own, facts, block.zone), -1)]
         for other in server["neighbours"][sender]:
-            seed = agreement.seed(server["keys"][other], self._purpose(ctx, block.zone, sender, other))
+            seed = agreement.seed(server["keys"][other], self._purpose(facts, block.zone, sender, other))
             taken.append((seed, -1 if other > sender else 1))
         masks.add_masks(total, taken)
-        return self._plain(block, total, ctx.num_clients)
+        return self._plain(block, total, facts.num_clients)

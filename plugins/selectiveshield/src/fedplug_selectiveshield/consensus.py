@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import uploaded
@@ -96,14 +96,14 @@ class Consensus(fedplug.Negotiation):
         return tau[client_id] if isinstance(tau, tuple) else tau
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Alg. 1, lines 8-11: masks in, count, the encrypted zone out."""
         ballots = cohort.ask(self.mark)  # runs at every client
         for client_id, ballot in list(ballots.items()):
-            if problem := ballot_problem(ballot, ctx.layout.size):
+            if problem := ballot_problem(ballot, facts.layout.size):
                 cohort.drop(client_id, problem)
                 del ballots[client_id]
-        votes = tally(ballots.values(), ctx.layout.size)  # runs here, at the server
+        votes = tally(ballots.values(), facts.layout.size)  # runs here, at the server
         encrypted = votes >= votes_needed(self.options.rho, len(ballots))
         cohort.tell(self.adopt, np.packbits(encrypted))  # runs at every client before its next answer
 
@@ -117,10 +117,10 @@ class Consensus(fedplug.Negotiation):
                 f"{undefined} of {len(scores)} scores are NaN and exceed no threshold; the local training diverged: "
                 "lower lr in train"
             )
-        mask = client.ctx.layout.per_scalar(scores > self.threshold(client.client_id))
+        mask = client.facts.layout.per_scalar(scores > self.threshold(client.client_id))
         client.log[f"{self.name}.marked"] = float(mask.mean())
         bits = np.packbits(mask)
-        client.cache[self.name] = client.ctx.round, bits
+        client.cache[self.name] = client.facts.round, bits
         return bits
 
     @at_client
@@ -130,16 +130,16 @@ class Consensus(fedplug.Negotiation):
         A client that was not in the round has marked nothing and sends nothing. It only needs to know the positions.
         """
         round, marked = client.cache.get(self.name, (-1, None))
-        if round != client.ctx.round:
+        if round != client.facts.round:
             marked = np.zeros_like(encrypted)
-        size, zones = client.ctx.layout.size, client.ctx.zones
+        size, zones = client.facts.layout.size, client.facts.zones
         masks = {
             ENCRYPTED: np.unpackbits(encrypted, count=size).view(np.bool_),
             RETAINED: np.unpackbits(marked & ~encrypted, count=size).view(np.bool_),
         }
         client.plan = Plan.of(self.options.other_zone, size, zones, shared=(ENCRYPTED,), **masks)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """What the negotiation and the uploads reveal, and to which party."""
         # They name every class that a client has (docs/papers/insiders.md), whatever is encrypted or noised.
         masks = "each client's, by name and in the clear, which tell the classes of its data, and what it retains"
@@ -149,7 +149,7 @@ class Consensus(fedplug.Negotiation):
             Reveals(what, ("server",), asked=("mark",), voids=True, note=masks),
             Reveals("mask", ("server", "client"), note=zone),
         ]
-        rest = uploaded(ctx.steps(self.options.other_zone))
+        rest = uploaded(facts.steps(self.options.other_zone))
         if rest is None or not rest.covers_support:
             support = f"the positions of each client's {self.options.other_zone} upload leave out what it retains"
             found.append(Reveals("support of the retained zone", ("server",), voids=True, note=support))

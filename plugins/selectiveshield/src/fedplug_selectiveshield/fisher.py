@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Field, Layout, Reveals, hookimpl
+from fedplug import Client, Facts, Field, Layout, Reveals, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient, mean_squared_gradients
 
@@ -57,7 +57,7 @@ class Fisher(fedplug.Scorer):
         return [f"figure_client={chosen} must be < data.clients={recipe.clients}; clients count from 0"]
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Eq. 13 of this client's Fisher information.
 
         Returns:
@@ -68,11 +68,11 @@ class Fisher(fedplug.Scorer):
             SetupError: the model is not a torch model.
         """
         information = self.information(client)
-        scores = normalised(information, _groups(ctx.layout, self.options.normalise))
+        scores = normalised(information, _groups(facts.layout, self.options.normalise))
         memory = client.memory(self)
         if client.client_id == self.options.figure_client and not memory.get("drawn"):
             memory["drawn"] = True
-            client.figures.update(fisher_pictures(information, scores, client, ctx))
+            client.figures.update(fisher_pictures(information, scores, client, facts))
         return scores
 
     def information(self, client: Client) -> NDArray[np.float64]:
@@ -95,7 +95,7 @@ class Fisher(fedplug.Scorer):
             )
         return found
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """The pictures, where a client sends them."""
         if self.options.figure_client is None:
             return []

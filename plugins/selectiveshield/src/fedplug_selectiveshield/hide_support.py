@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedplug
-from fedplug import Context, Known, Operations, Widen, hookimpl
+from fedplug import Facts, Known, Operations, Widen, hookimpl
 
 
 class HideSupport(fedplug.Protector):
@@ -25,7 +25,7 @@ class HideSupport(fedplug.Protector):
         self.options = options
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Zeros, which lengthen no norm.
 
         Raises:

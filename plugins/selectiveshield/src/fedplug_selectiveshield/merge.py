@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import fedplug
-from fedplug import Block, Client, Context, Known, Map, Misplaced, Operations, Party, hookimpl
+from fedplug import Block, Client, Facts, Known, Map, Misplaced, Operations, Party, hookimpl
 from fedplug.api.blocks import RETAINED
 
 
@@ -23,7 +23,7 @@ class Merge(fedplug.Opener):
         self.options = options
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The client continues with its personal model. The values stay as they are.
 
         Raises:
@@ -36,7 +36,7 @@ class Merge(fedplug.Opener):
             )
         return (Map(self.merge),)
 
-    def merge(self, block: Block, party: Party, ctx: Context) -> Block:
+    def merge(self, block: Block, party: Party, facts: Facts) -> Block:
         """Sets `client.personal` from the new global model and the retained values, which the block holds."""
         cast("Client", party).put_back(block.positions, block.plain())
         return block

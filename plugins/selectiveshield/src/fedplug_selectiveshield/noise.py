@@ -8,7 +8,7 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Client, Clip, Context, Field, Known, Misplaced, Operations, hookimpl
+from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Operations, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import (
     effective_multiplier,
@@ -151,7 +151,7 @@ class Noise(fedplug.Protector):
         return {"local": 1.0, "distributed": 1 / root, "as_published": root}[self.options.choice]
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Eq. 21, with the std of `choice`: the noise that one upload really carries, whatever sigma claims.
 
         Noise for the sum must be encrypted later in the chain. The check of a recipe requires it.
@@ -162,24 +162,24 @@ class Noise(fedplug.Protector):
         """
         options = self.options
         if options.own:
-            return self._of_each(known, ctx)
+            return self._of_each(known, facts)
         trust: Literal["local", "distributed"] = "distributed" if options.choice == "distributed" else "local"
-        sigma = options.multiplier(ctx.round, ctx.rounds)
+        sigma = options.multiplier(facts.round, facts.rounds)
         note = {
             "local": "",
             "distributed": f"enough noise for sigma={sigma:.4g} in the sum of all",
             "as_published": f"eq. 21 as printed; eq. 22 states the cost of sigma={sigma:.4g}, K times the true one",
         }[options.choice]
-        factor, as_published = self.factor(ctx.num_clients), options.choice == "as_published"
-        return (local_noise(options, known, ctx, factor, trust, as_published=as_published, note=note),)
+        factor, as_published = self.factor(facts.num_clients), options.choice == "as_published"
+        return (local_noise(options, known, facts, factor, trust, as_published=as_published, note=note),)
 
-    def _of_each(self, known: Known, ctx: Context) -> Operations:
+    def _of_each(self, known: Known, facts: Facts) -> Operations:
         """Eqs. 20 and 21 where clients differ: each clips to its C_n and adds C_n sigma_n. All pay as the least noisy.
 
         Raises:
             Misplaced: as `protect`; or a client's norm is above the bound of the zone.
         """
-        options, factor = self.options, self.factor(ctx.num_clients)
+        options, factor = self.options, self.factor(facts.num_clients)
         bound = known.need_norm(CLIP_FIRST)
         for own in options.own:
             if own.norm is not None and own.norm > bound:
@@ -188,26 +188,27 @@ class Noise(fedplug.Protector):
                     "clipped before; raise the norm of std.clip, or lower this one"
                 )
         given = [own.client for own in options.own]
-        if len(given) < ctx.num_clients:
+        if len(given) < facts.num_clients:
             given.append(_OTHERS)
-        promised = factor * min(options.of_client(number).multiplier(ctx.round, ctx.rounds) for number in given)
-        party = ctx.party
+        promised = factor * min(options.of_client(number).multiplier(facts.round, facts.rounds) for number in given)
+        party = facts.party
         mine = party.client_id if isinstance(party, Client) else None
         said = options.said_of(mine)
         clip = Clip(bound, tighter=said.norm if said else None)
         noise = local_noise(
-            options.of_client(mine), known.after(clip), ctx, factor, as_published=options.choice == "as_published",
-            note=f"the least of any client; {self._paid(given, ctx)}",
+            options.of_client(mine), known.after(clip), facts, factor, as_published=options.choice == "as_published",
+            note=f"the least of any client; {self._paid(given, facts)}",
         )  # fmt: skip
         return clip, dataclasses.replace(noise, std=noise.std if mine is not None else None, promised=promised)
 
-    def _paid(self, given: list[int], ctx: Context) -> str:
+    def _paid(self, given: list[int], facts: Facts) -> str:
         """The cost of each client that takes part in every round, in words."""
-        factor, delta = self.factor(ctx.num_clients), self.options.delta
+        factor, delta = self.factor(facts.num_clients), self.options.delta
         paid: dict[str, list[str]] = {}
+        rounds = facts.rounds
         for number in given:
             options = self.options.of_client(number)
-            total = factor * effective_multiplier(options.multiplier(round, ctx.rounds) for round in range(ctx.rounds))
+            total = factor * effective_multiplier(options.multiplier(round, rounds) for round in range(rounds))
             cost = f"a multiplier of {total:.4g}" if delta is None else f"epsilon {gaussian_epsilon(total, delta):.4g}"
             paid.setdefault(cost, []).append("the others" if number == _OTHERS else f"client {number}")
         return "over all rounds " + ", ".join(f"{cost} at {' and '.join(who)}" for cost, who in paid.items())

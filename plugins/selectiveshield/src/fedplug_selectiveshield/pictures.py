@@ -9,7 +9,7 @@ import numpy as np
 from fedplug_selectiveshield.consensus import Consensus
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context, Layout
+    from fedplug import Client, Facts, Layout
     from numpy.typing import NDArray
 
 _BINS = 50
@@ -18,7 +18,7 @@ _FEW_LAYERS = 12
 
 
 def fisher_pictures(
-    information: NDArray[np.float64], scores: NDArray[np.float32], client: Client, ctx: Context
+    information: NDArray[np.float64], scores: NDArray[np.float32], client: Client, facts: Facts
 ) -> dict[str, dict[str, Any]]:
     """Histograms of the raw (Fig. 6) and the scaled values (Fig. 7, tau marked), and box plots per layer (Fig. 5).
 
@@ -26,28 +26,28 @@ def fisher_pictures(
         information: eq. 3, (P,), finite.
         scores: eq. 13, (P,), in [0, 1].
         client: the client whose values are drawn.
-        ctx: knows the negotiation, and so the client's tau.
+        facts: knows the negotiation, and so the client's tau.
 
     Returns:
         Pictures by name, as `fedplug_lab.pictures` describes them.
     """
-    taus = [c.threshold(client.client_id) for c in ctx.components.values() if isinstance(c, Consensus)]
-    whose = f"client {client.client_id}, round {ctx.round + 1}"
+    taus = [c.threshold(client.client_id) for c in facts.components.values() if isinstance(c, Consensus)]
+    whose = f"client {client.client_id}, round {facts.round + 1}"
     mark = taus[0] if len(taus) == 1 else None
     return {
         "fisher-raw": {
             "kind": "histogram", "title": f"Fisher information of {whose} (Fig. 6)", "x_label": "Fisher information",
-            "log_y": True, "panels": _histograms(information, ctx.layout, None),
+            "log_y": True, "panels": _histograms(information, facts.layout, None),
         },
         "fisher-normalised": {
             "kind": "histogram", "title": f"Normalised Fisher information of {whose} (Fig. 7)",
             "x_label": "normalised Fisher information", "log_y": True, "mark_label": "tau",
-            "panels": _histograms(scores, ctx.layout, mark),
+            "panels": _histograms(scores, facts.layout, mark),
         },
         "fisher-boxes": {
             "kind": "box", "title": f"Fisher information of {whose}, by layer (Fig. 5)",
             "y_label": "Fisher information",
-            "panels": [_boxes("raw", information, ctx.layout), _boxes("normalised", scores, ctx.layout)],
+            "panels": [_boxes("raw", information, facts.layout), _boxes("normalised", scores, facts.layout)],
         },
     }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Misplaced, Operations, Seal, WeightedSum, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Operations, Seal, WeightedSum, hookimpl
 from fedplug_std.gaussian import NoiseOptions
 
 
@@ -45,7 +45,7 @@ class TwoServer(fedplug.Aggregator):
         ]
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """Eqs. 23 and 24: the sum of one zone, whose divisor makes its mean the step of eq. 26.
 
         Raises:

@@ -11,7 +11,7 @@ from fedplug import (
     Client,
     Clip,
     Cohort,
-    Context,
+    Facts,
     Field,
     GroundTruth,
     Noise,
@@ -129,13 +129,13 @@ class Clusters(fedplug.Groups):
             return math.sqrt(2 * math.log(1.25 / options.delta)) / options.epsilon * options.norm
         return 2 * options.norm * gaussian_noise_multiplier(options.epsilon, options.delta)
 
-    def form_groups(self, cohort: Cohort, ctx: Context) -> None:
+    def form_groups(self, cohort: Cohort, facts: Facts) -> None:
         """Alg. 1, line 3, and Alg. 2, lines 5 to 10: vectors in, clusters out; in round 1 only."""
-        if ctx.round > 0:
+        if facts.round > 0:
             return
         vectors, problem = cohort.ask(self.vector), ""
         for client_id, vector in list(vectors.items()):
-            if problem := vector_problem(vector, ctx.layout.size):
+            if problem := vector_problem(vector, facts.layout.size):
                 cohort.drop(client_id, problem)
                 del vectors[client_id]
         if not vectors:
@@ -147,14 +147,14 @@ class Clusters(fedplug.Groups):
         apart = distances([vectors.pop(client_id) for client_id in present])
         found = cluster(
             apart, options.min_cluster, as_published=options.similarity == "distance", damping=options.damping,
-            seed=ctx.seed,
+            seed=facts.seed,
         )  # fmt: skip
         members = [[present[index] for index in np.flatnonzero(found.labels == label)] for label in range(found.count)]
         # A client that sent no valid vector must share some model: that of the largest cluster.
-        absent = sorted(set(range(ctx.num_clients)) - set(present))
+        absent = sorted(set(range(facts.num_clients)) - set(present))
         max(members, key=len).extend(absent)
         cohort.regroup({f"cluster-{number}": ids for number, ids in enumerate(members, start=1)})
-        facts = {
+        numbers = {
             "clusters": float(found.count),
             "clusters_before_merging": float(found.before_merging),
             "converged": float(found.converged),
@@ -162,15 +162,15 @@ class Clusters(fedplug.Groups):
         }
         cohesion = silhouette(apart, found.labels)
         if cohesion is not None:
-            facts["silhouette"] = cohesion
-        ctx.party.memory(self)["facts"] = facts
-        ctx.party.log.update({f"{self.name}.{key}": value for key, value in facts.items()})
+            numbers["silhouette"] = cohesion
+        facts.party.memory(self)["facts"] = numbers
+        facts.party.log.update({f"{self.name}.{key}": value for key, value in numbers.items()})
 
     @at_client
     def vector(self, client: Client) -> NDArray[np.float32]:
         """Alg. 2, lines 1 to 4: this client's sensitivities, clipped and noised; once in a run."""
         memory, options = client.memory(self), self.options
-        if client.ctx.round > 0 or memory.get("sent"):
+        if client.facts.round > 0 or memory.get("sent"):
             raise ProtectionError(
                 f"client {client.client_id} sends its sensitivities once, in round 1; from more of them the noise "
                 "could be averaged away"
@@ -185,7 +185,7 @@ class Clusters(fedplug.Groups):
 
     # -- its cost and what it reveals ----------------------------------------------------------------------------------
 
-    def ballots(self, round: int, ctx: Context) -> Operations:
+    def ballots(self, round: int, facts: Facts) -> Operations:
         """The vectors of round 1: clipped to G, then noised. Without noise they have no cost that can be counted."""
         options, std = self.options, self.stddev()
         if round > 0 or std == 0 or options.norm is None:
@@ -201,7 +201,7 @@ class Clusters(fedplug.Groups):
             ),
         )  # fmt: skip
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Which parties see the vectors and the clusters."""
         if self.stddev() > 0:
             paid, groups = "sent once, clipped and noised", "they follow from noised vectors"
@@ -224,14 +224,14 @@ class Clusters(fedplug.Groups):
     def assess(self, server: Server, truth: GroundTruth) -> dict[str, float]:
         """Statistics of round 1 and, where the true categories are known, the adjusted Rand index (Eq. 11)."""
         groups = server.groups
-        facts: dict[str, float] = dict(server.memory(self).get("facts", {}))
+        numbers: dict[str, float] = dict(server.memory(self).get("facts", {}))
         if truth.categories is not None and groups:
             from sklearn.metrics import adjusted_rand_score
 
             label = {client_id: number for number, ids in enumerate(groups.values()) for client_id in ids}
             found = [label[client_id] for client_id in range(len(truth.categories))]
-            facts["adjusted_rand_index"] = float(adjusted_rand_score(truth.categories, found))
-        return facts
+            numbers["adjusted_rand_index"] = float(adjusted_rand_score(truth.categories, found))
+        return numbers
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -36,15 +36,15 @@ def encrypted_in_vain(server: Server, groups: Mapping[str, Sequence[int]]) -> di
     Empty where zones have the same positions at all clients, because then nothing is left out.
     """
     found: dict[str, dict[int, float]] = {}
-    ctx = server.ctx
-    for zone in ctx.links:
-        name, seal = seal_of(ctx.steps(zone)) or ("", None)
+    facts = server.facts
+    for zone in facts.links:
+        name, seal = seal_of(facts.steps(zone)) or ("", None)
         for ids in groups.values() if seal is not None and seal.position_block else ():
             blocks = [(c, server.uploads[c][zone]) for c in ids if zone in server.uploads.get(c, {})]
             where = {c: block.positions for c, block in blocks if block.positions is not None}
             if not where or seal is None:
                 continue
             of = found.setdefault(f"{name}.encrypt", {})
-            for client_id, share in in_vain(where, max(1, ctx.min_clients), seal.position_block).items():
+            for client_id, share in in_vain(where, max(1, facts.min_clients), seal.position_block).items():
                 of[client_id] = 1 - (1 - of.get(client_id, 0.0)) * (1 - share)  # over several zones
     return found

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
 from fedplug.api.blocks import CLEAR, ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import seal_of
@@ -92,7 +92,7 @@ class Select(fedplug.Negotiation):
 
     # -- Sec. 3.2: budgets ---------------------------------------------------------------------------------------------
 
-    def setup(self, cohort: Cohort, key_server: Any, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: Any, facts: Facts) -> None:
         """Alg. 3, phase 1: every client sends (r_i, v_i), once."""
         if self.options.budget is not None:
             return
@@ -101,7 +101,7 @@ class Select(fedplug.Negotiation):
             if problem := device_problem(device):
                 cohort.drop(client_id, problem)
                 del told[client_id]
-        ctx.party.memory(self)["devices"] = told
+        facts.party.memory(self)["devices"] = told
 
     @at_client
     def device(self, client: Client) -> Device:
@@ -122,40 +122,40 @@ class Select(fedplug.Negotiation):
         return dict(zip(compared, alphas.tolist(), strict=True))
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Sends each client of the group its budget. The client does the rest."""
         alphas = self.budgets(cohort)
         for client_id in cohort.client_ids:
             cohort.only([client_id]).tell_now(self.choose, alphas[client_id])
-            if ctx.round == 0:  # the floor of Eq. 7, which the clients' mean in the metrics would hide
+            if facts.round == 0:  # the floor of Eq. 7, which the clients' mean in the metrics would hide
                 level = security_level(alphas[client_id], self.options.B, self.options.C)
-                ctx.party.log[f"{self.name}.security_level.client_{client_id}"] = level
+                facts.party.log[f"{self.name}.security_level.client_{client_id}"] = level
 
     # -- Sec. 3.3: the selection problem -------------------------------------------------------------------------------
 
     @at_client
     def choose(self, client: Client, alpha: float) -> None:
         """Alg. 1, line 9: solves the selection problem and sets the plan of this client alone."""
-        options, ctx = self.options, client.ctx
+        options, facts = self.options, client.facts
         gamma = client.scores_by(options.by)
-        if len(gamma) != ctx.layout.size:
+        if len(gamma) != facts.layout.size:
             raise ProtectionError(
-                f"{len(gamma)} sensitivities for {ctx.layout.size} scalars; the selection needs one for each: use a "
+                f"{len(gamma)} sensitivities for {facts.layout.size} scalars; the selection needs one for each: use a "
                 "scorer of scalars, such as sensecrypt.sensitivity"
             )
         problem = Problem(
             alpha, options.B, options.C, options.beta1, options.beta2,
             raw=options.objectives == "raw", eta=options.mutual_information,
         )  # fmt: skip
-        with client.operation(f"{self.name}.solve", ctx.layout.size):
+        with client.operation(f"{self.name}.solve", facts.layout.size):
             selection = solve(gamma, problem, client.local)
         # No zone is shared: blocks travel with their positions, because every client has a different mask.
-        client.plan = Plan.of(options.other_zone, ctx.layout.size, ctx.zones, **{ENCRYPTED: selection.mask})
-        client.log.update({f"{self.name}.{key}": value for key, value in facts(alpha, selection).items()})
+        client.plan = Plan.of(options.other_zone, facts.layout.size, facts.zones, **{ENCRYPTED: selection.mask})
+        client.log.update({f"{self.name}.{key}": value for key, value in numbers(alpha, selection).items()})
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Information in the masks and budgets."""
-        seal = seal_of(ctx.steps(ENCRYPTED))
+        seal = seal_of(facts.steps(ENCRYPTED))
         single = seal is None or seal[1].position_block == 1  # single scalars name classes (docs/papers/insiders.md)
         mask = "every client's own, by name, in every round: which " + (
             "scalars are most sensitive for its data, which tells its classes; an encryption that packs shows blocks"
@@ -185,7 +185,7 @@ class Select(fedplug.Negotiation):
         )
 
 
-def facts(alpha: float, selection: Selection) -> dict[str, float]:
+def numbers(alpha: float, selection: Selection) -> dict[str, float]:
     """Numbers of one solution for the metrics."""
     return {
         "alpha": alpha,

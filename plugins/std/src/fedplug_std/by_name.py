@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Known, Map, Misplaced, Operations, Plan, Plans, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Known, Map, Misplaced, Operations, Plan, Plans, at_client, hookimpl
 from fedplug.api.blocks import CLEAR, RETAINED
 from fedplug.api.errors import SetupError
 
@@ -56,20 +56,20 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
         norm = set() if self.options.norm is None else {self.options.norm}
         return Plans(zones=frozenset({*self.options.zones, self.options.other_zone, *norm}), public=True, fixed=True)
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Checks that the model has the named parameters.
 
         Raises:
             SetupError: a pattern matches no parameter, no layer is a normalisation, or nothing is left to send.
         """
-        names = [parameter.name for parameter in ctx.layout.parameters]
+        names = [parameter.name for parameter in facts.layout.parameters]
         there = f"the model has {', '.join(names)}"
         for zone, patterns in self.options.zones.items():
             for pattern in patterns:
                 if not fnmatch.filter(names, pattern):
                     raise SetupError(f"{self.name}: zones.{zone}: no parameter has a name like {pattern!r}; {there}")
-        placed = self.placed(ctx.layout)
-        if self.options.norm is not None and not _norms(ctx.layout):
+        placed = self.placed(facts.layout)
+        if self.options.norm is not None and not _norms(facts.layout):
             raise SetupError(
                 f"{self.name}: norm={self.options.norm}, but no layer of the model is a normalisation; {there}; name "
                 "another model, such as std.cnn, or leave norm out"
@@ -92,23 +92,23 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
         return found
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing: every client computes the plan itself."""
         cohort.tell(self.adopt)
 
     @at_client
     def adopt(self, client: Client) -> None:
         """Sets this round's plan, the same in every round."""
-        ctx, placed = client.ctx, self.placed(client.ctx.layout)
+        facts, placed = client.facts, self.placed(client.facts.layout)
         held: dict[str, list[NDArray[np.intp]]] = {}
-        for parameter in ctx.layout.parameters:
+        for parameter in facts.layout.parameters:
             zone = placed[parameter.name]
             held.setdefault(zone, []).append(np.arange(parameter.slice.start, parameter.slice.stop))
         positions = {zone: np.concatenate(parts) for zone, parts in held.items()}
-        client.plan = Plan.of(self.options.other_zone, ctx.layout.size, ctx.zones, shared=ctx.zones, **positions)
+        client.plan = Plan.of(self.options.other_zone, facts.layout.size, facts.zones, shared=facts.zones, **positions)
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The client continues with its retained values; the values do not change.
 
         Raises:
@@ -121,7 +121,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
             )
         return (Map(self.put_back),)
 
-    def put_back(self, block: Block, party: Party, ctx: Context) -> Block:
+    def put_back(self, block: Block, party: Party, facts: Facts) -> Block:
         """Sets `client.personal`: the new global model, with the values that the client retained."""
         cast("Client", party).put_back(block.positions, block.plain())
         return block

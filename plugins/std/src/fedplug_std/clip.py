@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import fedplug
-from fedplug import Context, Field, Known, Operations, hookimpl
+from fedplug import Facts, Field, Known, Operations, hookimpl
 
 
 class Clip(fedplug.Protector):
@@ -29,7 +29,7 @@ class Clip(fedplug.Protector):
         )
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip; none for an infinite norm, which scales nothing and bounds nothing.
 
         Raises:
@@ -61,7 +61,7 @@ class ClipL1(fedplug.Protector):
         )
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip; none for an infinite norm, which scales nothing and bounds nothing.
 
         Raises:

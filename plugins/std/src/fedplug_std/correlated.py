@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Misplaced, Noise, Operations, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Noise, Operations, hookimpl
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 
 from fedplug_std.factors import LARGEST_TREE, Factor, factor
@@ -61,7 +61,7 @@ class CorrelatedOptions(NoiseAmount):
         return total * _sensitivity(self.made(rounds), self.participations or rounds, self.separation)
 
     def noise(
-        self, norm: float, known: Known, ctx: Context, share: float = 1.0,
+        self, norm: float, known: Known, facts: Facts, share: float = 1.0,
         trust: Literal["local", "distributed"] = "local", note: str = "",
     ) -> Noise:  # fmt: skip
         """This round's row of C^-1 z: fresh noise, minus some noise of earlier rounds.
@@ -69,7 +69,7 @@ class CorrelatedOptions(NoiseAmount):
         Args:
             norm: the bound of one client's values.
             known: the facts known before the noise.
-            ctx: the round.
+            facts: the round.
             share: factor on its size.
             trust: `distributed` if clients add it; on a sum it is always the server's.
             note: one sentence for the ledger.
@@ -77,17 +77,17 @@ class CorrelatedOptions(NoiseAmount):
         Raises:
             Misplaced: there is no such factor.
         """
-        if self.factor == "tree" and ctx.rounds > LARGEST_TREE:
+        if self.factor == "tree" and facts.rounds > LARGEST_TREE:
             raise Misplaced(
-                f"{known.link}: rounds={ctx.rounds} is more than a tree of {LARGEST_TREE} has; write factor: "
+                f"{known.link}: rounds={facts.rounds} is more than a tree of {LARGEST_TREE} has; write factor: "
                 "square_root"
             )
-        made = self.made(ctx.rounds)
-        z, row, spread = share * self.std(ctx.rounds) * norm, made.row(ctx.round), made.spread(ctx.round)
+        made = self.made(facts.rounds)
+        z, row, spread = share * self.std(facts.rounds) * norm, made.row(facts.round), made.spread(facts.round)
         std = z / float(row[0])
         said = f"correlated over rounds by the {self.factor.replace('_', ' ')}: it subtracts noise of earlier rounds"
         # The grid must hold the sum of all clients, whatever their number, which it must not reveal.
-        reach = norm * (ctx.num_clients if known.summed else 1)
+        reach = norm * (facts.num_clients if known.summed else 1)
         return Noise.gaussian(
             std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust,
             note=f"{said}; {note}" if note else said,
@@ -144,14 +144,14 @@ class CorrelatedGaussian(fedplug.Opener):
         self.options: CorrelatedGaussian.Options = options
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """This round's noise.
 
         Raises:
             Misplaced: one client's contribution to the sum has no bound, or one above `norm`; it is encrypted; or there
                 is no such factor.
         """
-        return (self.options.noise(require_bound(self.options.norm, known), known, ctx),)
+        return (self.options.noise(require_bound(self.options.norm, known), known, facts),)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Problems with the participations that the noise is calibrated for."""
@@ -187,7 +187,7 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
         self.options: DistributedCorrelatedGaussian.Options = options
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of this round's noise.
 
         Raises:
@@ -195,10 +195,10 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
                 factor.
         """
         known.before("encryption", "noise is added to plain values; put it before the encryption")
-        shared_by = self.options.shared_by or max(1, ctx.min_clients - 1)
+        shared_by = self.options.shared_by or max(1, facts.min_clients - 1)
         note = f"the share of one client; {shared_by} clients that are in all sums have the whole"
         norm = known.need_norm(CLIP_FIRST)
-        return (self.options.noise(norm, known, ctx, 1 / math.sqrt(shared_by), "distributed", note),)
+        return (self.options.noise(norm, known, facts, 1 / math.sqrt(shared_by), "distributed", note),)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Problems with the participations, and with the number of clients that share the noise."""

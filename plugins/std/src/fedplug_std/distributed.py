@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Noise, Operations, Round, hookimpl
+from fedplug import Facts, Field, Known, Noise, Operations, Round, hookimpl
 from fedplug.api import norms
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import IntegerNoise
@@ -83,17 +83,17 @@ class DistributedGaussian(fedplug.Protector):
         self.options: DistributedGaussian.Options = options
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of the noise.
 
         Raises:
             Misplaced: nothing bounds the values, there is noise already, or they are encrypted.
             ProtectionError: no such schedule exists.
         """
-        options, sharing = self.options, self.options.sharing(ctx.min_clients)
-        note = options.share(options.multiplier(ctx.round, ctx.rounds), sharing)
+        options, sharing = self.options, self.options.sharing(facts.min_clients)
+        note = options.share(options.multiplier(facts.round, facts.rounds), sharing)
         root = 1 / math.sqrt(sharing)
-        return (local_noise(options, known, ctx, root, "distributed", note=note, colluders=options.colluders),)
+        return (local_noise(options, known, facts, root, "distributed", note=note, colluders=options.colluders),)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Problems with this number of clients sharing the noise."""
@@ -145,7 +145,7 @@ class _InSteps(fedplug.Protector):
     options: StepsOptions
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Rounding at random to the grid, and one client's share of the noise on it.
 
         Raises:
@@ -154,8 +154,8 @@ class _InSteps(fedplug.Protector):
         """
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         known.before("encryption", "noise is added to plain values; put it before the encryption")
-        options, sharing = self.options, self.options.sharing(ctx.min_clients)
-        clipped, multiplier = known.need_norm(CLIP_FIRST), options.multiplier(ctx.round, ctx.rounds)
+        options, sharing = self.options, self.options.sharing(facts.min_clients)
+        clipped, multiplier = known.need_norm(CLIP_FIRST), options.multiplier(facts.round, facts.rounds)
         grid = options.grid or coarsest(clipped, multiplier * clipped / math.sqrt(sharing), known.size, options.beta)
         rounding = Round(grid, beta=options.beta)
         norm = known.after(rounding).need_norm(CLIP_FIRST)

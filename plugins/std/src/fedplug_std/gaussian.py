@@ -7,7 +7,7 @@ import math
 from typing import Any, Literal, Self
 
 import fedplug
-from fedplug import Context, Field, Known, Misplaced, Noise, Operations, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Noise, Operations, hookimpl
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest, power_of_two, too_fine
 from fedplug.api.operations import Bound
@@ -130,13 +130,13 @@ class Gaussian(fedplug.Protector):
         self.options: Gaussian.Options = options
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of this round's standard deviation, scaled to the clip before it.
 
         Raises:
             Misplaced: nothing bounds the values, there is noise already, they are encrypted, or the grid does not suit.
         """
-        return (local_noise(self.options, known, ctx),)
+        return (local_noise(self.options, known, facts),)
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -170,16 +170,16 @@ class CentralGaussian(fedplug.Opener):
         self.options: CentralGaussian.Options = options
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the sum, with a standard deviation from `norm`; its price follows from the actual bound.
 
         Raises:
             Misplaced: one client's contribution to the sum has no bound, or one above `norm`; or it is encrypted.
         """
         norm = require_bound(self.options.norm, known)
-        std = self.options.multiplier(ctx.round, ctx.rounds) * norm
+        std = self.options.multiplier(facts.round, facts.rounds) * norm
         # The grid must hold the sum of all clients, whatever their number, which it must not reveal.
-        grid = grid_of(self.options, norm * ctx.num_clients, std) if std else None
+        grid = grid_of(self.options, norm * facts.num_clients, std) if std else None
         return (Noise.gaussian(std, source=self.options.source, grid=grid, calibrated_delta=self.options.delta),)
 
 
@@ -232,7 +232,7 @@ def _whole(bound: Bound, known: Known) -> float:
 
 
 def local_noise(
-    options: NoiseOptions, known: Known, ctx: Context, factor: float = 1.0,
+    options: NoiseOptions, known: Known, facts: Facts, factor: float = 1.0,
     trust: Literal["local", "distributed"] = "local", *, as_published: bool = False, note: str = "", colluders: int = 0,
 ) -> Noise:  # fmt: skip
     """Noise at the client, scaled to the bound of the L2 norm that is known before it.
@@ -240,7 +240,7 @@ def local_noise(
     Args:
         options: how much noise.
         known: the facts known before it.
-        ctx: the round.
+        facts: the round.
         factor: on the multiplier of the options.
         trust: `distributed` if it is calibrated for the sum.
         as_published: whether to use the paper's formula, which does not give the claimed guarantee.
@@ -253,7 +253,7 @@ def local_noise(
     """
     known.before("noise", "this zone has noise already; keep one noise component in the chain")
     known.before("encryption", "noise is added to plain values; put it before the encryption")
-    std = factor * options.multiplier(ctx.round, ctx.rounds) * known.need_norm(CLIP_FIRST)
+    std = factor * options.multiplier(facts.round, facts.rounds) * known.need_norm(CLIP_FIRST)
     return Noise.gaussian(
         std, source=options.source, grid=options.grid, trust=trust, as_published=as_published, note=note,
         calibrated_delta=options.delta if std else None, colluders=colluders,

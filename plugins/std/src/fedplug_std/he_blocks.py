@@ -35,7 +35,7 @@ from fedplug import Seal, at_client, at_key_server, hookimpl
 from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Context, KeyServer, KeyServerLine, Known, Operations, Recipe, Reveals
+    from fedplug import Block, Client, Cohort, Facts, KeyServer, KeyServerLine, Known, Operations, Recipe, Reveals
     from fedplug.api.roles import Site
     from numpy.typing import NDArray
 
@@ -165,7 +165,7 @@ class Encryption(fedplug.Sealer):
         return f"{self.scheme()}; secret key at {'every client' if self.site == 'client' else 'the key server'}"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """Values leave encrypted, rounded to the scheme's grid; once, as the last link.
 
         Raises:
@@ -176,7 +176,7 @@ class Encryption(fedplug.Sealer):
         return (
             Seal(
                 scheme=self.scheme(), opened_by=options.key_holder, sums_visible_to=options.sums_visible_to,
-                range=options.range, step=self.step(options.max_clients or ctx.num_clients),
+                range=options.range, step=self.step(options.max_clients or facts.num_clients),
                 position_block=self.position_block,
             ),
         )  # fmt: skip
@@ -188,15 +188,15 @@ class Encryption(fedplug.Sealer):
             problems.append("sums_visible_to: clients needs a key server; with key_holder: clients leave it out")
         return problems
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Leaks that no guarantee covers."""
-        return he_keys.reveals(self.options, ctx)
+        return he_keys.reveals(self.options, facts)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Requests the keys and distributes them, before round 1."""
-        he_keys.distribute(self, cohort, key_server, ctx)
+        he_keys.distribute(self, cohort, key_server, facts)
 
     @at_client
     def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
@@ -215,23 +215,23 @@ class Encryption(fedplug.Sealer):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
-        return he_sums.seal(self, block, client, ctx)
+        return he_sums.seal(self, block, client, facts)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """Adds the clients' ciphertexts at the server, which holds no secret key."""
-        return he_sums.add_blocks(self, blocks, ctx)
+        return he_sums.add_blocks(self, blocks, facts)
 
     @property
     def joins(self) -> bool:
         """Whether it adds like the schemes here; a scheme with different packing may join sums differently."""
         return type(self).add_blocks is Encryption.add_blocks
 
-    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
         """Adds the ciphertexts of sums of different clients."""
-        return he_sums.join_sums(self, sums, ctx)
+        return he_sums.join_sums(self, sums, facts)
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """Decrypts the weighted sum at the key holder, unless it holds too few updates."""
-        return he_sums.open_sum(self, block, ctx)
+        return he_sums.open_sum(self, block, facts)

@@ -23,7 +23,7 @@ from fedplug.api.records import is_count, shown
 
 if TYPE_CHECKING:
     import numpy as np
-    from fedplug import Client, Cohort, Context, KeyServer, KeyServerLine, Party
+    from fedplug import Client, Cohort, Facts, KeyServer, KeyServerLine, Party
     from fedplug.api.operations import Party as SeenBy
     from numpy.typing import NDArray
 
@@ -58,7 +58,7 @@ class Options(fedplug.Options):
     )
 
 
-def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
+def reveals(options: Options, facts: Facts) -> list[fedplug.Reveals]:
     """The facts that encryption leaves visible, for the ledger."""
     channels = [
         fedplug.Reveals(
@@ -82,8 +82,8 @@ def reveals(options: Options, ctx: Context) -> list[fedplug.Reveals]:
     # A client that holds the key subtracts its own upload from a sum of two.
     seen_by: SeenBy = "client" if options.key_holder == "clients" else "key_holder"
     least = 3 if options.key_holder == "clients" else 2
-    if ctx.min_clients < least:
-        note = f"min_clients is {ctx.min_clients}; with {least} or more, no opened sum shows one update"
+    if facts.min_clients < least:
+        note = f"min_clients is {facts.min_clients}; with {least} or more, no opened sum shows one update"
         channels.append(fedplug.Reveals(SINGLE_UPDATES, (seen_by,), note=note))
     return channels
 
@@ -103,16 +103,16 @@ def problems(component: Encryption, num_clients: int) -> list[str]:
     return []
 
 
-def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
     """Asks the key holder for the keys and relays them. Runs at the server, before round 1.
 
     Raises:
         ProtectionError: the options cannot hold sums of that many clients, or the reply does not hold keys.
         TooFewClients: the client that makes the key failed.
     """
-    for problem in problems(component, ctx.num_clients):
+    for problem in problems(component, facts.num_clients):
         raise ProtectionError(f"{component.name}: {problem}")
-    max_clients = component.options.max_clients or ctx.num_clients
+    max_clients = component.options.max_clients or facts.num_clients
     if component.options.key_holder == "clients":
         leader = min(cohort.client_ids)
         replies = cohort.only([leader]).ask(component.make_shared_key, max_clients)
@@ -125,7 +125,7 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
         raise ProtectionError(f"{component.name}: {made['error']}")
     if problem := _made_problem(component, made, max_clients):
         raise ProtectionError(f"{component.name}: {maker} makes the keys, but {problem}; start the run again")
-    ctx.party.memory(component).update(context=made["adding"], terms=made["terms"])
+    facts.party.memory(component).update(context=made["adding"], terms=made["terms"])
     cohort.tell(component.adopt_keys, made["keys"], made["terms"])
 
 

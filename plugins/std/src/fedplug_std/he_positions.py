@@ -22,7 +22,7 @@ from fedplug.api.records import shown
 from fedplug_std.he_gathered import add_ciphertexts
 
 if TYPE_CHECKING:
-    from fedplug import Block, Context
+    from fedplug import Block, Facts
     from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Codec, Encryption
@@ -75,7 +75,7 @@ def check_uploads(component: Encryption, blocks: Mapping[int, Block], size: int)
             ).blame(client_id)
 
 
-def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: Context) -> Block:
+def add(component: Encryption, context: Any, blocks: Mapping[int, Block], facts: Facts) -> Block:
     """The sum over the positions that at least `min_clients` clients encrypted, and their ciphertexts.
 
     Returns:
@@ -86,11 +86,11 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
     Raises:
         MessageError: a ciphertext is damaged; its client is blamed.
     """
-    covers, weight = np.zeros(ctx.layout.size, np.uint32), np.zeros(ctx.layout.size, np.float64)
+    covers, weight = np.zeros(facts.layout.size, np.uint32), np.zeros(facts.layout.size, np.float64)
     for block in blocks.values():
         covers[block.positions] += 1
         weight[block.positions] += block.divisor
-    held = covers >= max(ctx.min_clients, 1)
+    held = covers >= max(facts.min_clients, 1)
     positions = np.flatnonzero(held).astype(np.uint32)
     parts: dict[int, dict[int, bytes]] = {index: {} for index in _blocks_of(component, positions).tolist()}
     for client_id, block in blocks.items():
@@ -100,8 +100,9 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], ctx: C
     ciphertexts: list[bytes] = []
     for index, part in parts.items():
         uploads = {client_id: [ciphertext] for client_id, ciphertext in part.items()}
-        ciphertexts += add_ciphertexts(component, context, uploads, ctx, f", position block {index},")
-    log = ctx.party.log  # values of all clients and groups of the round: number encrypted, and number encrypted in vain
+        ciphertexts += add_ciphertexts(component, context, uploads, facts, f", position block {index},")
+    # Values of all clients and groups of the round: number encrypted, and number encrypted in vain.
+    log = facts.party.log
     for word, count in (("encrypted", covers.sum()), ("in_no_sum", covers[~held].sum())):
         log[f"{component.name}.{word}"] = log.get(f"{component.name}.{word}", 0.0) + float(count)
     # The party that decrypts also sees the omitted positions of these ciphertexts, which the noise of few clients

@@ -25,7 +25,7 @@ from fedplug_std import he_gathered, he_positions
 from fedplug_std.he_keys import context_of, opened_of
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context
+    from fedplug import Block, Client, Facts
     from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Encryption
@@ -35,16 +35,16 @@ _KEPT_BYTES = 1 << 24
 """Largest number of ciphertexts of an opened sum that is kept until the next one; larger sums take too much memory."""
 
 
-def seal(component: Encryption, block: Block, client: Client, ctx: Context) -> Block:
+def seal(component: Encryption, block: Block, client: Client, facts: Facts) -> Block:
     """Multiplies the client's weight in and encrypts; an empty block gives no ciphertexts.
 
     Raises:
         ProtectionError: a value is not finite, or the keys were made for fewer clients than the run has.
     """
     context, terms = context_of(component, client)
-    if terms["max_clients"] < ctx.num_clients:
+    if terms["max_clients"] < facts.num_clients:
         raise ProtectionError(
-            f"{component.name}: the keys were made for max_clients={terms['max_clients']}, but {ctx.num_clients} "
+            f"{component.name}: the keys were made for max_clients={terms['max_clients']}, but {facts.num_clients} "
             f"clients take part; a sum could overflow, so this client does not encrypt"
         )
     codec = component.codec(terms)
@@ -72,7 +72,7 @@ def seal(component: Encryption, block: Block, client: Client, ctx: Context) -> B
     )
 
 
-def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) -> Block:
+def add_blocks(component: Encryption, blocks: dict[int, Block], facts: Facts) -> Block:
     """Adds ciphertexts of several clients with the bare parameters; the divisor is the sum of their weights.
 
     Raises:
@@ -82,17 +82,17 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
 
     A fault of one client is blamed on it, and the protocol adds again without it.
     """
-    context, terms = context_of(component, ctx.party)
+    context, terms = context_of(component, facts.party)
     blocks = dict(sorted(blocks.items()))
     for client_id, block in blocks.items():
         _check_seal(component, client_id, block, terms)
     scattered = any(block.positions is not None for block in blocks.values())
     if scattered:
-        he_positions.check_uploads(component, blocks, ctx.layout.size)
+        he_positions.check_uploads(component, blocks, facts.layout.size)
     else:
         he_gathered.check_uploads(component, blocks, component.codec(terms))
     _require_room(sum(block.contributors for block in blocks.values()), terms)
-    weights = ctx.party.weights if isinstance(ctx.party, Server) else {}  # other parties that add have none
+    weights = facts.party.weights if isinstance(facts.party, Server) else {}  # other parties that add have none
     for client_id, block in blocks.items():
         weight = weights.get(client_id, block.divisor)
         if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
@@ -101,27 +101,27 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], ctx: Context) ->
                 f"than {weight}, or of several; an upload holds one update, with its client's weight"
             ).blame(client_id)
     if scattered:
-        return he_positions.add(component, context, blocks, ctx)
-    return he_gathered.add(component, context, blocks, ctx)
+        return he_positions.add(component, context, blocks, facts)
+    return he_gathered.add(component, context, blocks, facts)
 
 
-def join_sums(component: Encryption, sums: Sequence[Block], ctx: Context) -> Block:
+def join_sums(component: Encryption, sums: Sequence[Block], facts: Facts) -> Block:
     """Adds sums of different clients, of gathered blocks.
 
     Raises:
         ProtectionError: more updates than a sum can hold.
     """
-    context, terms = context_of(component, ctx.party)
+    context, terms = context_of(component, facts.party)
     contributors = sum(block.contributors for block in sums)
     _require_room(contributors, terms)
-    with ctx.party.operation(f"{component.name}.add", sum(len(block.ciphertexts) for block in sums)):
+    with facts.party.operation(f"{component.name}.add", sum(len(block.ciphertexts) for block in sums)):
         parts = [(f"sum {number}", block.ciphertexts) for number, block in enumerate(sums)]
         ciphertexts = component.backend.add(context, parts, component.slots)
     divisor = sum(block.divisor for block in sums)
     return sums[0].replace(ciphertexts=ciphertexts, contributors=contributors, divisor=divisor, meta={})
 
 
-def open_sum(component: Encryption, block: Block, ctx: Context) -> Block:
+def open_sum(component: Encryption, block: Block, facts: Facts) -> Block:
     """Decrypts a sum, after checking how many updates it really holds; values become the weighted sum.
 
     Raises:
@@ -133,7 +133,7 @@ def open_sum(component: Encryption, block: Block, ctx: Context) -> Block:
     """
     if block.sealed_by != component.name:
         raise ProtectionError(f"{component.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-    context, terms = context_of(component, ctx.party)
+    context, terms = context_of(component, facts.party)
     codec = component.codec(terms)
     if block.positions is None:
         claimed = he_gathered.claimed_counts(component, block, codec)
@@ -141,16 +141,16 @@ def open_sum(component: Encryption, block: Block, ctx: Context) -> Block:
         claimed = he_positions.claimed_counts(component, block)
     if len(block.ciphertexts) != len(claimed):
         raise MessageError(f"{len(block.ciphertexts)} ciphertexts for {block.size} values, expected {len(claimed)}")
-    opened = opened_of(component, ctx.party)
-    sum_of = block.ciphertexts, block.zone, block.size, block.contributors, ctx.min_clients, terms
+    opened = opened_of(component, facts.party)
+    sum_of = block.ciphertexts, block.zone, block.size, block.contributors, facts.min_clients, terms
     small = block.positions is None and sum(map(len, block.ciphertexts)) <= _KEPT_BYTES
-    with ctx.party.operation(f"{component.name}.decrypt", len(claimed)):
+    with facts.party.operation(f"{component.name}.decrypt", len(claimed)):
         if small and opened.sum_of == sum_of:
-            ctx.party.saved(opened.seconds)
+            facts.party.saved(opened.seconds)
             return block.replace(values=opened.values, ciphertexts=(), sealed_by=None, meta={})
         started = time.perf_counter()
         rows = component.backend.decrypt(context, block.ciphertexts, component.slots)
-    _check_counts(component, codec.counts(rows[:, 0]), claimed, block, ctx.min_clients)
+    _check_counts(component, codec.counts(rows[:, 0]), claimed, block, facts.min_clients)
     if block.positions is None:
         values = he_gathered.values(codec, rows[:, 1:], block)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Operations, Wants, WeightedSum, hookimpl
+from fedplug import Facts, Field, Known, Operations, Wants, WeightedSum, hookimpl
 
 
 class Mean(fedplug.Aggregator):
@@ -32,7 +32,7 @@ class Mean(fedplug.Aggregator):
         return num_examples / max_examples
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """The weighted sum, with the total weight at each position as its divisor."""
         return (WeightedSum(),)
 

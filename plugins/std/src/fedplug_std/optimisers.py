@@ -11,7 +11,7 @@ from fedplug_std.training import Common, Sgd
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, Context
+    from fedplug import Client, Facts
 
     from fedplug_std.training import Move
 
@@ -33,15 +33,15 @@ class AdamW(Sgd):
         beta2: float = Field(0.999, ge=0, lt=1, description="share of the second moment that is kept")
         eps: float = Field(1e-8, gt=0, allow_inf_nan=False, description="added to the root of the second moment")
 
-    def learns(self, ctx: Context) -> Learns | None:
+    def learns(self, facts: Facts) -> Learns | None:
         """Steps of Adam on the mean cross entropy. An update is not a sum of gradients, which attacks are told."""
         options = self.options
         return Learns(
-            descends=f"{ctx.descends} by AdamW", lr=self.stated_rate(ctx), batch_size=options.batch_size,
+            descends=f"{facts.descends} by AdamW", lr=self.stated_rate(facts), batch_size=options.batch_size,
             epochs=options.epochs, weight_decay=options.weight_decay, class_weights=options.class_weights,
         )  # fmt: skip
 
-    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
         """One epoch over a single batch: one step."""
         return self.varied(options=self.options.model_copy(update={"epochs": 1, "batch_size": batch_size}))
 
@@ -78,13 +78,13 @@ class FedProx(Sgd):
 
         mu: float = Field(0.01, ge=0, allow_inf_nan=False, description="weight of the proximal term; 0: plain SGD")
 
-    def learns(self, ctx: Context) -> Learns | None:
+    def learns(self, facts: Facts) -> Learns | None:
         """SGD with a penalty whose gradient is not visible."""
-        learns = super().learns(ctx)
+        learns = super().learns(facts)
         options: Any = self.options
         if learns is None or options.mu == 0:
             return learns
-        return dataclasses.replace(learns, descends=f"{ctx.descends} and a proximal term")
+        return dataclasses.replace(learns, descends=f"{facts.descends} and a proximal term")
 
     def local_objective(
         self, client: Client, loss: torch.Tensor, parameters: list[torch.Tensor], start: list[torch.Tensor]

@@ -28,7 +28,7 @@ from fedplug_std.training import Sgd
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Context
+    from fedplug import Facts
 
     from fedplug_std.torch_model import TorchModel
 
@@ -185,11 +185,11 @@ def trainer(found: Any, name: str) -> type[Component] | None:
                 raise SetupError(f"{name} must give one number, the mean loss of the batch; add .mean()")
             return loss
 
-        def learns(self, ctx: Context) -> Learns | None:
+        def learns(self, facts: Facts) -> Learns | None:
             """As for `std.sgd`, except for the loss that the steps descend, which attacks must know."""
             from dataclasses import replace
 
-            said: Learns | None = super().learns(ctx)
+            said: Learns | None = super().learns(facts)
             by = "" if base is Sgd else f" by {base.__name__}"
             return said and replace(said, descends=f"the loss {name}{by}")
 

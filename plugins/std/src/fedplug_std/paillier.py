@@ -17,7 +17,7 @@ from fedplug_std.paillier_scheme import PublicKey, SecretKey, generate
 from fedplug_std.quantise import FixedPoint, most_bits
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Context
+    from fedplug import Block, Client, Facts
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -256,11 +256,11 @@ class Paillier(Encryption):
         """How values become slots, as agreed when the keys were made."""
         return OnePerField(self.agree(terms["max_clients"]))
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
         # Before the clock of the first encryption runs, which would otherwise seem to take as long as the table.
         _public(he_keys.context_of(self, client)[0]).prepare(self.options.short_exponents)
-        return super().seal(block, client, ctx)
+        return super().seal(block, client, facts)
 
 
 def _public(context: PublicKey | SecretKey) -> PublicKey:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Context, Field, Known, Operations, hookimpl
+from fedplug import Facts, Field, Known, Operations, hookimpl
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -38,7 +38,7 @@ class Rotate(fedplug.Protector, fedplug.Opener):
         return "server" if self.options.at == "server" else "client"
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """The rotation.
 
         Raises:
@@ -49,7 +49,7 @@ class Rotate(fedplug.Protector, fedplug.Opener):
         return (fedplug.Rotate(),)
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Its inverse, on the sum.
 
         Raises:

@@ -16,7 +16,7 @@ from fedplug_std.training import Sgd
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, Context, Plans, Recipe
+    from fedplug import Client, Facts, Plans, Recipe
 
     from fedplug_std.torch_model import TorchModel
 
@@ -53,26 +53,27 @@ class Scaffold(Sgd):
         lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the first round")
         lr_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rate after every round")
 
-    def learns(self, ctx: Context) -> Learns | None:
+    def learns(self, facts: Facts) -> Learns | None:
         """Sums of gradients with a secret correction."""
         options: Any = self.options
         return Learns(
-            descends=f"{ctx.descends} with control variates", lr=self.learning_rate(ctx), batch_size=options.batch_size,
+            descends=f"{facts.descends} with control variates", lr=self.learning_rate(facts),
+            batch_size=options.batch_size,
         )  # fmt: skip
 
-    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
         """One step on a single batch."""
         return self.varied(options=self.options.model_copy(update={"steps": 1, "batch_size": batch_size}))
 
-    def personalise(self, client: Client, ctx: Context) -> None:
+    def personalise(self, client: Client, facts: Facts) -> None:
         """Computes c from the movement of the global model; without a movement c does not change."""
         memory, options = client.memory(self), self.options
         before = memory.get("model")
         if before is not None and not np.array_equal(before, client.vector):
-            memory["all"] = (before - client.vector) / np.float32(options.steps * self.learning_rate(ctx))
+            memory["all"] = (before - client.vector) / np.float32(options.steps * self.learning_rate(facts))
         memory["model"] = client.vector.copy()
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Trains the client's model in place, and moves its own control variate.
 
         Returns:
@@ -84,15 +85,15 @@ class Scaffold(Sgd):
         from fedplug_std.torch_model import TorchModel, as_tensor
 
         options, memory, model = self.options, client.memory(self), client.model
-        zero = np.zeros(ctx.layout.size, np.float32)
+        zero = np.zeros(facts.layout.size, np.float32)
         own, of_all = memory.get("own", zero), memory.get("all", zero)
         if isinstance(model, TorchModel):  # any other is refused by the steps
             flat = as_tensor(of_all - own).to(model.device)
             places = [(place.slice, place.shape) for place in model.layout.parameters]
             client.cache[f"{self.name}.correction"] = [flat[part].view(shape) for part, shape in places]
         client.cache[f"{self.name}.seen"] = 0
-        found = super().train(client, ctx)
-        rate = np.float32(options.steps * self.learning_rate(ctx))
+        found = super().train(client, facts)
+        rate = np.float32(options.steps * self.learning_rate(facts))
         memory["own"] = own - of_all + (client.start - client.model.get_vector()) / rate
         return {"loss": found["loss"] * client.num_examples / client.cache[f"{self.name}.seen"]}
 

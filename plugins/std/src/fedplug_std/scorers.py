@@ -9,7 +9,7 @@ import numpy as np
 from fedplug import Field, hookimpl
 
 if TYPE_CHECKING:
-    from fedplug import Client, Context
+    from fedplug import Client, Facts
     from fedplug.api.blocks import Scores
 
 
@@ -23,7 +23,7 @@ class Magnitude(fedplug.Scorer):
         self.options = options
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """|local minus global model|, (P,), in units of the parameters."""
         if client.update is None:
             raise ValueError("magnitude scores need an update; the client has not trained in this round")
@@ -48,7 +48,7 @@ class Random(fedplug.Scorer):
         self.options = options
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Independent uniform values in [0, 1), (P,); the same for equal seeds, new in every round."""
-        rng = ctx.rng(self.name) if self.options.shared else client.rng(self)
-        return rng.random(ctx.layout.size, dtype=np.float32)
+        rng = facts.rng(self.name) if self.options.shared else client.rng(self)
+        return rng.random(facts.layout.size, dtype=np.float32)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, Known, Misplaced, Operations, Post, Public, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Operations, Post, Public, hookimpl
 from fedplug.api.blocks import RETAINED
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class FedOpt(fedplug.Opener):
         return self.options.at
 
     @hookimpl
-    def postprocess(self, known: Known, ctx: Context) -> Operations:
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The step, which keeps the price of noise before it.
 
         Raises:

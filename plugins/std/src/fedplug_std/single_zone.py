@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedplug
-from fedplug import Client, Cohort, Context, Field, Plan, Plans, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, at_client, hookimpl
 
 
 class SingleZone(fedplug.Negotiation):
@@ -27,14 +27,14 @@ class SingleZone(fedplug.Negotiation):
         return Plans(zones=frozenset({self.options.zone}), public=True)
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing; tells every client the plan."""
         cohort.tell(self.adopt)
 
     @at_client
     def adopt(self, client: Client) -> None:
         """Sets this round's plan."""
-        client.plan = Plan.single(self.options.zone, client.ctx.layout.size, client.ctx.zones)
+        client.plan = Plan.single(self.options.zone, client.facts.layout.size, client.facts.zones)
 
     def describe(self) -> str:
         return f"the whole model is {self.options.zone}; no ballots"

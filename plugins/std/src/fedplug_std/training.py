@@ -14,7 +14,7 @@ from fedplug.api.errors import SetupError
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from fedplug import Client, Context, Task
+    from fedplug import Client, Facts, Task
 
     from fedplug_std._perceptron import Perceptron
     from fedplug_std.torch_model import TorchModel
@@ -78,28 +78,28 @@ class Sgd(fedplug.Trainer):
     def __init__(self, options: Any) -> None:
         self.options = options
 
-    def learns(self, ctx: Context) -> Learns | None:
+    def learns(self, facts: Facts) -> Learns | None:
         """Sums of gradients of the mean loss of the task over batches, times the round's learning rate."""
         options = self.options
         return Learns(
-            descends=ctx.descends, lr=self.stated_rate(ctx), batch_size=options.batch_size,
+            descends=facts.descends, lr=self.stated_rate(facts), batch_size=options.batch_size,
             epochs=options.epochs, momentum=options.momentum, weight_decay=options.weight_decay,
             class_weights=options.class_weights,
         )  # fmt: skip
 
-    def learning_rate(self, ctx: Context) -> float:
+    def learning_rate(self, facts: Facts) -> float:
         """The round's learning rate by `lr_decay` and a schedule over rounds; one over steps multiplies it further.
 
         A schedule grows linearly over `warm_up` rounds or steps. Cosine: (1 + cos(pi t)) / 2 for t from 0 after the
         warm-up to 1 after the last round or step (Loshchilov and Hutter 2017, eq. 5, one cycle).
         """
         options = self.options
-        lr = float(options.lr * options.lr_decay**ctx.round)
-        return lr if options.schedule_over == "steps" else lr * self._share(ctx.round, lambda: ctx.rounds)
+        lr = float(options.lr * options.lr_decay**facts.round)
+        return lr if options.schedule_over == "steps" else lr * self._share(facts.round, lambda: facts.rounds)
 
-    def stated_rate(self, ctx: Context) -> float | None:
+    def stated_rate(self, facts: Facts) -> float | None:
         """Learning rate of every step of the round; None if each has its own."""
-        return None if self._varies() else self.learning_rate(ctx)
+        return None if self._varies() else self.learning_rate(facts)
 
     def _varies(self) -> bool:
         options = self.options
@@ -115,16 +115,16 @@ class Sgd(fedplug.Trainer):
         passed = min(1.0, (now - options.warm_up) / max(1, count() - options.warm_up))
         return (1 + math.cos(math.pi * passed)) / 2
 
-    def _rates(self, client: Client, ctx: Context, model: TorchModel) -> Iterator[float]:
+    def _rates(self, client: Client, facts: Facts, model: TorchModel) -> Iterator[float]:
         """Learning rates of a round's steps, without end."""
-        options, lr = self.options, self.learning_rate(ctx)
+        options, lr = self.options, self.learning_rate(facts)
         if not self._varies():
             yield from itertools.repeat(lr)
         slices = batch_slices(client.num_examples, options.batch_size, merge_single=model.noted(_has_batch_norm))
         count = options.epochs * len(slices)
         yield from (lr * self._share(step, lambda: count) for step in itertools.count())
 
-    def one_batch(self, client: Client, ctx: Context, batch_size: int) -> Self:
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
         """One epoch over a single batch: one step, without momentum."""
         changed = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
         return self.varied(options=self.options.model_copy(update=changed))
@@ -153,12 +153,12 @@ class Sgd(fedplug.Trainer):
 
         return torch.nn.functional.cross_entropy(logits, answers, weight=weights)
 
-    def train(self, client: Client, ctx: Context) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Trains the client's model in place.
 
         Args:
             client: `client.model` holds the global model and a `TorchModel`; `client.data.train` is what it learns.
-            ctx: the round; its number sets the learning rate.
+            facts: the round; its number sets the learning rate.
 
         Returns:
             `loss`: mean training loss of the last epoch, in nats. NaN or infinite if training diverged: that is a
@@ -177,7 +177,7 @@ class Sgd(fedplug.Trainer):
         use_one_thread()
         rng = client.rng(self)
         count = client.num_examples
-        lr = self.learning_rate(ctx)
+        lr = self.learning_rate(facts)
         losses: list[torch.Tensor] = []
         seed = int(rng.integers(2**63))
         if (perceptron := self._perceptron(model, client.data.task)) is not None:
@@ -191,7 +191,7 @@ class Sgd(fedplug.Trainer):
                         losses = [perceptron.step(*batch, lr) for batch in self.batches(client, model, rng)]
                     found = torch.cat(losses)
             return {"loss": -float(found.sum(dtype=torch.float64)) / count}
-        take_step = self._by_autograd(client, model, self._rates(client, ctx, model))
+        take_step = self._by_autograd(client, model, self._rates(client, facts, model))
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(seed, model.device):
             for _ in range(options.epochs):
@@ -337,7 +337,7 @@ class Sgd(fedplug.Trainer):
 
     def _keeps(self, client: Client) -> bool:
         """Whether a client keeps its standardised inputs between rounds."""
-        return client.data.train.inputs.size * 4 * client.ctx.num_clients <= _CACHE_BYTES
+        return client.data.train.inputs.size * 4 * client.facts.num_clients <= _CACHE_BYTES
 
     def _inputs(self, client: Client, model: TorchModel) -> torch.Tensor:
         """All standardised training inputs of a client, in the order in which it has them."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Context, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
+from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.letters import Correspondent
@@ -159,12 +159,12 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         options = self.options
         return choose(clients, self.threshold(clients), options.smudging_bits, options.bits, options.degree)
 
-    def scheme(self, ctx: Context) -> Scheme:
+    def scheme(self, facts: Facts) -> Scheme:
         """The scheme with which the parties compute in this run."""
-        return _scheme(self.parameters(ctx.num_clients))
+        return _scheme(self.parameters(facts.num_clients))
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """A seal that no party opens alone.
 
         Raises:
@@ -172,9 +172,9 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ProtectionError: no ring holds a sum of that many clients.
         """
         known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
-        parameters = self.parameters(ctx.num_clients)
-        numbers = self._numbers(known, ctx)
-        who = f"{parameters.threshold} of {ctx.num_clients} clients open a sum"
+        parameters = self.parameters(facts.num_clients)
+        numbers = self._numbers(known, facts)
+        who = f"{parameters.threshold} of {facts.num_clients} clients open a sum"
         return (
             Seal(
                 scheme=f"threshold BFV, {who}; {parameters.describe()}", opened_by="shares",
@@ -183,7 +183,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ),
         )  # fmt: skip
 
-    def _numbers(self, known: Known, ctx: Context) -> FixedPoint:
+    def _numbers(self, known: Known, facts: Facts) -> FixedPoint:
         bound = self.options.range
         if bound is None:
             norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
@@ -194,7 +194,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 )
             stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
             bound = min(norms) + _TAILS * math.hypot(*stds)
-        return FixedPoint(bound, ctx.num_clients, self.parameters(ctx.num_clients).bits)
+        return FixedPoint(bound, facts.num_clients, self.parameters(facts.num_clients).bits)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Obstacles to opening the sums of the recipe's clients."""
@@ -246,7 +246,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             who = f"{wanted:.0%} of the clients"
         return f"threshold BFV: {who} open a sum together, under 2^{self.options.smudging_bits} of smudging"
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """Quantities that the encryption leaves visible."""
         size = "the number of ciphertexts, and the number of scalars that travels with them"
         nonces = "fresh random numbers, from which the common polynomial of the key follows"
@@ -269,15 +269,15 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     # -- the joint key -------------------------------------------------------------------------------------------------
 
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, ctx: Context) -> None:
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Has the clients make the joint key and its shares, once a run; at the server.
 
         Raises:
             TooFewClients: fewer clients are left than open a sum.
         """
-        scheme = self.scheme(ctx)
+        scheme = self.scheme(facts)
         needed = scheme.parameters.threshold
-        self.introduce(cohort, ctx)
+        self.introduce(cohort, facts)
         nonces = {}
         for client_id, nonce in cohort.ask(self.draw_nonce).items():
             if isinstance(nonce, bytes) and len(nonce) == _NONCE:
@@ -302,8 +302,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         # The key comes from all that dealt. A holder has added up the shares of all; a client that missed one is none.
         self._require(len(holders), needed, "have a share of the key")
         (packed,) = scheme.chain.pack(joint[None])
-        cohort.tell(self.take_key, [packed, self._seed(ctx, nonces), dealers])
-        ctx.party.memory(self).update(holders=sorted(holders), dealers=dealers)
+        cohort.tell(self.take_key, [packed, self._seed(facts, nonces), dealers])
+        facts.party.memory(self).update(holders=sorted(holders), dealers=dealers)
 
     def _dealt(
         self, cohort: Cohort, some: list[int], nonces: dict[int, bytes], scheme: Scheme
@@ -326,9 +326,9 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         if count < needed:
             raise TooFewClients(f"set-up of {self.name}: {count} clients {what}, and {needed} open a sum")
 
-    def _seed(self, ctx: Context, nonces: dict[int, bytes]) -> bytes:
+    def _seed(self, facts: Facts, nonces: dict[int, bytes]) -> bytes:
         """The seed of the common polynomial. It follows from all nonces, so it is random if one of them is."""
-        seed = hashlib.blake2b(f"{ctx.digest} {self.name}".encode(), digest_size=16)
+        seed = hashlib.blake2b(f"{facts.digest} {self.name}".encode(), digest_size=16)
         for client_id, nonce in sorted(nonces.items()):
             seed.update(client_id.to_bytes(8, "big") + nonce)
         return seed.digest()
@@ -349,10 +349,10 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ProtectionError: its own nonce is missing, there are too few clients, or it has dealt before.
         """
         memory, me = client.memory(self), client.client_id
-        scheme = self.scheme(client.ctx)
+        scheme = self.scheme(client.facts)
         if nonces.get(me) != memory.get("nonce") or memory["dealt"]:
             raise ProtectionError(f"client {me} deals shares of a secret once, for nonces with its own among them")
-        (common,) = scheme.chain.uniform(self._seed(client.ctx, nonces))
+        (common,) = scheme.chain.uniform(self._seed(client.facts, nonces))
         holders = sorted(nonces)
         with client.operation(f"{self.name}.deal", len(holders)):
             public, shares = scheme.contribution(common, holders)
@@ -369,7 +369,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             MessageError: a letter does not open, or holds no share.
             ProtectionError: it has the joint key already, or a share from one of these dealers.
         """
-        memory, scheme = client.memory(self), self.scheme(client.ctx)
+        memory, scheme = client.memory(self), self.scheme(client.facts)
         before: list[int] = memory.get("dealers", [])
         if "key" in memory or not {*before}.isdisjoint(letters):
             raise ProtectionError(f"client {client.client_id} has a share of the key already; keys stay as they are")
@@ -397,7 +397,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     # -- uploads -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, ctx: Context) -> Block:
+    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """Multiplies the client's weight in, rounds and encrypts under the joint key.
 
         Raises:
@@ -413,8 +413,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 f"zone {block.zone} has {block.size} scalars, and the leakage under smudging was computed for "
                 f"{MOST_VALUES}; encrypt a part of the model"
             )
-        assert ctx.known is not None
-        numbers, scheme = self._numbers(ctx.known, ctx), self.scheme(ctx)
+        assert facts.known is not None
+        numbers, scheme = self._numbers(facts.known, facts), self.scheme(facts)
         values = block.plain().astype(np.float64)
         if not block.weighted:
             values *= client.weight
@@ -435,14 +435,14 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         joint, seed = memory["key"]
         return _public_key(scheme.parameters, joint, seed)
 
-    def add_blocks(self, blocks: dict[int, Block], ctx: Context) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
         """Adds ciphertexts modulo q.
 
         Raises:
             ProtectionError: an upload is not like the others; its client is blamed.
         """
-        first, scheme = next(iter(blocks.values())), self.scheme(ctx)
-        bound, weights = first.meta.get("bound"), getattr(ctx.party, "weights", {})
+        first, scheme = next(iter(blocks.values())), self.scheme(facts)
+        bound, weights = first.meta.get("bound"), getattr(facts.party, "weights", {})
         parts = []
         for client_id, block in blocks.items():
             problem = self._problem(block, first.size, bound, weights.get(client_id, block.divisor), scheme)
@@ -490,11 +490,11 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             return f"an upload holds one update with its client's weight, {weight}"
         return ""
 
-    def join_sums(self, sums: Sequence[Block], ctx: Context) -> Block:
+    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
         """Adds sums of different clients."""
         first = sums[0]
         return first.replace(
-            ciphertexts=self._added(self.scheme(ctx), [(-1, block.ciphertexts) for block in sums]),
+            ciphertexts=self._added(self.scheme(facts), [(-1, block.ciphertexts) for block in sums]),
             contributors=sum(block.contributors for block in sums),
             divisor=sum(float(block.divisor) for block in sums),
             meta={**first.meta, "clients": sorted(c for block in sums for c in block.meta["clients"])},
@@ -502,67 +502,67 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     # -- the sum -------------------------------------------------------------------------------------------------------
 
-    def gather(self, block: Block, ctx: Context) -> Block:
+    def gather(self, block: Block, facts: Facts) -> Block:
         """Has t clients open the sum. At the server, it stays closed under a pad.
 
         Raises:
             TooFewClients: fewer than t of the clients in the sum are left.
         """
-        phases, question = self._phases(block, ctx)
-        packed = tuple(self.scheme(ctx).chain.pack(phases))
+        phases, question = self._phases(block, facts)
+        packed = tuple(self.scheme(facts).chain.pack(phases))
         return block.replace(ciphertexts=packed, meta={"bound": block.meta["bound"], "question": question})
 
-    def open(self, block: Block, ctx: Context) -> Block:
+    def open(self, block: Block, facts: Facts) -> Block:
         """Has t clients open the sum, at the server; or reads the sum they opened, at a client.
 
         Raises:
             TooFewClients: fewer than t of the clients in the sum are left.
             ProtectionError: their parts do not open it, or the sum cannot be that of its updates.
         """
-        scheme = self.scheme(ctx)
-        if not isinstance(ctx.party, Client):
-            phases, _ = self._phases(block, ctx)
+        scheme = self.scheme(facts)
+        if not isinstance(facts.party, Client):
+            phases, _ = self._phases(block, facts)
         elif isinstance(question := block.meta.get("question"), str) and block.sealed_by == self.name:
             phases = scheme.chain.unpack(list(block.ciphertexts), f"the opened {block.zone} sum")
             if len(phases):
-                pad = ctx.party.secret(self, "answer", ctx.round, block.zone, question)[:16]
+                pad = facts.party.secret(self, "answer", facts.round, block.zone, question)[:16]
                 phases = scheme.chain.minus(phases, scheme.chain.uniform(pad, len(phases)))
         else:
             raise ProtectionError(f"the {block.zone} sum was not opened by clients for {self.name}")
-        with ctx.party.operation(f"{self.name}.open", len(phases)):
+        with facts.party.operation(f"{self.name}.open", len(phases)):
             sums = scheme.read(phases, block.size)
-        return self._plain(block, sums, ctx)
+        return self._plain(block, sums, facts)
 
-    def _phases(self, block: Block, ctx: Context) -> tuple[Residues, str]:
+    def _phases(self, block: Block, facts: Facts) -> tuple[Residues, str]:
         """c0 + s c1 of a sum, or that plus a pad, and the origin of the pad."""
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-        scheme = self.scheme(ctx)
+        scheme = self.scheme(facts)
         pairs = scheme.unpack_pairs(block.ciphertexts, f"the {block.zone} sum")
         if not len(pairs):
             return pairs[:, 0], ""
         c1 = scheme.chain.pack(pairs[:, 1])
-        chosen, parts = self._parts(block, c1, scheme, ctx)
+        chosen, parts = self._parts(block, c1, scheme, facts)
         return functools.reduce(scheme.chain.plus, parts, pairs[:, 0]), _question(chosen, c1)
 
-    def _plain(self, block: Block, sums: NDArray[np.int64], ctx: Context) -> Block:
-        numbers = FixedPoint(block.meta["bound"], ctx.num_clients, self.parameters(ctx.num_clients).bits)
+    def _plain(self, block: Block, sums: NDArray[np.int64], facts: Facts) -> Block:
+        numbers = FixedPoint(block.meta["bound"], facts.num_clients, self.parameters(facts.num_clients).bits)
         values = numbers.values(sums, block.contributors).astype(np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     def _parts(
-        self, block: Block, c1: list[bytes], scheme: Scheme, ctx: Context
+        self, block: Block, c1: list[bytes], scheme: Scheme, facts: Facts
     ) -> tuple[list[int], list[Residues]]:
         """Parts of an opening by one set of clients, the first set that answers completely; and that set."""
-        cohort, needed = ctx.party.cohort, scheme.parameters.threshold  # type: ignore[attr-defined]
+        cohort, needed = facts.party.cohort, scheme.parameters.threshold  # type: ignore[attr-defined]
         inside = sorted(block.meta["clients"])
-        holders = [c for c in ctx.party.memory(self).get("holders", []) if c in inside]
-        holders = [*holders[ctx.round % max(1, len(holders)) :], *holders[: ctx.round % max(1, len(holders))]]
+        holders = [c for c in facts.party.memory(self).get("holders", []) if c in inside]
+        holders = [*holders[facts.round % max(1, len(holders)) :], *holders[: facts.round % max(1, len(holders))]]
         for _ in range(SETS):
             left = [client_id for client_id in holders if client_id in cohort.client_ids]
             if len(left) < needed:
                 raise TooFewClients(
-                    f"round {ctx.round + 1}: {len(left)} of the clients in the {block.zone} sum are left that have a "
+                    f"round {facts.round + 1}: {len(left)} of the clients in the {block.zone} sum are left that have a "
                     f"share of the key, and {needed} open it"
                 )
             chosen = sorted(left[:needed])
@@ -578,8 +578,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             if len(found) == needed:
                 return chosen, found
         raise TooFewClients(
-            f"round {ctx.round + 1}: in each of {SETS} sets of {needed} clients one dropped out while they opened the "
-            f"{block.zone} sum; a sum is not shown to more sets, since each sees it under other smudging noise"
+            f"round {facts.round + 1}: in each of {SETS} sets of {needed} clients one dropped out while they opened "
+            f"the {block.zone} sum; a sum is not shown to more sets, since each sees it under other smudging noise"
         )
 
     @at_client
@@ -593,23 +593,23 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ProtectionError: too few updates are in the sum, the set is not valid, or there are too many sets for a sum.
         """
         zone, inside, chosen, c1 = asked
-        memory, me, ctx = client.memory(self), client.client_id, client.ctx
-        scheme = self.scheme(ctx)
+        memory, me, facts = client.memory(self), client.client_id, client.facts
+        scheme = self.scheme(facts)
         self._permit(client, inside, chosen, scheme)
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
         # Where clients open sums locally, those openings are noted under the zone's name.
         noted = zone if self.options.sums_visible_to == "server" else f"{zone}, by shares"
-        with client.openings.once(ctx.round, noted, "", sorted(inside), c1):
+        with client.openings.once(facts.round, noted, "", sorted(inside), c1):
             self._count_set(client, zone, chosen)
             question = _question(chosen, c1)
-            purpose = ("opening", ctx.digest, self.name, ctx.round, zone, question)
+            purpose = ("opening", facts.digest, self.name, facts.round, zone, question)
             masks = {c: secrets.derive(self._shared(client, c), *purpose)[:16] for c in chosen if c != me}
             (share,) = scheme.chain.unpack([memory["share"]], "the share of the key")
             with client.operation(f"{self.name}.decrypt_share", len(c1)):
                 noise = secrets.derive(memory["noise"], *purpose)
                 part = scheme.partial(share, me, chosen, polynomials, noise, masks)
                 if self.options.sums_visible_to == "clients" and me == min(chosen):
-                    pad = client.secret(self, "answer", ctx.round, zone, question)[:16]
+                    pad = client.secret(self, "answer", facts.round, zone, question)[:16]
                     part = scheme.chain.plus(part, scheme.chain.uniform(pad, len(c1)))
             return scheme.chain.pack(part)
 
@@ -617,10 +617,10 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         memory, me, needed = client.memory(self), client.client_id, scheme.parameters.threshold
         if "share" not in memory or "key" not in memory:
             raise ProtectionError(f"{self.name}: client {me} has no share of the key; it was not there in the set-up")
-        if len(inside) < max(LEAST, client.ctx.min_clients):
+        if len(inside) < max(LEAST, client.facts.min_clients):
             raise ProtectionError(
-                f"{len(inside)} clients are said to be in the sum; below {max(LEAST, client.ctx.min_clients)} it shows "
-                "too much of each"
+                f"{len(inside)} clients are said to be in the sum; below {max(LEAST, client.facts.min_clients)} it "
+                "shows too much of each"
             )
         if 2 * needed <= len(inside):
             raise ProtectionError(
@@ -636,8 +636,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     def _count_set(self, client: Client, zone: str, chosen: list[int]) -> None:
         """Notes the sets for which this client has answered. Each shows the sum under different smudging noise."""
         memory = client.memory(self)
-        if memory.get("round") != client.ctx.round:
-            memory.update(round=client.ctx.round, sets={})
+        if memory.get("round") != client.facts.round:
+            memory.update(round=client.facts.round, sets={})
         known = memory["sets"].setdefault(zone, [])
         if chosen not in known:
             if len(known) >= SETS:
@@ -652,12 +652,12 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         clients = [party for party in parties if isinstance(party, Client) and "share" in party.memory(self)]
         if not clients or not isinstance(block.meta.get("bound"), float):
             return None
-        ctx = clients[0].ctx
-        scheme = self.scheme(ctx)
+        facts = clients[0].facts
+        scheme = self.scheme(facts)
         if len(clients) < (needed := scheme.parameters.threshold):
             return None
         packed = {client.client_id: client.memory(self)["share"] for client in clients[:needed]}
         shares = scheme.chain.unpack(list(packed.values()), "shares of the key")
         secret = shamir.combine(scheme.chain, dict(zip(packed, shares, strict=True)))
         pairs = scheme.unpack_pairs(block.ciphertexts, f"the upload of client {sender}")
-        return self._plain(block, scheme.decrypt(secret, pairs, block.size), ctx)
+        return self._plain(block, scheme.decrypt(secret, pairs, block.size), facts)

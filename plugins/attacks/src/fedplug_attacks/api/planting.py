@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from fedplug import Context
+    from fedplug import Facts
     from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
@@ -30,28 +30,28 @@ class Plants(abc.ABC):
     for_each_target: bool = False
 
     @abc.abstractmethod
-    def plant(self, view: View, ctx: Context) -> NDArray[np.float32] | Mapping[int, NDArray[np.float32]]:
-        """The model to hand out, (P,); or, by client, one for each of the `ctx.num_clients`.
+    def plant(self, view: View, facts: Facts) -> NDArray[np.float32] | Mapping[int, NDArray[np.float32]]:
+        """The model to hand out, (P,); or, by client, one for each of the `facts.num_clients`.
 
         Args:
             view: of the server before clients train: the honest `vector` and `model`, and no update. `target` is None,
                 or with `for_each_target` the client that is attacked. When the attack is called afterwards,
                 `view.vector` is the model that its target received.
-            ctx: the public facts.
+            facts: the public facts.
 
         Raises:
             ViewError: nothing can be planted in a model like this; the attack is then not applicable.
         """
 
 
-def to_target(planted: NDArray[np.float32], target: int, ctx: Context) -> dict[int, NDArray[np.float32]]:
+def to_target(planted: NDArray[np.float32], target: int, facts: Facts) -> dict[int, NDArray[np.float32]]:
     """The planted model for the target, and zeros for all others: a sum of updates is then the target's own.
 
     Of a model of zeros no parameter but the last bias has a gradient (Pasquini et al. 2022, Eluding Secure Aggregation
     in Federated Learning via Model Inconsistency, Sec. 4, who shut one layer).
     """
     zeros = np.zeros_like(planted)
-    return {client_id: planted if client_id == target else zeros for client_id in range(ctx.num_clients)}
+    return {client_id: planted if client_id == target else zeros for client_id in range(facts.num_clients)}
 
 
 def parameter(vector: NDArray[np.float32], layout: Layout, name: str) -> NDArray[np.float32]:

@@ -332,7 +332,7 @@ class Differences:
 
     def _as_opened(self, blocks: Mapping[str, Block]) -> dict[str, Block]:
         client = Client(client_id=self._target)
-        client.ctx = self._observer._context(self._round, client)
+        client.facts = self._observer._context(self._round, client)
         found = {}
         for zone, block in blocks.items():
             opened = self._observer._sum_opened(zone, block, client, self._insiders)
@@ -352,24 +352,24 @@ def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: 
     where = plan.positions(zone)
     if len(where) != block.size:
         return None
-    party.ctx = ctx = observer._context(round, party)
+    party.facts = facts = observer._context(round, party)
     made = Block(zone, len(where), update[where], None if zone in plan.shared else where, divisor=party.weight)
     variance = np.zeros(len(where))
     try:
-        steps = ctx.steps(zone)
+        steps = facts.steps(zone)
         for step in steps:
             if step.link.hook != "protect" or step.has(Seal, Scramble):
                 break
             kept = [number for number, one in enumerate(step.operations) if not _is_lost(one)]
             if len(kept) < len(step.operations):
                 learns = observer._learns(round)
-                sent = Sent.of(zone, ctx, learns)
+                sent = Sent.of(zone, facts, learns)
                 variance = np.square(sent.sigma(observer.layout)[where] * abs(sent.factor), dtype=np.float64)
             part = dataclasses.replace(
                 step, operations=tuple(step.operations[n] for n in kept),
                 states=(*(step.states[n] for n in kept), step.states[-1]),
             )  # fmt: skip
-            made = execute(part, made, party, ctx)
+            made = execute(part, made, party, facts)
     except Exception:  # its effect follows from the client's data or memory
         return None
     return _Part(made.plain().astype(np.float64), np.sqrt(variance), block.positions)

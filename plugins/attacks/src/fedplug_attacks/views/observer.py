@@ -21,7 +21,7 @@ from fedplug.api.links import seal_of
 from fedplug.api.parties import Client, Party, Server
 from fedplug.api.roles import Negotiation, Sealer
 from fedplug.mechanisms.execution import execute
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug.round.steps import Steps, unsealed
 from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
 
@@ -191,7 +191,7 @@ class Observer:
         for insider in insiders:
             if isinstance(insider.party, Client) and isinstance(component, Negotiation):
                 try:
-                    insider.party.ctx = self._context(told.round, insider.party)
+                    insider.party.facts = self._context(told.round, insider.party)
                     value = component.open_reply(insider.party, told.method, told.asked, told.value)
                 except Exception:  # another secret, or damaged: it stays sealed
                     continue
@@ -218,10 +218,10 @@ class Observer:
         subtracted: list[str] = []
         lost, grid = 0, 0.0
         server = dataclasses.replace(_server_of(insiders), model=self.model, vector=vector)
-        ctx, learns = self._context(round, server), self._learns(round)
+        facts, learns = self._context(round, server), self._learns(round)
         for block in blocks:
             opened = block if block.values is not None else self._opened(block, round, insiders, contributors[0])
-            where, sent = self._place(block, plan), Sent.of(block.zone, ctx, learns)
+            where, sent = self._place(block, plan), Sent.of(block.zone, facts, learns)
             taken_off = differences.of(block) if opened is None and differences and where is not None else None
             if taken_off is not None:
                 opened = taken_off.block
@@ -236,7 +236,7 @@ class Observer:
                 if len(contributors) > 1 and std.any():  # the noise of a sum depends on its contributors
                     std = np.where(std == 0, std, np.float32(np.nan))
                 values = (_unweighted(opened) / np.float32(sent.factor)).astype(np.float32)
-                values = sent.turned_back(values, ctx)
+                values = sent.turned_back(values, facts)
                 told = np.full(block.size, True)
                 if taken_off is not None:
                     std, told = np.hypot(std, taken_off.off / sent.factor).astype(np.float32), ~np.isnan(values)
@@ -285,9 +285,9 @@ class Observer:
             for step in self._opening(block.zone, self._unbound(round, insiders[0])) if insiders else ():
                 if isinstance(step.link.component, Sealer):
                     for insider in insiders:
-                        insider.party.ctx = dataclasses.replace(self._unbound(round, insider), known=step.before)
+                        insider.party.facts = dataclasses.replace(self._unbound(round, insider), known=step.before)
                     sealer = step.link.component
-                    if _says_nothing_of_shares(sealer, block.zone, insiders[0].party.ctx, parties):
+                    if _says_nothing_of_shares(sealer, block.zone, insiders[0].party.facts, parties):
                         return None
                     with of_component(step.link.name, "open_upload"):
                         found = sealer.open_upload(opened, sender, parties)
@@ -296,13 +296,13 @@ class Observer:
                     opened = found
             return opened if opened.values is not None else None
         for insider in insiders:
-            ctx = self._unbound(round, insider)
+            facts = self._unbound(round, insider)
             try:
                 opened = block if block.sealed_by != Steps.name else unsealed(block, insider.party)
-                for step in self._opening(block.zone, ctx):
+                for step in self._opening(block.zone, facts):
                     # A reply of the key server to the clients alone is clear once its lock is open.
                     if isinstance(step.link.component, Sealer) and opened.values is None:
-                        opened = execute(step, opened, insider.party, ctx)
+                        opened = execute(step, opened, insider.party, facts)
             except Exception:  # another key, or none: it stays sealed
                 continue
             if opened.values is not None:
@@ -311,14 +311,14 @@ class Observer:
 
     def _unbound(self, round: int, insider: Insider) -> Any:
         """The context of a dishonest party: honest ones open no sum of fewer than `min_clients` updates."""
-        ctx = dataclasses.replace(self._context(round, insider.party), min_clients=1)
-        insider.party.ctx = ctx
-        return ctx
+        facts = dataclasses.replace(self._context(round, insider.party), min_clients=1)
+        insider.party.facts = facts
+        return facts
 
-    def _opening(self, zone: str, ctx: Any) -> list[Step]:
+    def _opening(self, zone: str, facts: Any) -> list[Step]:
         """The links after the aggregation of a zone; none if their effect follows from facts that this party lacks."""
         try:
-            return [step for step in ctx.steps(zone) if step.link.hook == "postprocess"]
+            return [step for step in facts.steps(zone) if step.link.hook == "postprocess"]
         except Exception:  # a plugin's operations may fail in any way at a party without the facts that they need
             return []
 
@@ -326,14 +326,14 @@ class Observer:
         """A sum as its receiver opens it: by public steps, or with a key on the adversary's side; None if it cannot."""
         try:
             opened = block
-            for step in self._opening(zone, client.ctx):
+            for step in self._opening(zone, client.facts):
                 if step.link.site == "client":
-                    opened = execute(step, opened, client, client.ctx)
+                    opened = execute(step, opened, client, client.facts)
             if opened.values is not None:
                 return opened
         except Exception:  # it is sealed, and the receiver's key is needed
             pass
-        return self._opened(block, client.ctx.round, insiders) if block.values is None else None
+        return self._opened(block, client.facts.round, insiders) if block.values is None else None
 
     def _sum(
         self, round: int, read: Sequence[Message], insiders: Sequence[Insider], batch_size: int | None
@@ -353,7 +353,7 @@ class Observer:
         return self._update(round, (-1,) * count, list(blocks.values()), None, insiders, meaning)
 
     def _context(self, round: int, party: Party) -> Any:
-        return make_context(self.recipe, self.composition, self.layout, round, party, self.public)
+        return facts_of(self.recipe, self.composition, self.layout, round, party, self.public)
 
 
 class Bystander:
@@ -386,7 +386,7 @@ class Bystander:
             if call.round > round or (call.sequence and call.sequence in self._done):
                 continue
             self._done.add(call.sequence)
-            self._client.ctx = self._observer._context(call.round, self._client)
+            self._client.facts = self._observer._context(call.round, self._client)
             if (call.component, call.method) == (Steps.name, "train"):
                 self._client.plan = None
             elif (call.component, call.method) == (Steps.name, "adopt"):
@@ -441,13 +441,13 @@ class _Likeness:
         self.negotiated = bool(lasting & their_lasting) or negotiated == their_negotiated
 
 
-def _says_nothing_of_shares(component: Sealer, zone: str, ctx: Any, parties: Sequence[Any]) -> bool:
+def _says_nothing_of_shares(component: Sealer, zone: str, facts: Any, parties: Sequence[Any]) -> bool:
     """Whether a seal that clients' shares open leaves `open_upload` at its default, by which parties try one by one.
 
     Raises:
         PluginError: it does, and clients are among the parties. The default does not hide an upload from them.
     """
-    closed = seal_of(ctx.steps(zone))
+    closed = seal_of(facts.steps(zone))
     if closed is None or closed[0] != component.name or closed[1].opened_by != "shares":
         return False
     if type(component).open_upload is not Sealer.open_upload:

@@ -50,8 +50,8 @@ class OneBatch:
     def indices(self, client: Client) -> NDArray[np.int64]:
         """Which of the client's training examples are in the batch, ascending."""
         labels = client.data.train.labels
-        drawn = client.ctx.round if self.drawn is None else self.drawn
-        rng = stream(client.ctx.seed, "probe", client.client_id, drawn, self.number)
+        drawn = client.facts.round if self.drawn is None else self.drawn
+        rng = stream(client.facts.seed, "probe", client.client_id, drawn, self.number)
         pool = np.arange(len(labels))
         if self.classes is not None:
             there = np.unique(labels)
@@ -62,11 +62,11 @@ class OneBatch:
     def on_one_batch(self, client: Client, trainer: Trainer) -> Iterator[Trainer]:
         """Inside, the client's data is the batch; gives a trainer that makes one step on it."""
         data = client.data
-        solver = trainer.one_batch(client, client.ctx, self.batch_size)
+        solver = trainer.one_batch(client, client.facts, self.batch_size)
         if solver is None:
             raise ViewError(f"{trainer.name} cannot make one step on a batch: it has no one_batch, so it cannot be "
                             "probed")
-        name = f"{trainer.name}/batch-{self.number}-of-round-{client.ctx.round + 1}"  # its own stream and cache
+        name = f"{trainer.name}/batch-{self.number}-of-round-{client.facts.round + 1}"  # its own stream and cache
         solver = solver.varied(name=name)
         client.data = dataclasses.replace(data, train=data.train.take(self.indices(client)))
         try:
@@ -97,7 +97,7 @@ class ProbedSteps(Steps):
     @at_client
     def train(self, client: HostedClient) -> None:
         """One step on the batch; the ledger's facts about the recipe's own training do not apply to it."""
-        client.remembered.trained = client.ctx.round
+        client.remembered.trained = client.facts.round
         client.previous_plan, client.plan = client.plan, None
         client.scores, client.update = {}, None
         if self.batch.planted is not None:  # it arrives like any model; the client restores its private parts
@@ -121,9 +121,9 @@ def probing(host: ClientHost, batch: OneBatch) -> Iterator[ProbedSteps]:
 def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
     """A round up to its uploads, which nobody sums: the uploads that the server would receive, by client."""
     protocol.begin(round, "negotiate")
-    ctx, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
+    facts, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
     cohort.tell_now(protocol.steps.train)
-    protocol.negotiate(cohort, ctx)
+    protocol.negotiate(cohort, facts)
     protocol.office.phase = "upload"
     return cohort.ask(protocol.steps.protect)
 
@@ -134,15 +134,15 @@ def tell_sums_of(protocol: Protocol, round: int, uploads: Mapping[int, Any]) -> 
     Raises:
         FedplugError: a sum cannot be made, or a party refuses to open it.
     """
-    ctx, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
+    facts, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
     clock = ServerClock(protocol.office, protocol.key_server)
     asked = {group: cohort.group(group).client_ids for group in cohort.groups}
     arrivals = Arrivals(
-        protocol.composition, protocol.office, protocol.rules, protocol.server_model, ctx, clock, asked
+        protocol.composition, protocol.office, protocol.rules, protocol.server_model, facts, clock, asked
     )  # fmt: skip
     for client_id, reply in uploads.items():
         arrivals.take(client_id, reply)
         arrivals.done(client_id)
     sums = {group: arrivals.close(group) for group in asked}
-    protocol.delivery.of(cohort, sorted(uploads), arrivals, sums, ctx, clock)
+    protocol.delivery.of(cohort, sorted(uploads), arrivals, sums, facts, clock)
     deliver(protocol, round + 1)

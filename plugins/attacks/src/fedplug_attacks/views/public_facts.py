@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedplug.api.known import Clipped as Bounded
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
-    from fedplug.api.parties import Context
+    from fedplug.api.parties import Facts
     from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
@@ -54,16 +54,16 @@ class Sent:
     _variances: tuple[float | tuple[float, ...], ...] = ()
 
     @classmethod
-    def of(cls, zone: str, ctx: Context, trainer: Learns | None) -> Sent:
+    def of(cls, zone: str, facts: Facts, trainer: Learns | None) -> Sent:
         """The facts of a zone in a round.
 
         Args:
             zone: a zone that is sent.
-            ctx: the round, at a party with the facts that the links' operations need.
+            facts: the round, at a party with the facts that the links' operations need.
             trainer: its declaration.
         """
         try:
-            steps: Sequence[Step] = ctx.steps(zone)
+            steps: Sequence[Step] = facts.steps(zone)
         except Exception:  # it follows from facts that this adversary does not have
             return cls(known=False)
         found = uploaded(steps)
@@ -86,11 +86,11 @@ class Sent:
         found: NDArray[np.float32] = np.sqrt(total if self.known else np.full(layout.size, math.nan)).astype(np.float32)
         return found
 
-    def turned_back(self, values: NDArray[np.float32], ctx: Context) -> NDArray[np.float32]:
+    def turned_back(self, values: NDArray[np.float32], facts: Facts) -> NDArray[np.float32]:
         """Values before the rotations, whose signs are public."""
         turned = values.astype(np.float64)
         for name, zone in reversed(self.rotated):
-            rotate(turned, ctx.public_rng("rotation", name, zone), back=True)
+            rotate(turned, facts.public_rng("rotation", name, zone), back=True)
         return turned.astype(np.float32) if self.rotated else values
 
     def clipped(self, layout: Layout, where: NDArray[np.int64], values: NDArray[np.float32]) -> list[Clipped]:

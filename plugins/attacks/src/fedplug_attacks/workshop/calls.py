@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from fedplug.api.data import Examples, Model
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe, of_component
-from fedplug.api.parties import Context, Server
+from fedplug.api.parties import Facts, Server
 from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.planting import Plants
@@ -104,7 +104,7 @@ class Calls:
         if reason := unmet or component.finds.needs.unmet(view, self.rewound.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
-            answer = self.composition.one("attack", name, view=view, ctx=self._context(view, component))
+            answer = self.composition.one("attack", name, view=view, facts=self._context(view, component))
         except PluginError as error:  # an error is not a report; the other targets still count
             why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
             self.watch.note(f"{name} stopped with an error: {why}")
@@ -140,7 +140,7 @@ class Calls:
                 )
         return found
 
-    def _context(self, view: View, component: Attack) -> Context:
+    def _context(self, view: View, component: Attack) -> Facts:
         """The public facts, without the components of the run, which could lead to data.
 
         Content of its party's cache is available for the attack's next target, and for the same adversary alone.
@@ -148,17 +148,17 @@ class Calls:
         cache = self._caches.setdefault((component.name, view.adversary), {})
         attacker = Attacker(device=self.device, progress=self.watch.progress, cache=cache)
         public = self.rewound.public
-        ctx = make_context(self.recipe, self.composition, self.model.layout, view.round, attacker, public)
-        attacker.ctx = dataclasses.replace(ctx, components={component.name: component})
-        return attacker.ctx
+        facts = facts_of(self.recipe, self.composition, self.model.layout, view.round, attacker, public)
+        attacker.facts = dataclasses.replace(facts, components={component.name: component})
+        return attacker.facts
 
     def _learns(self, round: int) -> tuple[Learns, ...]:
         """The trainer's declaration for each round before this one."""
         layout, public = self.model.layout, self.rewound.public
         contexts = (
-            make_context(self.recipe, self.composition, layout, before, Server(), public) for before in range(round)
+            facts_of(self.recipe, self.composition, layout, before, Server(), public) for before in range(round)
         )
-        return tuple(said for ctx in contexts if (said := self.composition.trainer.learns(ctx)) is not None)
+        return tuple(said for facts in contexts if (said := self.composition.trainer.learns(facts)) is not None)
 
     def _twins(self) -> dict[str, str]:
         """For each attack with a form, the name of the same attack in the other form."""

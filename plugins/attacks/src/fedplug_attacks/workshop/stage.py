@@ -12,7 +12,7 @@ from fedplug.api.parties import Server
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.base import make_context
+from fedplug.round.base import facts_of
 from fedplug.round.world import World
 
 from fedplug_attacks.views.observer import Observer
@@ -79,14 +79,14 @@ class Stage:
                 "scoring attacks needs the data of the clients, which only the sites have; attack a trial on one "
                 f"machine, whose --data holds a folder for each client. {error}"
             ) from error
-        ctx = make_context(ran, composition, self.model.layout, 0, Server(), self.rewound.public)
-        learns = composition.trainer.learns(ctx)
+        facts = facts_of(ran, composition, self.model.layout, 0, Server(), self.rewound.public)
+        learns = composition.trainer.learns(facts)
         self.repeats = learns is None or learns.repeats
         self.observer = Observer(ran, composition, self.model.layout, self.initial, self.rewound.public, self.model)
         seals = [
             operation
             for zone in composition.links
-            for step in ctx.steps(zone)
+            for step in facts.steps(zone)
             for operation in step.operations
             if isinstance(operation, Seal)
         ]

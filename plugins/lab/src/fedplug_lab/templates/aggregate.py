@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Block, Combine, Context, Field, Known, Operations, hookimpl
+from fedplug import Block, Combine, Facts, Field, Known, Operations, hookimpl
 from fedplug.api.errors import ProtectionError
 
 
@@ -15,13 +15,13 @@ class Thing(fedplug.Aggregator):
         trim: int = Field(1, ge=0, description="how many of the largest and of the smallest values are left out")
 
     @hookimpl
-    def aggregate(self, known: Known, ctx: Context) -> Operations:
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
         """How the uploads become one. It is no sum, which would be WeightedSum(), so it earns no credit."""
         if known.sealed:
             raise fedplug.Misplaced(f"{self.name} compares plain values; take the encryption of zone {known.zone} out")
         return (Combine(self.middle),)
 
-    def middle(self, blocks: dict[int, Block], weights: dict[int, float], ctx: Context) -> Block:
+    def middle(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
         """Runs at the server."""
         first = next(iter(blocks.values()))
         if any(block.positions is not None or block.size != first.size for block in blocks.values()):

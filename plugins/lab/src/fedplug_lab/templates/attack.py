@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Context, Field, Finds, hookimpl
+from fedplug import Facts, Field, Finds, hookimpl
 from fedplug_attacks import AttackReport, Needs, View
 from fedplug_attacks.api.needs import LAST_BIAS, role
 
@@ -32,7 +32,7 @@ class Thing(fedplug.Attack):
         return type(self)(self.options.model_copy(update={"form": form}))
 
     @hookimpl
-    def attack(self, view: View, ctx: Context) -> AttackReport:
+    def attack(self, view: View, facts: Facts) -> AttackReport:
         """An untrained model gives every class 1/K, so the count of class i is about B (1/K - g_i)."""
         assert view.update is not None, "finds.needs asks for a tensor of it"
         gradient, classes = view.update.as_gradient(), view.num_classes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Context, Field, Plan, Plans, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reveals, at_client, hookimpl
 from numpy.typing import NDArray
 
 
@@ -17,7 +17,7 @@ class Thing(fedplug.Negotiation):
         layers: int = Field(1, ge=1, description="how many layers get noise")
 
     @hookimpl
-    def negotiate_mask(self, cohort: Cohort, ctx: Context) -> None:
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Runs at the server: asks the clients, then tells them what was agreed."""
         votes = np.sum(list(cohort.ask(self.vote).values()), axis=0)
         cohort.tell(self.adopt, np.argsort(-votes, kind="stable")[: self.options.layers])
@@ -26,7 +26,7 @@ class Thing(fedplug.Negotiation):
     def vote(self, client: Client) -> NDArray[np.int64]:
         """1 for each layer that this client wants noised, (L,)."""
         assert client.update is not None, "negotiation comes after training"
-        layers = client.ctx.layout.layer_slices().values()
+        layers = client.facts.layout.layer_slices().values()
         moved = [np.mean(np.concatenate([np.abs(client.update[part]) for part in parts])) for parts in layers]
         places = np.argsort(np.argsort(-np.array(moved), kind="stable"), kind="stable")
         wanted: NDArray[np.bool_] = places < self.options.layers
@@ -35,13 +35,13 @@ class Thing(fedplug.Negotiation):
     @at_client
     def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
         """Sets the plan of this round, the same at every client."""
-        layout, zones = client.ctx.layout, client.ctx.zones
+        layout, zones = client.facts.layout, client.facts.zones
         noised, slices = np.zeros(layout.size, np.bool_), list(layout.layer_slices().values())
         for part in (part for layer in chosen for part in slices[layer]):
             noised[part] = True
         client.plan = Plan.of("clear", layout.size, zones, shared=zones, noised=noised)
 
-    def reveals(self, ctx: Context) -> list[Reveals]:
+    def reveals(self, facts: Facts) -> list[Reveals]:
         """What becomes visible and no epsilon covers; every method that clients answer must be in it."""
         return [
             Reveals("votes", ("server",), asked=("vote",), note="sent as they are; they follow from the data"),

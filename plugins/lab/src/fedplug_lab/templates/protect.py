@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedplug
-from fedplug import Context, Field, Known, Operations, Round, hookimpl
+from fedplug import Facts, Field, Known, Operations, Round, hookimpl
 
 
 class Thing(fedplug.Protector):
@@ -13,7 +13,7 @@ class Thing(fedplug.Protector):
         step: float = Field(0.001, gt=0, description="distance of neighbouring values, in units of the update")
 
     @hookimpl
-    def protect(self, known: Known, ctx: Context) -> Operations:
+    def protect(self, known: Known, facts: Facts) -> Operations:
         """The operations on the values, which the core executes and the privacy account prices."""
         known.before("encryption", "ciphertexts cannot be rounded; put sketch.thing before it")
         return (Round(self.options.step),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Client, Context, Field, hookimpl
+from fedplug import Client, Facts, Field, hookimpl
 from fedplug.api.blocks import Scores
 
 
@@ -15,7 +15,7 @@ class Thing(fedplug.Scorer):
         floor: float = Field(0.001, gt=0, description="added to the size, so that scalars near 0 do not win by that")
 
     @hookimpl
-    def score_parameters(self, client: Client, ctx: Context) -> Scores:
+    def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Runs at the client after training; the scores stay there."""
         assert client.update is not None, "scores are taken after training"
         moved = np.abs(client.update) / (np.abs(client.start) + np.float32(self.options.floor))
