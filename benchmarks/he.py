@@ -36,7 +36,8 @@ import numpy as np
 import phe
 import tenseal as ts
 from fedplug.api.blocks import Block, Layout
-from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Client, KeyServer, Party, Server
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from fedplug_std.paillier import Paillier

@@ -32,7 +32,7 @@ from unittest.mock import patch
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, hookimpl
+from fedplug import Client, Facts
 from fedplug.recipe.recipe import Recipe
 from fedplug_sensecrypt.affinity import distances
 from fedplug_sensecrypt.clusters import Clusters, clip
@@ -62,7 +62,6 @@ def trained(seed: int) -> list[Found]:
     found: dict[int, Found] = {}
     original = Sensitivity.score_parameters
 
-    @hookimpl
     def score(self: Sensitivity, client: Client, facts: Facts) -> NDArray[np.float32]:
         gamma: NDArray[np.float32] = original(self, client, facts)
         found[client.client_id] = Found(gamma, client.local.copy(), np.asarray(client.data.train.labels))

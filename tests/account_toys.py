@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import fedplug
-from fedplug import Account, hookimpl
+from fedplug import Account
 
 
 class Flips(NamedTuple):
@@ -24,7 +24,6 @@ class Labels(fedplug.Protector, fedplug.AccountKeeper):
         trust="local: labels are flipped at the client", covers="what follows from labels",
     )  # fmt: skip
 
-    @hookimpl
     def protect(self, known: Any, facts: Any) -> tuple[()]:
         """The values do not change."""
         return ()

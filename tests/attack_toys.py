@@ -24,7 +24,6 @@ from fedplug import (
     Noise,
     Operations,
     Scale,
-    hookimpl,
 )
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.recipe.catalog import Catalog, Entry
@@ -83,7 +82,6 @@ class Echo(Toy, fedplug.Attack):
         """With the other options as they are."""
         return Echo(self.options.model_copy(update={"form": form}))
 
-    @hookimpl
     def attack(self, view: View, facts: Facts) -> Any:
         """Keeps its arguments, and finds a grey image and a count of one for each class."""
         self.heard.append((view, facts))
@@ -138,7 +136,6 @@ class Bare(Toy, fedplug.Attack):
         headline=("", "high"), success=("", ">=", float("inf")),
     )  # fmt: skip
 
-    @hookimpl
     def attack(self, view: View, facts: Facts) -> AttackReport:
         """Reports how much it can read."""
         return AttackReport("finished", {"messages": len(view.messages)})
@@ -155,7 +152,6 @@ class LayerClip(Toy, fedplug.Protector):
         scale: float = Field(0.0, ge=0, description="of the noise on the first layer; 0: no noise")
         told: bool = Field(True, description="whether the sizes of the noise are stated")
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A public factor, a clip a layer and noise a layer."""
         scales = tuple((self.options.scale * 2.0 ** np.arange(len(facts.layout.layers))).tolist())

@@ -90,7 +90,6 @@ class Step(Base, Trainer):
 class Size(Base, Scorer):
     """Score by size."""
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> NDArray[np.float32]:
         return np.ones(2, np.float32)
 
@@ -104,7 +103,6 @@ class Vote(Base, Negotiation):
         ratio: float = Field(0.3, ge=0, le=1, description="share that is encrypted")
         ties: Literal["first", "last"] = Field("first", description="who wins a tie")
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         return None
 
@@ -119,7 +117,6 @@ class OneZone(Base, Negotiation):
     def plans(self) -> Plans:
         return Plans(zones=frozenset({self.options.zone}), public=True)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         return None
 
@@ -130,7 +127,6 @@ class Clip(Base, Protector):
     class Options(Options):
         norm: float = Field(gt=0, description="L2 bound")
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         known.before("noise", "put the clip first")
         known.before("encryption", "put the clip before the encryption")
@@ -146,7 +142,6 @@ class Noise(Base, Protector):
             json_schema_extra={"remedy": "to switch the noise off, write noised: []"},
         )  # fmt: skip
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         known.before("encryption", "put the noise before the encryption")
         return (NoiseOf.gaussian(known.need_norm("put {use: std.clip, norm: 1.0} before it")),)
@@ -160,7 +155,6 @@ class Seal(Base, Sealer):
 
     site = "key_server"
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         known.before("encryption", "encrypt once")
         return (NEGATION,)
@@ -179,7 +173,6 @@ class Seal(Base, Sealer):
 class Outer(Seal):
     """A second seal that may lie over the first."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (NEGATION,)
 
@@ -189,7 +182,6 @@ class SumNoise(Base, Opener):
 
     site = "server"
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         known.before("encryption", "open the sum first")
         return (NoiseOf.gaussian(known.need_norm("clip at the clients")),)
@@ -198,7 +190,6 @@ class SumNoise(Base, Opener):
 class Mean(Base, Aggregator):
     """Average."""
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (WeightedSum(),)
 

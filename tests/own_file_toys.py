@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HALVE = """\
 import fedplug
-from fedplug import Field, Scale, hookimpl
+from fedplug import Field, Scale
 
 
 class Halve(fedplug.Protector):
@@ -13,7 +13,6 @@ class Halve(fedplug.Protector):
     class Options(fedplug.Options):
         factor: float = Field(0.5, gt=0, description="share that is kept")
 
-    @hookimpl
     def protect(self, known, facts):
         return (Scale(self.options.factor),)
 

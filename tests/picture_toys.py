@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, GroundTruth, Plan, Plans, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, GroundTruth, Plan, Plans, at_client
 from fedplug.api.blocks import CLEAR, Scores
 from toy_base import Toy
 
@@ -21,7 +21,6 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
 
         how: Literal["well", "nan"] = Field("well", description="what goes wrong")
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """A histogram of the update at two clients in every round; a box in the first."""
         values = np.full(3, np.nan) if self.options.how == "nan" else np.sort(client.update)[:3]
@@ -36,7 +35,6 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
         client.log["draws.both"] = 1.0
         return np.zeros(facts.layout.size, np.float32)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Everything in the clear. The server logs in the first round only."""
         cohort.tell(self.choose)

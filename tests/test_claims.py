@@ -8,7 +8,7 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Client, Clip, Facts, Known, Noise, Operations, hookimpl
+from fedplug import Client, Clip, Facts, Known, Noise, Operations
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.composition import hook_problems
 from fedplug_baselines.dp_sgd import DpSgd
@@ -46,7 +46,6 @@ def test_a_class_that_trains_otherwise_states_its_account_itself() -> None:
 class Growing(fedplug.Protector):
     """Clip to a stored bound, which grows only at the clients."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(facts.party.memory(self).get("norm", 1.0)), fedplug.Look(self.grow))
 
@@ -57,7 +56,6 @@ class Growing(fedplug.Protector):
 class Fading(fedplug.Protector):
     """Add noise that halves from round to round, only at the clients."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         std = known.need_norm("clip first") * 0.5 ** facts.party.memory(self).get("round", 0)
         return (fedplug.Look(self.count), Noise.gaussian(std))
@@ -85,7 +83,6 @@ class Told(fedplug.Protector):
     def learn(self, client: Client, norm: float) -> None:
         client.memory(self)["norm"] = norm
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(facts.party.memory(self).get("norm", 1.0)),)
 

@@ -48,7 +48,6 @@ class Odd(fedplug.Protector):
         equal: bool = True
         stated: bool = True
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         options = self.options
         factor = options.factor * (100.0 if facts.round >= options.from_round else 1.0)
@@ -67,7 +66,6 @@ class Halved(fedplug.Negotiation):
 
     plans = fedplug.Plans(zones=frozenset({"noised", "clear"}), public=True)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.tell(self.choose)
 

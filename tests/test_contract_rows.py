@@ -8,7 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Clip, Facts, Known, Map, Operations, Post, Reveals, Scale, hookimpl
+from fedplug import Block, Client, Clip, Facts, Known, Map, Operations, Post, Reveals, Scale
 from fedplug.api.errors import RecipeError
 from fedplug.api.events import Asking
 from fedplug.privacy.accounting import gaussian_epsilon
@@ -25,7 +25,6 @@ CKKS_AT_CLIENTS = {"use": "std.ckks", "key_holder": "clients"}
 class Free(fedplug.Protector):
     """Multiplies by 100, with access to the client."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.hundred),)
 
@@ -36,7 +35,6 @@ class Free(fedplug.Protector):
 class Blind(fedplug.Protector):
     """Multiplies by 100, with access only to the values."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Post(lambda values, public: values * np.float32(100)),)
 
@@ -44,7 +42,6 @@ class Blind(fedplug.Protector):
 class Scaled(fedplug.Protector):
     """Multiplies by 100, and the core does it."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Scale(100.0),)
 
@@ -61,7 +58,6 @@ class Chatty(fedplug.Negotiation):
     def plans(self) -> fedplug.Plans:
         return fedplug.Plans(zones=frozenset({"noised"}))
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.ask(self.largest)
         cohort.tell(self.adopt)
@@ -94,7 +90,6 @@ class Quiet(fedplug.Negotiation):
         own = frozenset({"noised"} if self.options.own else ())
         return fedplug.Plans(zones=frozenset({"noised", "retained"}), own=own)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.tell(self.choose)
 
@@ -177,7 +172,6 @@ def test_noise_without_a_bound_has_no_price() -> None:
 class Bare(fedplug.Protector):
     """Noise, and nothing that bounds values before it."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (fedplug.Noise.gaussian(5.0),)
 

@@ -30,7 +30,6 @@ from fedplug import (
     Reveals,
     Scale,
     at_client,
-    hookimpl,
 )
 from fedplug.api.errors import FedplugError
 from fedplug.api.verdict import Verdict
@@ -79,7 +78,6 @@ def refusal_of(*chain: Any, **changes: Any) -> str:
 class NoClip(fedplug.Protector):
     """Forget that a multiplier needs a bound."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(1.0),)
 
@@ -87,7 +85,6 @@ class NoClip(fedplug.Protector):
 class NoiseThenClip(fedplug.Protector):
     """Clip values that are already noised."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(1.0), Clip(1.0))
 
@@ -95,7 +92,6 @@ class NoiseThenClip(fedplug.Protector):
 class LaplaceBehindL2(fedplug.Protector):
     """Scale Laplace noise to a norm of another order."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.laplace(2.0))
 
@@ -111,7 +107,6 @@ def test_noise_without_a_bound_of_its_order_before_it_has_no_price(mistake: type
 class Half(fedplug.Protector):
     """Take the half of the deviation for it."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(2.0 * known.need_norm("clip first") / 2),)
 
@@ -119,7 +114,6 @@ class Half(fedplug.Protector):
 class Root(fedplug.Protector):
     """Take the root of the deviation for it."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.gaussian(math.sqrt(4.0) * known.need_norm("clip first")),)
 
@@ -139,7 +133,6 @@ def test_another_deviation_is_priced_as_what_it_is(mistake: type, multiplier: fl
 class Own(fedplug.Protector):
     """State its own mechanism, but draw differently."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Noise.own("gaussian", self.sample, multiplier=2.0, source="secure", order=2),)
 
@@ -219,7 +212,6 @@ def test_a_sampler_says_where_it_draws_from() -> None:
 class ScaleFromData(fedplug.Protector):
     """Scale the noise to the length of the update at hand."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         norm = known.need_norm("clip first")
         if isinstance(facts.party, Client) and facts.party.update is not None:
@@ -235,7 +227,6 @@ def test_a_scale_that_follows_from_data_cannot_be_foretold(toys: Any) -> None:
 class Feedback(fedplug.Protector):
     """Send the values that the noise has hidden again."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.correct),)
 
@@ -249,7 +240,6 @@ class Feedback(fedplug.Protector):
 class BareAgain(fedplug.Protector):
     """Remove the noise from the last ten coordinates."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.restore),)
 
@@ -278,7 +268,6 @@ class BareBallots(fedplug.Negotiation):
     def ballots(self, round: int, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.gaussian(2.0))
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.ask(self.lengths)
         cohort.tell(self.adopt)
@@ -333,7 +322,6 @@ class PublicByData(fedplug.Negotiation):
 
     plans = Plans(zones=frozenset({"noised", "clear"}), own=frozenset({"noised", "clear"}), public=True)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.tell(self.choose)
 
@@ -358,7 +346,6 @@ def test_public_plans_see_no_data(toys: Any) -> None:
 class KeptBefore(fedplug.Protector):
     """Remember the values before the noise, and restore them after it."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Post(self.keep), Clip(1.0), Noise.gaussian(2.0), Post(self.restore))
 
@@ -378,7 +365,6 @@ def test_a_memory_does_not_reach_across_noise(toys: Any) -> None:
 class NoiseInTheSum(fedplug.Aggregator):
     """Add noise where the uploads are added up."""
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (fedplug.WeightedSum(), Noise.gaussian(2.0))
 
@@ -395,7 +381,6 @@ def test_what_is_coarse_behind_scaled_noise_takes_the_credit_for_that_of_others(
     class Small(fedplug.Protector):
         """Make noised values small, and round or cut them."""
 
-        @hookimpl
         def protect(self, known: Known, facts: Facts) -> Operations:
             return (Clip(1.0), Noise.gaussian(1.0), Scale(0.01 if isinstance(coarse, fedplug.Round) else 100.0), coarse)
 
@@ -409,7 +394,6 @@ class Momentum(fedplug.Opener):
 
     site = "server"
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Post(self.mean), Clip(1.0), Noise.gaussian(2.0))
 
@@ -442,11 +426,9 @@ class Harmless(fedplug.Protector, fedplug.Opener):
 
     site = "server"
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(5.0), Scale(0.5), fedplug.Round(0.01), Post(self.signs))
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Scale(0.5), Post(self.momentum))
 

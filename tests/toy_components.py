@@ -32,7 +32,6 @@ from fedplug import (
     Wants,
     add_blocks,
     at_client,
-    hookimpl,
 )
 from fedplug.api.blocks import CLEAR, Scores
 from fedplug.recipe.catalog import Catalog, Entry
@@ -85,13 +84,11 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError("the toy broke")
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Fails after training."""
         self._fail(client)
         return np.zeros(facts.layout.size, np.float32)
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """It does not change values, or fails before the upload."""
         return (Look(self.look),)
@@ -105,7 +102,6 @@ class Fail(Toy, fedplug.Scorer, fedplug.Protector):
 class Draws(Toy, fedplug.Scorer):
     """Log a draw from each generator that a whole process shares."""
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Scores are all 0."""
         import torch
@@ -118,7 +114,6 @@ class Draws(Toy, fedplug.Scorer):
 class Keep(Toy, fedplug.Opener):
     """Eq. 27 of SelectiveShield: keep the local values of the retained zone, take the global ones elsewhere."""
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The block is not changed."""
         return (Look(self.keep),)
@@ -146,7 +141,6 @@ class Spy(Toy, fedplug.Attack):
         headline=("", "high"), success=("", ">=", float("inf")),
     )  # fmt: skip
 
-    @hookimpl
     def attack(self, view: View, facts: Facts) -> AttackReport:
         """The number of messages and uploads, and how much of them can be read."""
         uploads = [block for _, _, blocks in view.uploads() for block in blocks.values()]
@@ -170,7 +164,6 @@ class Peek(Toy, fedplug.Aggregator):
         """All alike."""
         return 1.0
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """A weighted sum."""
         return (Combine(self.add),)
@@ -194,7 +187,6 @@ class AskAgain(Toy, fedplug.Opener):
         """Numbers that all parties know."""
         return [Reveals("numbers of clients", ("server",), covered_by="nothing to pay", asked=("answer",))]
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The sum is not changed."""
         return (Look(self.ask),)

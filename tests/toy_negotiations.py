@@ -19,7 +19,6 @@ from fedplug import (
     Plans,
     Reveals,
     at_client,
-    hookimpl,
 )
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.api.errors import TooFewClients
@@ -36,7 +35,6 @@ class Own(Toy, fedplug.Negotiation):
 
     plans = Plans(zones=frozenset({CLEAR, RETAINED}), own=frozenset({CLEAR, RETAINED}))
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Tells every client to make its own plan."""
         cohort.tell(self.choose)
@@ -66,7 +64,6 @@ class Masks(Toy, fedplug.Negotiation):
         zones = frozenset({ENCRYPTED, self.options.other_zone})
         return Plans(zones=zones, own=zones)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Tells every client to make its own plan."""
         cohort.tell(self.choose)
@@ -129,7 +126,6 @@ class Groups(Toy, fedplug.Negotiation):
         """The zones that its plans can hold."""
         return Plans(zones=frozenset({self.options.zone}), public=True)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Regroups once, and tells every client the plan."""
         if facts.round == 0:
@@ -148,7 +144,6 @@ class MasksOfTheCohort(Toy, fedplug.Negotiation):
 
     plans = Plans(zones=frozenset({CLEAR, NOISED}))
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Tells the sum of the numbers of those who do."""
         cohort.tell(self.choose, sum(cohort.client_ids) % 7)
@@ -170,7 +165,6 @@ class Asks(Toy, fedplug.Negotiation):
 
         question: Literal["model", "first", "unmarked", "nothing"] = Field("nothing", description="what is asked")
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks, and keeps the answers in the server's memory."""
         if self.options.question == "unmarked":
@@ -211,7 +205,6 @@ class Ring(Toy, Correspondent, fedplug.Negotiation):
 
     plans = Plans(zones=frozenset({CLEAR}), public=True)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Everything is clear."""
         cohort.tell(self.plan_all)

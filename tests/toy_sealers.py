@@ -9,7 +9,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Facts, Known, Operations, Seal, at_client, hookimpl
+from fedplug import Block, Client, Cohort, Facts, Known, Operations, Seal, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import TooFewClients
 from fedplug.api.letters import Correspondent
@@ -33,7 +33,6 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
     site = "client"
     cohort_secret = True
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Closes the zone."""
         seal = Seal(scheme="pads", opened_by="shares", opens_with=max(1, facts.num_clients - 1),

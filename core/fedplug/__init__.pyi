@@ -25,6 +25,8 @@ from fedplug.api.errors import FedplugError as FedplugError
 from fedplug.api.errors import MetricError as MetricError
 from fedplug.api.errors import RecipeError as RecipeError
 from fedplug.api.errors import ViewError as ViewError
+from fedplug.api.facts import Facts as Facts
+from fedplug.api.facts import stream as stream
 from fedplug.api.known import Known as Known
 from fedplug.api.operations import Clip as Clip
 from fedplug.api.operations import Combine as Combine
@@ -45,16 +47,15 @@ from fedplug.api.operations import Shift as Shift
 from fedplug.api.operations import WeightedSum as WeightedSum
 from fedplug.api.operations import Widen as Widen
 from fedplug.api.parties import Client as Client
-from fedplug.api.parties import Facts as Facts
 from fedplug.api.parties import KeyServer as KeyServer
 from fedplug.api.parties import Party as Party
 from fedplug.api.parties import Server as Server
-from fedplug.api.parties import stream as stream
 from fedplug.api.roles import Account as Account
 from fedplug.api.roles import Accountant as Accountant
 from fedplug.api.roles import AccountKeeper as AccountKeeper
 from fedplug.api.roles import Aggregator as Aggregator
 from fedplug.api.roles import Attack as Attack
+from fedplug.api.roles import Ballots as Ballots
 from fedplug.api.roles import Component as Component
 from fedplug.api.roles import DataSource as DataSource
 from fedplug.api.roles import Declares as Declares
@@ -71,6 +72,7 @@ from fedplug.api.roles import Opener as Opener
 from fedplug.api.roles import Partition as Partition
 from fedplug.api.roles import Plans as Plans
 from fedplug.api.roles import Protector as Protector
+from fedplug.api.roles import PublicPlan as PublicPlan
 from fedplug.api.roles import Reads as Reads
 from fedplug.api.roles import Reveals as Reveals
 from fedplug.api.roles import Scorer as Scorer

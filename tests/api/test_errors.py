@@ -9,7 +9,7 @@ import fedplug
 import numpy as np
 import pytest
 import yaml
-from fedplug import Block, Client, Combine, Dataset, Facts, Known, Look, Model, Operations, hookimpl
+from fedplug import Block, Client, Combine, Dataset, Facts, Known, Look, Model, Operations
 from fedplug.api.errors import ERRORS, FedplugError
 from fedplug.console.display import Display
 from fedplug.recipe.recipe import Recipe
@@ -71,7 +71,6 @@ class BadTrainer(fedplug.Trainer, Breaks):
 class BadScorer(fedplug.Scorer, Breaks):
     """A scorer that may break."""
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Any:
         self.here("score_parameters")
         return np.zeros(facts.layout.size, np.float32)
@@ -80,7 +79,6 @@ class BadScorer(fedplug.Scorer, Breaks):
 class BadProtector(fedplug.Protector, Breaks):
     """A protector that may break."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         if facts.layout.size:  # the check of the recipe knows no model
             self.here("protect")
@@ -93,7 +91,6 @@ class BadProtector(fedplug.Protector, Breaks):
 class BadAggregator(fedplug.Aggregator, Breaks):
     """An aggregator that may break."""
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (Combine(self.add),)
 

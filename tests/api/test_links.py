@@ -28,7 +28,6 @@ from fedplug import (
     Shift,
     WeightedSum,
     Widen,
-    hookimpl,
 )
 from fedplug.api import grids
 from fedplug.api.errors import PluginError, ProtectionError
@@ -44,7 +43,6 @@ class Says(fedplug.Protector):
     def __init__(self, name: str, *given: Any) -> None:
         self.name, self.given = name, given
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Whatever it is."""
         return self.given
@@ -68,7 +66,6 @@ class Seals(Says, fedplug.Sealer):
 class Refuses(Says):
     """Fits nowhere."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Nothing."""
         raise Misplaced("not here")
@@ -77,7 +74,6 @@ class Refuses(Says):
 class Fails(Says):
     """Is broken."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Nothing."""
         raise KeyError("what")

@@ -180,7 +180,6 @@ def test_a_misspelt_class_is_named_with_its_plugin_and_its_place(
 class Passes(fedplug.Protector):
     """Do nothing."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return ()
 
@@ -206,7 +205,6 @@ class Elsewhere(fedplug.Opener):
 
     site = "sever"  # type: ignore[assignment]
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         return ()
 

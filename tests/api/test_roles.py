@@ -6,7 +6,7 @@ from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Client, Cohort, Facts, Plans, hookimpl
+from fedplug import Client, Cohort, Facts, Plans
 from role_toys import made, method, protecting
 
 
@@ -28,7 +28,6 @@ def test_names_of_a_components_own_are_free() -> None:
         def weigh(self, client: Client, by: str) -> float:
             return 2.0
 
-        @hookimpl
         def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
             """Nothing."""
 

@@ -37,7 +37,6 @@ from fedplug import (
     Shift,
     WeightedSum,
     Widen,
-    hookimpl,
 )
 from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.api.grids import finest
@@ -62,7 +61,6 @@ class Part(fedplug.Sealer):
     def __init__(self, *given: Any, name: str = "odd") -> None:
         self.name, self.given = name, given
 
-    @hookimpl
     def protect(self, known: Any, facts: Facts) -> Operations:
         return self.given
 

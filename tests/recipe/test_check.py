@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import Negotiation, hookimpl
+from fedplug import Negotiation
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from recipe_texts import GOOD, changed, problems, write
@@ -178,7 +178,6 @@ def test_a_negotiation_must_say_which_zones_it_uses(
     class Silent(Negotiation):
         """Says nothing of zones."""
 
-        @hookimpl
         def negotiate_mask(self, cohort: Any, facts: Any) -> None: ...
 
     catalog = with_component(fake_classes, "negotiate_mask", "odd", Silent)

@@ -101,7 +101,6 @@ def test_components_are_frozen_and_extensions_are_not(recipe: Recipe, fake_catal
 class Nothing(fedplug.Aggregator):
     """Gives nothing once the run has begun."""
 
-    @hookimpl
     def aggregate(self, known: Any, facts: Any) -> Operations:
         return (WeightedSum(),) if facts.seed == 0 else None  # type: ignore[return-value]  # 0: the check of a recipe
 
@@ -109,7 +108,6 @@ class Nothing(fedplug.Aggregator):
 class Breaks(Nothing):
     """Breaks."""
 
-    @hookimpl
     def aggregate(self, known: Any, facts: Any) -> Operations:
         if not facts.seed:  # the check of a recipe
             return (WeightedSum(),)
@@ -119,7 +117,6 @@ class Breaks(Nothing):
 class Leaves(fedplug.Aggregator):
     """Ends the program."""
 
-    @hookimpl
     def aggregate(self, known: Any, facts: Any) -> Operations:
         if not facts.seed:
             return (WeightedSum(),)

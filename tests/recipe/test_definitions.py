@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fedplug import Aggregator, Field, Options, WeightedSum, hookimpl
+from fedplug import Aggregator, Field, Options, WeightedSum
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from recipe_texts import changed
@@ -40,7 +40,6 @@ def with_component(classes: dict[str, dict[str, type]], group: str, name: str, f
 class Odd(Aggregator):
     """A component with a fault that a subclass adds."""
 
-    @hookimpl
     def aggregate(self, known: Any, facts: Any) -> Any:
         return (WeightedSum(),)
 
@@ -48,14 +47,12 @@ class Odd(Aggregator):
 class DefaultArgument(Odd):
     """Returns a default, which pluggy ignores."""
 
-    @hookimpl
     def aggregate(self, known: Any, facts: Any = None) -> Any: ...
 
 
 class UnknownHook(Odd):
     """Marks a method that is never called."""
 
-    @hookimpl
     def combine(self, known: Any) -> None: ...
 
 

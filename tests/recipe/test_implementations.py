@@ -21,7 +21,6 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
     class Usurper(fedplug.Extension):
         """Answers itself."""
 
-        @hookimpl
         def protect(self) -> Operations:
             return ()
 
@@ -67,7 +66,6 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
     class HalfASeal(fedplug.Sealer):
         """Cannot add."""
 
-        @hookimpl
         def protect(self, known: Any, facts: Any) -> Operations:
             return ()
 

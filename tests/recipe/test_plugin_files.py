@@ -16,7 +16,6 @@ from own_file_toys import HALVE, RECIPE
 
 TWO_ROLES = '''\
 import fedplug
-from fedplug import hookimpl
 
 
 class _Base:
@@ -26,11 +25,9 @@ class _Base:
 class Shift(fedplug.Protector, fedplug.Opener):
     """Shift, and shift back."""
 
-    @hookimpl
     def protect(self, known, facts):
         return ()
 
-    @hookimpl
     def postprocess(self, known, facts):
         return ()
 '''

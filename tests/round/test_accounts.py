@@ -10,7 +10,7 @@ import fedplug
 import numpy as np
 import pytest
 from account_toys import Flips, Labels
-from fedplug import Account, Block, Map, Operations, RecipeError, hookimpl
+from fedplug import Account, Block, Map, Operations, RecipeError
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.roles import record_problems
 from fedplug.privacy.views import level_epsilons
@@ -136,7 +136,6 @@ class Peeks(fedplug.Protector):
         taken: str = "examples"
         asks: bool = False
 
-    @hookimpl
     def protect(self, known: Any, facts: Any) -> Operations:
         return (Map(self.peek, examples=self.options.asks),)
 

@@ -22,7 +22,6 @@ from fedplug import (
     Plan,
     Plans,
     at_client,
-    hookimpl,
 )
 from fedplug.api.errors import FedplugError, ProtectionError
 from fedplug.mechanisms.execution import execute
@@ -73,7 +72,6 @@ def test_a_chain_hands_the_block_on_in_order(plain_recipe: dict[str, Any], fake_
 class Odd(fedplug.Protector):
     """Spoil the update of client 1 in the last round."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.spoil),)
 
@@ -86,7 +84,6 @@ class OddSum(fedplug.Aggregator):
 
     deed: ClassVar[Deed] = staticmethod(as_it_is)
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (Combine(self.add),)
 
@@ -107,7 +104,6 @@ class OddOpener(fedplug.Opener):
     def site(self) -> Any:
         return self.options.at
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Map(lambda block, party, facts: spoilt(block) if facts.round == facts.rounds - 1 else block),)
 
@@ -118,7 +114,6 @@ class OddPlan(fedplug.Negotiation):
     plans = Plans(zones=frozenset({"clear"}))
     chosen: ClassVar[Any] = None
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.tell(self.choose)
 
@@ -130,7 +125,6 @@ class OddPlan(fedplug.Negotiation):
 class OddScores(fedplug.Scorer):
     """Score half of the model."""
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Any:
         return np.zeros(facts.layout.size // 2, np.float32)
 

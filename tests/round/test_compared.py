@@ -22,7 +22,6 @@ from fedplug import (
     Plans,
     Reveals,
     at_client,
-    hookimpl,
 )
 from fedplug.api.rows import Compared
 from fedplug.recipe.catalog import Entry
@@ -93,7 +92,6 @@ def test_what_was_sent_in_a_round_without_an_upload_waits_no_longer() -> None:
 class Logs(Toy, fedplug.Protector):
     """Log one value of the update, which travels with the upload."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Observes."""
         return (Look(self.look),)
@@ -117,7 +115,6 @@ class Tells(Toy, fedplug.Negotiation):
         """A part of the update."""
         return [Reveals("a part of the update", ("server",), asked=("part",))]
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks, and has all clients choose."""
         cohort.ask(self.part)

@@ -368,7 +368,6 @@ class Uploads(fedplug.Protector):
     def __init__(self, noise: Noise) -> None:
         object.__setattr__(self, "noise", noise)
 
-    @fedplug.hookimpl
     def protect(self, known: fedplug.Known, facts: fedplug.Facts) -> fedplug.Operations:
         return (self.noise,)
 

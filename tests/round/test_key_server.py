@@ -9,7 +9,7 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Block, Clip, Facts, KeyServer, Known, Look, Noise, Opener, Operations, Protector, hookimpl
+from fedplug import Block, Clip, Facts, KeyServer, Known, Look, Noise, Opener, Operations, Protector
 from fedplug.api import codec
 from toy_components import recipe_of
 from toy_protocol import run_protocol
@@ -21,7 +21,6 @@ class Layers(Protector):
     class Options(fedplug.Options):
         """None."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Clip(1.0, per="layer"),)
 
@@ -34,7 +33,6 @@ class KeyNoise(Opener):
     class Options(fedplug.Options):
         """None."""
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         std = 5 * known.need_norm("clip first", central=True)
 

@@ -10,7 +10,7 @@ import pytest
 from fedplug import Block
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, PluginError, ProtectionError
-from fedplug.api.parties import Facts
+from fedplug.api.facts import Facts
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_contexts import RingContext

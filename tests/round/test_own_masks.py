@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Clip, Cohort, Facts, Noise, Operations, Plan, Reveals, at_client, hookimpl
+from fedplug import Block, Client, Clip, Cohort, Facts, Noise, Operations, Plan, Reveals, at_client
 from fedplug.api import codec
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED, meet, share_divisors
 from fedplug.api.errors import RecipeError, TooFewClients
@@ -298,7 +298,6 @@ def test_ballots_with_noise_are_paid_for() -> None:
 class Bare(SingleZone):
     """Asks every client for the sign of its update, and states that epsilon covers the answers."""
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.ask(self.bit)
         super().negotiate_mask(cohort, facts)

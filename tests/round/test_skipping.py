@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from charge_toys import noised, paid
-from fedplug import Reveals, at_client, hookimpl
+from fedplug import Reveals, at_client
 from fedplug.api.errors import PartyLost, TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
@@ -200,7 +200,6 @@ class Asks(SingleZone):
     def reveals(self, facts: Any) -> list[Reveals]:
         return [Reveals("numbers", ("server",), covered_by="nothing to pay", asked=("number",))]
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Any) -> None:
         if self.when == "round":
             cohort.tell(self.hear, sum(cohort.ask(self.number).values()))

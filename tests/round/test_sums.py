@@ -19,7 +19,7 @@ from faulty_clients import (
     with_bytes,
     with_value,
 )
-from fedplug import Block, Facts, Known, Look, Map, Operations, Post, Server, WeightedSum, hookimpl
+from fedplug import Block, Facts, Known, Look, Map, Operations, Post, Server, WeightedSum
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug_std.mean import Mean
 from toy_components import TOYS, pushed, recipe_of
@@ -160,7 +160,6 @@ class Looks(fedplug.Opener):
     site = "server"
     seen: ClassVar[list[Any]] = []
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Look(self.look),)
 
@@ -171,7 +170,6 @@ class Looks(fedplug.Opener):
 class Keeps(Mean):
     """A mean for which the server keeps all uploads until they are added up."""
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         return WeightedSum(), Look(lambda block, server, facts: None)
 
@@ -211,7 +209,6 @@ class Moves(fedplug.Opener):
 
     site = "server"
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         return (Post(self.half),) if self.options.blind else (Map(self.half),)
 

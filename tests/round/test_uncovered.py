@@ -25,7 +25,6 @@ from fedplug import (
     Settings,
     at_client,
     at_key_server,
-    hookimpl,
 )
 from fedplug.api.errors import TooFewClients
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
@@ -100,7 +99,6 @@ class Bits(WithData):
 
         alike: bool = False
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         for number in range(8):
             cohort.ask(self.positive, number)
@@ -170,7 +168,6 @@ class Peeking(SingleZone):
 
         says: bool = False
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         total = facts.component("std.bfv").add_blocks(cohort.ask(self.sealed), facts)
         cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total)
@@ -212,7 +209,6 @@ class Ballots(SingleZone):
         times: int = 1
         every: bool = True
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         for _ in range(self.options.times):
             cohort.ask(self.histogram)
@@ -253,7 +249,6 @@ class Late(Early):
     def setup(self, cohort: Cohort, key_server: Any, facts: Facts) -> None:
         """Nothing."""
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         if facts.round == 1:
             cohort.ask(self.counts)
@@ -283,7 +278,6 @@ class Reads(SingleZone):
         what: str = "nothing"
         says: bool = False
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.ask(self.found)
         super().negotiate_mask(cohort, facts)

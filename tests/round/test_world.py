@@ -10,7 +10,7 @@ import fedplug
 import numpy as np
 import pytest
 import toy_components
-from fedplug import Client, Facts, hookimpl
+from fedplug import Client, Facts
 from fedplug.api.errors import TooFewClients
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
@@ -94,7 +94,6 @@ class Writes(fedplug.Scorer):
 
         what: str = "public"
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Any:
         assert facts.public is not None
         shared = {

@@ -15,7 +15,7 @@ import os
 
 import fedplug
 import numpy as np
-from fedplug import Field, Plan, Plans, at_client, hookimpl
+from fedplug import Field, Plan, Plans, at_client
 from fedplug.api.errors import ProtectionError
 
 
@@ -40,7 +40,6 @@ class Whole(fedplug.Negotiation):
     _zone = "clear"
     plans = Plans(zones=frozenset({"clear"}), public=True)
 
-    @hookimpl
     def negotiate_mask(self, cohort, facts):
         cohort.ask(self.take, self._handed())
 
@@ -94,7 +93,6 @@ class GivesSet(Whole):
 class NanScores(fedplug.Scorer):
     """Score by NaN."""
 
-    @hookimpl
     def score_parameters(self, client, facts):
         return np.full(facts.layout.size, np.nan, np.float32)
 
@@ -111,7 +109,6 @@ class Fails(fedplug.Opener):
     def site(self):
         return self.options.at
 
-    @hookimpl
     def postprocess(self, known, facts):
         return fedplug.Map(self.fail)
 
@@ -127,7 +124,6 @@ class Helps(Whole):
     class Options(fedplug.Options):
         told: bool = Field(False, description="whether they are told, and not asked")
 
-    @hookimpl
     def negotiate_mask(self, cohort, facts):
         (cohort.tell if self.options.told else cohort.ask)(self.help, os.urandom(8))
         cohort.ask(self.take, None)
@@ -141,7 +137,6 @@ class Helps(Whole):
 class Spy(fedplug.Protector):
     """Be named as a part of the kit."""
 
-    @hookimpl
     def protect(self, known, facts):
         return fedplug.Map(self.run)
 
@@ -156,7 +151,6 @@ class Clip(Spy):
 class Sum(fedplug.Aggregator):
     """Be named as a part of the kit."""
 
-    @hookimpl
     def aggregate(self, known, facts):
         raise ValueError("it runs")
 

@@ -21,7 +21,8 @@ from fedplug.api.records import is_count, is_number, kind_of, shown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.parties import Facts
+    from fedplug.api.facts import Facts
+    from fedplug.api.parties import Party
 
 
 def is_unchangeable(array: NDArray[Any]) -> bool:
@@ -154,8 +155,7 @@ class Plan:
     Attributes:
         labels: uint8 array, shape (P,); `labels[j]` indexes `zones`.
         zones: the zone names the labels refer to.
-        shared: zones whose positions are the same at every client of the group. Their blocks travel gathered and
-            without positions, so that the server need not learn where in the model the values belong.
+        whole: the zone that holds the whole model, where one does; before a model is known, too.
 
     Raises:
         ValueError: a label refers to no zone.
@@ -163,7 +163,7 @@ class Plan:
 
     labels: NDArray[np.uint8]
     zones: tuple[str, ...]
-    shared: frozenset[str] = frozenset()
+    whole: str = ""
 
     def __post_init__(self) -> None:
         if self.labels.dtype != np.uint8 or self.labels.ndim != 1:
@@ -180,20 +180,31 @@ class Plan:
             ValueError: there is no such zone.
         """
         labels = unchangeable(np.full(size, _label(zone, zones), np.uint8))
-        return cls(labels, zones, frozenset(zones))
+        return cls(labels, zones, zone)
 
     @classmethod
-    def of(cls, other_zone: str, size: int, zones: tuple[str, ...], *, shared: Iterable[str] = (),
-           **positions: NDArray[Any]) -> Plan:
+    def of(cls, facts: Facts, other_zone: str, **positions: NDArray[Any]) -> Plan:
         """`other_zone` everywhere, and each `zone=positions` on top (indices or a boolean mask).
+
+        Args:
+            facts: say how large the model is, and which zones the recipe has.
+            other_zone: the zone of all scalars that no positions name.
+            positions: by zone.
 
         Raises:
             ValueError: there is no such zone.
         """
-        labels = np.full(size, _label(other_zone, zones), np.uint8)
+        zones = facts.zones
+        labels = np.full(facts.layout.size, _label(other_zone, zones), np.uint8)
         for zone, where in positions.items():
             labels[where] = _label(zone, zones)
-        return cls(labels, zones, frozenset(shared))
+        return cls(labels, zones)
+
+    def may_hold(self, zone: str) -> bool:
+        """Whether there is a scalar in a zone, or may be, before a model is known."""
+        if self.whole or not self.labels.size:
+            return zone == (self.whole or zone)
+        return zone in self.zones and bool(self.sizes()[zone])
 
     def positions(self, zone: str) -> NDArray[np.uint32]:
         """Global positions of a zone, ascending; shape (n,)."""
@@ -224,7 +235,7 @@ class Plan:
         touched[self.positions(zone) // width] = True
         inside = np.repeat(touched, width)[: labels.size]
         wider = np.where(inside & (labels == clear), np.uint8(self.zones.index(zone)), labels)
-        return Plan(wider, self.zones, self.shared)
+        return Plan(wider, self.zones)
 
     def sizes(self) -> dict[str, int]:
         """Number of scalars in each zone."""
@@ -237,6 +248,11 @@ class Plan:
 
     def _count(self) -> dict[str, int]:
         return {zone: int(np.count_nonzero(self.labels == label)) for label, zone in enumerate(self.zones)}
+
+
+def shared_plan(plan: Plan) -> Plan:
+    """The plan with labels that nobody can change, so that what is found out of them is found once."""
+    return plan if is_unchangeable(plan.labels) else dataclasses.replace(plan, labels=unchangeable(plan.labels))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -374,7 +390,7 @@ _AT_ONCE = 1 << 14
 """Scalars of all clients that are added before the next ones: their sum stays in the processor's cache."""
 
 
-def add_blocks(blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
+def add_blocks(blocks: dict[int, Block], weights: Mapping[int, float], server: Party, facts: Facts) -> Block:
     """The weighted sum of one zone's blocks, with `divisor` the total weight at each position.
 
     Encrypted blocks are added by the component that sealed them. Plain blocks without positions are added scalar by
@@ -385,7 +401,8 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], facts: Facts
     Args:
         blocks: by client id; not empty.
         weights: by client id, in (0, 1].
-        facts: the server's context.
+        server: that adds.
+        facts: the round.
 
     Raises:
         ProtectionError: blocks of different zones, kinds or sizes; values or positions that cannot be, which are
@@ -400,7 +417,7 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], facts: Facts
                 f"block sealed by {first.sealed_by}; all clients of a group must protect a zone alike"
             )
     if first.sealed_by is not None:
-        return facts.component(first.sealed_by).add_blocks(blocks, facts)  # type: ignore[no-any-return]
+        return facts.component(first.sealed_by).add_blocks(blocks, server, facts)  # type: ignore[no-any-return]
     if any(block.positions is not None for block in blocks.values()):
         return _add_scattered(blocks, weights, facts.layout.size)
     for client_id, block in blocks.items():
@@ -424,7 +441,7 @@ def add_blocks(blocks: dict[int, Block], weights: dict[int, float], facts: Facts
     )  # fmt: skip
 
 
-def join_sums(sums: Sequence[Block], facts: Facts) -> Block:
+def join_sums(sums: Sequence[Block], server: Party, facts: Facts) -> Block:
     """The sum of one zone over all clients, of the sums over some of them; those of no client may be in two.
 
     Values, divisors and contributors add up; ciphertexts are added by the component that sealed them. Each join rounds
@@ -432,7 +449,8 @@ def join_sums(sums: Sequence[Block], facts: Facts) -> Block:
 
     Args:
         sums: not empty; without their own positions where the fewest updates behind a value cannot be known.
-        facts: the server's context.
+        server: that adds.
+        facts: the round.
 
     Raises:
         ProtectionError: sums of different zones, kinds or sizes, or with positions.
@@ -449,7 +467,7 @@ def join_sums(sums: Sequence[Block], facts: Facts) -> Block:
     if len(sums) == 1:
         return first
     if first.sealed_by is not None:
-        return facts.component(first.sealed_by).join_sums(sums, facts)  # type: ignore[no-any-return]
+        return facts.component(first.sealed_by).join_sums(sums, server, facts)  # type: ignore[no-any-return]
     total = np.zeros(first.size, np.float64)
     for block in sums:
         total += block.plain()
@@ -549,7 +567,7 @@ def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[np.
     ).blame(worst)
 
 
-def _add_scattered(blocks: dict[int, Block], weights: dict[int, float], size: int) -> Block:
+def _add_scattered(blocks: dict[int, Block], weights: Mapping[int, float], size: int) -> Block:
     total, divisor, counts = np.zeros(size, np.float64), np.zeros(size, np.float64), np.zeros(size, np.uint32)
     for client_id, block in blocks.items():
         if block.positions is None:

@@ -363,7 +363,7 @@ class _Writer:
                 self.zones[item.zone] += size
             return msgpack.ExtType(_BLOCK, body)
         if isinstance(item, Plan):
-            return msgpack.ExtType(_PLAN, self._nested([item.labels, list(item.zones), sorted(item.shared)])[0])
+            return msgpack.ExtType(_PLAN, self._nested([item.labels, list(item.zones)])[0])
         if isinstance(item, Packed):
             return item.to_bytes() if self.apart is None else self._put_apart(item, _bytes_size(item.size))
         if isinstance(item, _Bytes):
@@ -457,6 +457,6 @@ def _revive(code: int, body: bytes, inside: Callable[[int, bytes], Any]) -> Any:
             raise MessageError(f"a block that cannot be used: {problem}")
         return block
     if code == _PLAN:
-        labels, zones, shared = msgpack.unpackb(body, ext_hook=inside, use_list=True)
-        return Plan(labels, tuple(zones), frozenset(shared))
+        labels, zones = msgpack.unpackb(body, ext_hook=inside, use_list=True)
+        return Plan(labels, tuple(zones))
     raise MessageError(f"unknown extension {code} in a message; is the other party newer?")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from fedplug.api.parties import Server
@@ -52,6 +52,10 @@ class Office(Protocol):
         """Leaves a client out of the rest of the round."""
 
 
+Publishing = Callable[["Cohort", Any, Mapping[str, Any], Any], None]
+"""Makes values of a component public to a cohort."""
+
+
 class KeyServerLine(abc.ABC):
     """The server's line to the key server.
 
@@ -86,9 +90,24 @@ class Cohort:
     """
 
     def __init__(self, office: Office, server: Server, client_ids: Iterable[int], reach: Iterable[int],
-                 key_server: KeyServerLine) -> None:
-        self._office, self.server, self.key_server = office, server, key_server
+                 key_server: KeyServerLine, publish: Publishing) -> None:
+        self._office, self.server, self.key_server, self._publish = office, server, key_server, publish
         self._ids, self._reach = sorted(client_ids), sorted(reach)
+
+    def publish(
+        self, component: Any, values: Mapping[str, Any], *,
+        covered_by: Literal["epsilon", "nothing to pay"] | None = None,
+    ) -> None:  # fmt: skip
+        """Makes values public facts: from the next step on all parties of this cohort's group have them in
+        `facts.of(component)`, and hooks of facts may go by them. They stay until the component publishes again.
+
+        Args:
+            component: that publishes; what it published before is replaced.
+            values: plain data by name.
+            covered_by: what pays for what they show of clients' data, as in `Reveals`. None: nothing does, and whoever
+                learns them has no guarantee.
+        """
+        self._publish(self, component, values, covered_by)
 
     @property
     def client_ids(self) -> list[int]:
@@ -99,6 +118,11 @@ class Cohort:
     def groups(self) -> dict[str, list[int]]:
         """Group -> all client ids of the group, taking part or not. One group unless `regroup` was called."""
         return self.server.remembered.groups or {"all": self._office.client_ids}
+
+    @property
+    def reach(self) -> frozenset[int]:
+        """All clients that its tells reach, taking part or not."""
+        return frozenset(self._reach)
 
     def __len__(self) -> int:
         return len(self.client_ids)
@@ -182,7 +206,8 @@ class Cohort:
     def only(self, client_ids: Iterable[int]) -> Cohort:
         """The same cohort, restricted to some clients; it reaches nobody else."""
         wanted = set(client_ids)
-        return Cohort(self._office, self.server, wanted & set(self._ids), wanted & set(self._reach), self.key_server)
+        ids, reach = wanted & set(self._ids), wanted & set(self._reach)
+        return Cohort(self._office, self.server, ids, reach, self.key_server, self._publish)
 
     def group(self, name: str) -> Cohort:
         """The part of the cohort that belongs to one group; its tells reach the whole group."""

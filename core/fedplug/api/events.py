@@ -158,6 +158,21 @@ class MessageUncovered(Event):
     what: str
 
 
+class Published(Event):
+    """A component has made values public facts: from here on, operations may follow from them.
+
+    Attributes:
+        groups: whose facts they are.
+        covered_by: what pays for what they show of clients' data, as in `Reveals`; None: nothing does.
+    """
+
+    round: int
+    groups: Sequence[str]
+    component: str
+    values: Mapping[str, Any]
+    covered_by: Literal["epsilon", "nothing to pay"] | None
+
+
 class Released(Event):
     """The release of a round's uploads, as the server counts it.
 

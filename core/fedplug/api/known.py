@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 from fedplug.api import norms
@@ -49,7 +50,8 @@ class Release(NoiseTerms):
         uncredited: why the noise of others earns no credit, apart from what `range` and `step` say; empty if it may.
         size: the most scalars of one client that carry it, of noise in whole numbers, whose `step` is its grid.
         link: who added it.
-        word: on whose word it has this price, where the core did not execute what it prices.
+        words: the components on whose word it has this price: a sampler's, where the core did not draw it, and those
+            whose functions ran behind it.
     """
 
     noise_multiplier: Number
@@ -60,7 +62,7 @@ class Release(NoiseTerms):
     step: Number = 0.0
     size: Number = 0.0
     link: Text = ""
-    word: Text = ""
+    words: list[Text] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +113,8 @@ class Known:
             of the noise, values differ from those of a client with other data and the same noise.
         lost: why no bound holds any more, after a function of a plugin.
         rotated: the links that turned the values, the last one last.
+        own: where operations name clients, what is known of each of these, and under None of all others; what is known
+            here holds of everybody.
     """
 
     zone: str
@@ -133,6 +137,11 @@ class Known:
     beneath: tuple[Bound, ...] = ()
     lost: str = ""
     rotated: tuple[str, ...] = ()
+    own: Mapping[int | None, Known] = dataclasses.field(default_factory=dict)
+
+    def of(self, client_id: int) -> Known:
+        """What is known of one client's values."""
+        return self.own.get(client_id, self.own.get(None, self))
 
     @property
     def size(self) -> int:
@@ -202,14 +211,27 @@ class Known:
         """The known facts behind these operations."""
         known = self
         for operation in operations:
-            known = known._apply(operation)
+            own = known._own_behind(operation)
+            known = known._apply(operation, own)
+            known = dataclasses.replace(known, own=own) if own or known.own else known
         return known
 
-    def _apply(self, operation: Operation) -> Known:
+    def _own_behind(self, operation: Operation) -> dict[int | None, Known]:
+        """What is known of clients that operations name, behind this one."""
+        named = operation.clients if isinstance(operation, Clip | Noise) else frozenset[int]()
+        if self.summed or not (self.own or named):
+            return {}
+        before = {None: self, **self.own, **{c: self.of(c) for c in named if c not in self.own}}
+        return {
+            c: known.after(operation.of(c) if isinstance(operation, Clip | Noise) else operation)
+            for c, known in before.items()
+        }
+
+    def _apply(self, operation: Operation, own: Mapping[int | None, Known]) -> Known:
         replace = dataclasses.replace
         match operation:
             case Clip():
-                return self._bounded(operation)
+                return self._bounded(operation.bound)
             case Scale(factor):
                 size = abs(factor)
                 # Beyond, float32 rounds what lies on a grid.
@@ -227,10 +249,11 @@ class Known:
                         ) for r in scaled.releases
                     ),
                 )  # fmt: skip
-            case Shift():
+            case Shift(by):
                 # Without noise beneath, the sum of the shifts would show how many took part.
                 beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
-                return replace(self, grid=0.0, bounds=(), beneath=beneath)
+                shifted = self if isinstance(by, float) else self._altered()._on_the_word()
+                return replace(shifted, grid=0.0, bounds=(), beneath=beneath)
             case Round(step, toward_zero, beta):
                 return self._rounded(step, toward_zero) if beta is None else self._rounded_at_random(step, beta)
             case Rotate(back):
@@ -238,12 +261,12 @@ class Known:
             case Widen():
                 return replace(self, covers_support=True)
             case Noise():
-                return self._noised(operation)
+                return self._noised(operation, own)
             case Map():
                 return self._freed()
             case Post():
                 lost = f"{self.link} computes values by a function; put a clip behind it"
-                return replace(self._altered(), grid=0.0, bounds=(), beneath=(), lost=lost)
+                return replace(self._altered()._on_the_word(), grid=0.0, bounds=(), beneath=(), lost=lost)
             case Look():
                 return self
             case Seal() | Scramble():
@@ -261,15 +284,16 @@ class Known:
             case WeightedSum():
                 grid = self.grid if self.sealed or self.weighted else 0.0
                 summed = replace(self, summed=True, grid=grid)
-                if operation.layers is None:
+                if operation.by is None:
                     return summed
                 alone = f"by the weights of {self.link}, one client's noise may be almost all that a sum has"
                 lost = f"the weights of {self.link} follow from single clients' values; add the noise at the clients"
-                return replace(summed._uncredited(alone), grid=0.0, bounds=(), beneath=(), loose=True, lost=lost)
+                weighed = summed._uncredited(alone)._on_the_word()
+                return replace(weighed, grid=0.0, bounds=(), beneath=(), loose=True, lost=lost)
             case Combine():
                 why = f"{self.link} does not add the uploads up"
                 lost = f"{why}; add the noise at the clients"
-                combined = self._uncredited(f"{why}, so others' noise earns no credit")
+                combined = self._uncredited(f"{why}, so others' noise earns no credit")._on_the_word()
                 return replace(combined, summed=True, grid=0.0, bounds=(), beneath=(), loose=True, lost=lost)
         raise TypeError(f"{self.link} gives {operation!r}, which is no operation; see fedplug.api.operations")
 
@@ -279,6 +303,14 @@ class Known:
             self, uncredited=(*self.uncredited, why),
             releases=tuple(dataclasses.replace(r, uncredited=r.uncredited or why) for r in self.releases),
         )  # fmt: skip
+
+    def _on_the_word(self) -> Known:
+        """Behind a function of this link that the core calls, and cannot look into: noise before it keeps its price as
+        long as the function goes by what it is handed.
+        """
+        return dataclasses.replace(self, releases=tuple(
+            r if self.link in r.words else dataclasses.replace(r, words=[*r.words, self.link]) for r in self.releases
+        ))  # fmt: skip
 
     def _freed(self) -> Known:
         """Behind a function that has a party in hand.
@@ -297,7 +329,7 @@ class Known:
             freed=(*self.freed, self.link) if freed else self.freed,
         )  # fmt: skip
 
-    def _bounded(self, clip: Clip) -> Known:
+    def _bounded(self, bound: Bound) -> Known:
         """Behind a clip. Only scaling down keeps other bounds, and a clip of one client's values does no more.
 
         Two sums that were clipped lie at most twice as far apart as each is long, whatever they were before.
@@ -305,15 +337,13 @@ class Known:
         Raises:
             Misplaced: it has norms for another number of layers than the model.
         """
-        norm = clip.limit
-        bound = Bound(norm, order=clip.order, per=clip.per)
+        norm = bound.norm
         if isinstance(norm, tuple) and self.layers and len(norm) != len(self.layers):
             raise Misplaced(
                 f"{self.link} clips to norms of {len(norm)} layers, and the model has {len(self.layers)}; give one a "
                 "layer, or one number for all of them"
             )
-        promised = dataclasses.replace(bound, norm=clip.norm)
-        clips = (*self.clips, Clipped(self.link, promised, factor=self.factor))
+        clips = (*self.clips, Clipped(self.link, bound, factor=self.factor))
         if self.summed:
             apart = (norms.stretched(bound, 2.0),)
             return dataclasses.replace(self, bounds=(), beneath=apart, clips=clips, grid=0.0, lost="")
@@ -389,38 +419,42 @@ class Known:
     def multiplier(self, noise: Noise) -> float:
         """Noise over what bounds one client's values here: the size that is used, over the bound that is enforced.
 
-        0 where nothing bounds them; NaN while nobody can say how many values a bound of each is for.
+        0 where nothing bounds them, or nobody says how large the noise is. Where the size is a client's to work out, or
+        the mechanism a plugin's, what it states.
         """
         norm = self.sensitivity(noise.order) if noise.trust == "central" else self.norm(noise.order)
-        if norm is None or (noise.std is None and noise.promised is None):
+        if norm is None:
             return 0.0
-        if noise.std is None or (math.isinf(norm) and not self.size):
-            return math.nan if noise.promised is None else noise.promised
+        if noise.std is None or isinstance(noise.std, Mapping):
+            return noise.at_least or 0.0
+        if math.isinf(norm) and not self.size:  # nobody can say how many values a bound of each is for
+            return math.nan
         return norms.multiplier(noise.std, norm, self.layer_norms(noise.order), noise.order)
 
-    def _noised(self, noise: Noise) -> Known:
+    def _noised(self, noise: Noise, own: Mapping[int | None, Known]) -> Known:
         norm = self.sensitivity(noise.order) if noise.trust == "central" else self.norm(noise.order)
-        multiplier = self.multiplier(noise)
-        if noise.promised is not None and norm is not None:
-            multiplier = noise.promised if math.isnan(noise.promised) else min(multiplier, noise.promised)
+        multiplier, grid, scale = self.multiplier(noise), noise.grid or 0.0, noise.std
+        if isinstance(scale, Mapping):  # the one with the least noise for its bound
+            releases = [known.releases[-1] for known in own.values()]
+            multiplier, scale = min(r.noise_multiplier for r in releases), None
+            grid = min(r.step for r in releases)
         why = self.uncredited[0] if self.uncredited else ""
         in_steps = noise.mechanism in INTEGER
         if noise.sample is not None:
             why = why or f"the draws of {self.link} do not add up as the noise of the core does"
-        elif noise.mechanism in GAUSSIAN and not isinstance(noise.std, int | float):
+        elif noise.mechanism in GAUSSIAN and not isinstance(scale, int | float):
             why = why or "each client's noise has different sizes, so others' noise earns no credit"
-        grid = noise.grid or 0.0
         release = Release(
             noise_multiplier=float(multiplier), clipping_norm=math.nan if norm is None else norm, uncredited=why,
-            step=grid, size=float(self.size) if in_steps else 0.0, link=self.link, word=noise.word,
-            **shared(noise, NoiseTerms),
+            step=grid, size=float(self.size) if in_steps else 0.0, link=self.link,
+            words=[] if noise.sample is None else [self.link], **shared(noise, NoiseTerms),
         )  # fmt: skip
         # Without noise, values and bounds stay as they were; noise that is worth nothing still moves them.
         silent = noise.std == 0
         clips = self.clips if silent else tuple(dataclasses.replace(clip, noised=True) for clip in self.clips)
         beneath = norms.apart(self.bounds or self.beneath, grid, self.layers) if noise.sample is None else ()
         return dataclasses.replace(
-            self, releases=(*self.releases, release), scales=(*self.scales, noise.std), clips=clips,
+            self, releases=(*self.releases, release), scales=(*self.scales, scale), clips=clips,
             bounds=self.bounds if silent else (), grid=self.grid if silent else grid,
             beneath=self.beneath if silent else beneath,
         )  # fmt: skip

@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api import codec, secrets
 from fedplug.api.component import at_client
 from fedplug.api.errors import MessageError, ProtectionError, SetupError
-from fedplug.api.links import is_client
+from fedplug.api.parties import Client
 from fedplug.api.roles import Component, Reveals
 
 if TYPE_CHECKING:
     from fedplug.api.cohort import Cohort
-    from fedplug.api.parties import Client, Facts, Party
+    from fedplug.api.facts import Facts
+    from fedplug.api.parties import Party
 
 _PRIVATE, _PUBLIC, _OTHERS = "letters: private key", "letters: public keys", "letters: keys of others"
 _SIGNING, _SIGNERS = "letters: signing key", "letters: signing keys of others"
@@ -68,7 +69,7 @@ class Correspondent(Component):
         Raises:
             TooFewClients: fewer than `min_clients` have made a key.
         """
-        keys: dict[int, bytes] = facts.party.memory(self).setdefault(_PUBLIC, {})
+        keys: dict[int, bytes] = cohort.server.memory(self).setdefault(_PUBLIC, {})
         if new := [client_id for client_id in cohort.client_ids if client_id not in keys]:
             for client_id, key in cohort.only(new).ask(self.make_key).items():
                 if problem := self._key_problem(facts, client_id, key, None):
@@ -79,7 +80,7 @@ class Correspondent(Component):
         if among is None:
             cohort.tell(self.take_keys, {client_id: keys[client_id] for client_id in present})
             return
-        told: dict[int, list[int]] = facts.party.memory(self).setdefault(_OTHERS, {})
+        told: dict[int, list[int]] = cohort.server.memory(self).setdefault(_OTHERS, {})
         for client_id in present:
             before = told.get(client_id, [])
             if new := [other for other in among.get(client_id, ()) if other in keys and other not in before]:
@@ -182,7 +183,7 @@ class Correspondent(Component):
     def _keys_of(self, party: Party, other: int) -> tuple[bytes, bytes] | None:
         """A client's public key and its signing key, as a party was told them."""
         memory: dict[str, Any] = party.memory(self)
-        if not is_client(party):
+        if not isinstance(party, Client):
             key = memory.get(_PUBLIC, {}).get(other, b"")
             return (key[:_KEY], key[_KEY : 2 * _KEY]) if key else None
         keys, signers = memory.get(_OTHERS, {}), memory.get(_SIGNERS, {})

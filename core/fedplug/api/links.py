@@ -6,16 +6,13 @@ attacks read the same operations, folded the same way. Nobody else works out who
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api import grids
-from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
+from fedplug.api.errors import FedplugError, PluginError, cause_of, of_component
 from fedplug.api.known import Known
 from fedplug.api.operations import (
     INTEGER,
@@ -37,10 +34,10 @@ from fedplug.api.operations import (
     Widen,
     as_operations,
 )
-from fedplug.api.roles import Groups, Negotiation, Sealer, Site
+from fedplug.api.roles import Ballots, Groups, Sealer, Site
 
 if TYPE_CHECKING:
-    from fedplug.api.parties import Facts, Party
+    from fedplug.api.facts import Facts
 
 
 def locked(steps: Iterable[Step]) -> bool:
@@ -81,94 +78,12 @@ def uploaded(steps: Iterable[Step]) -> Known | None:
     return known
 
 
-def foretold(steps: Iterable[Step]) -> bytes:
-    """A fingerprint of the bounds that a zone's uploads are clipped to, and of what their noise costs.
-
-    Operations may follow from what a party keeps. A client that goes by others than the server would not have the
-    privacy that the ledger claims for it.
-    """
-    return _foretold(tuple(steps))
-
-
-@functools.lru_cache(maxsize=8)  # the clients of a process share their steps
-def _foretold(steps: tuple[Step, ...]) -> bytes:
-    known = uploaded(steps)
-    assert known is not None  # a zone that is sent has an aggregator
-    stated: list[Any] = [[clip.link, clip.bound.norm, clip.bound.order, clip.factor] for clip in known.clips]
-    for release in known.releases:
-        # What follows from scores is not known to all; a client refuses if its noise costs more than was promised.
-        same = [] if release.scored else [release.noise_multiplier, *(release.takes_back or ())]
-        stated.append([release.link, *same])
-    return hashlib.blake2b(repr(_rounded(stated)).encode(), digest_size=8).digest()
-
-
-def _rounded(value: Any) -> Any:
-    """With numbers as text of nine digits: those of other types, or of another machine, may differ in the last bits."""
-    if isinstance(value, list | tuple):
-        return [_rounded(one) for one in value]
-    return value if isinstance(value, str) else f"{float(value):.9g}"
-
-
 def released(steps: Iterable[Step]) -> Known | None:
     """The known facts about a zone's sum as clients adopt it."""
     known = None
     for step in steps:
         known = step.after
     return known
-
-
-class NotHanded:
-    """In place of what a function is not handed. How many examples there are is public."""
-
-    def __init__(self, told: str, size: int = 0) -> None:
-        self._told, self._size = told, size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def refuse(self, *_: Any) -> NoReturn:
-        """Says what is not there, and why.
-
-        Raises:
-            ProtectionError: always.
-        """
-        raise ProtectionError(self._told)
-
-    __getattr__ = __getitem__ = __iter__ = __contains__ = __array__ = __neg__ = __abs__ = refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = refuse
-
-
-def is_client(party: Any) -> bool:
-    """Whether a party holds data, told by what it has: contexts, which define clients, import links themselves."""
-    return hasattr(party, "update")
-
-
-@contextlib.contextmanager
-def without(party: Party, told: str, *, scores: bool = False, update: bool = False) -> Iterator[None]:
-    """Inside, a client has no examples, and unless they are left to it no scores, no update and no personal model.
-
-    Args:
-        party: a client; of other parties nothing is taken.
-        told: what an error says where one of them is used.
-        scores, update: whether these are left to it.
-    """
-    client: Any = party
-    if not is_client(client):
-        yield
-        return
-    names = [*([] if scores else ["scores"]), *([] if update else ["update", "personal"])]
-    held = {name: getattr(client, name) for name in ["data", *names]}
-    hidden: Any = NotHanded(told, len(client.data.train) if client.data is not None else 0)
-    if client.data is not None:
-        client.data = dataclasses.replace(client.data, train=hidden, own_test=hidden)
-    for name in names:
-        if held[name] is not None:
-            setattr(client, name, hidden)
-    try:
-        yield
-    finally:
-        for name, value in held.items():
-            setattr(client, name, value)
 
 
 Hook = Literal["protect", "aggregate", "postprocess"]
@@ -182,10 +97,10 @@ class Link:
         zone: the zone.
         hook: which hook of the component it calls.
         name: of the component.
-        component: the instance.
+        component: the instance that parties call: it seals, and opens.
         site: the party at which it runs.
         path: its place in the recipe.
-        call: calls a hook of a component by name, as a run does, so that extensions see it; None: the method alone.
+        call: calls a hook of a component as a run does, so that extensions see it; None: the method alone.
     """
 
     zone: str
@@ -197,35 +112,24 @@ class Link:
     call: Callable[..., Any] | None = None
 
     def operations(self, known: Known, facts: Facts) -> Operations:
-        """The operations of the link on values of which this is known.
+        """The operations of the link on values of which this is known: of a component that was built from its options
+        alone, and of public facts.
 
         Raises:
             Misplaced: its place is wrong, or it gives something else than operations.
             PluginError: the hook itself fails.
         """
-        party = vars(facts)["party"]  # not `facts.party`, which is noted
+        component = facts.components.get(self.name, self.component)
         try:
-            if not is_client(party):
-                given = self._given(known, facts)
+            if self.call is not None:
+                given = self.call(self.hook, component, known=known, facts=facts)
             else:
-                told = (
-                    f"component {self.name}, hook {self.hook}: its operations follow from public facts, from what the "
-                    "component keeps in memory, and from scores where `reads` names them; what follows from data is "
-                    "done in Map(function)"
-                )
-                reads = getattr(self.component, "reads", None)
-                with without(party, told, scores=reads is not None):
-                    given = self._given(known, facts)
+                given = getattr(component, self.hook)(known=known, facts=facts)
         except FedplugError:
             raise
         except Exception as error:
             raise PluginError(f"component {self.name}, hook {self.hook}: {cause_of(error)}") from error
         return as_operations(given, self.hook, self.name)
-
-    def _given(self, known: Known, facts: Facts) -> Any:
-        if self.call is not None:
-            return self.call(self.hook, self.name, known=known, facts=facts)
-        return getattr(self.component, self.hook)(known=known, facts=facts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -255,6 +159,17 @@ class Step:
     def has(self, *kinds: type) -> bool:
         """Whether one of the operations is of these kinds."""
         return any(isinstance(operation, kinds) for operation in self.operations)
+
+    def of(self, client_id: int, facts: Facts) -> Step:
+        """The same as it is at one client, where operations name some."""
+        if not self.after.own:
+            return self
+        states = tuple(known.of(client_id) for known in self.states)
+        return Step(self.link, tuple(
+            settled(one.of(client_id), known, facts) if isinstance(one, Noise) and one.clients
+            else one.of(client_id) if isinstance(one, Clip) else one
+            for one, known in zip(self.operations, states, strict=False)
+        ), states)  # fmt: skip
 
 
 def fold(links: Iterable[Link], facts: Facts, misplaced: Callable[[Link, str], None] | None = None) -> tuple[Step, ...]:
@@ -326,7 +241,7 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
     if noise.sample is not None:
         if noise.mechanism in INTEGER:
             raise Misplaced(f"{known.link} calls its own sampler {noise.mechanism}, a name of the core; rename it")
-        return dataclasses.replace(noise, word=known.link)
+        return noise
     if noise.mechanism in INTEGER:
         return _settled_in_steps(noise, known)
     if noise.mechanism not in ("gaussian", "discrete_gaussian", "laplace"):
@@ -334,6 +249,10 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
             f"{known.link}: the core has no {noise.mechanism} noise; write Noise.gaussian, Noise.laplace, or "
             "Noise.own with a sampler"
         )
+    if isinstance(noise.std, Mapping):  # one grid for everybody's account; each executes its own
+        each = [settled(noise.of(c), known.own.get(c, known), facts) for c in (None, *sorted(noise.clients))]
+        least = min(each, key=lambda one: one.grid or 0.0)
+        return dataclasses.replace(noise, grid=least.grid, slack=max(one.slack for one in each), note=least.note)
     if isinstance(noise.std, tuple) and known.layers and len(noise.std) != len(known.layers):
         raise Misplaced(
             f"{known.link} gives noise for {len(noise.std)} layers, and the model has {len(known.layers)}; give one "
@@ -360,12 +279,12 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
         grids.check_exact(noise.std, grid)
         # A view of a sum rests on the samples of all clients in it, so each of theirs may be off.
         slack = grids.exact_slack(noise.std / grid, float(facts.layout.size) * facts.rounds * facts.num_clients)
-    elif noise.source == "exact" and noise.promised is not None and noise.promised > 0:
+    elif noise.source == "exact" and noise.at_least:
         # The layer, or client, with the least noise has the coarsest grid relative to it. The default grid may be half
         # as fine, and a grid that the recipe sets may be as coarse as allowed.
-        coarsest = 2 * grids.finest(1.0, noise.promised, noise.mechanism)
-        grids.check_exact(noise.promised, coarsest)
-        steps = grids.FEWEST_EXACT if noise.grid else noise.promised / coarsest
+        coarsest = 2 * grids.finest(1.0, noise.at_least, noise.mechanism)
+        grids.check_exact(noise.at_least, coarsest)
+        steps = grids.FEWEST_EXACT if noise.grid else noise.at_least / coarsest
         slack = grids.exact_slack(steps, float(facts.layout.size) * facts.rounds)
     said = grids.note_of(noise.source, noise.mechanism, slack)
     return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)
@@ -417,10 +336,22 @@ def _uncorrelatable(noise: Noise, known: Known, facts: Facts) -> str:
         return "the sum has noise already; keep one noise component of the server in the chain"
     if any(isinstance(each, Groups) for each in facts.components.values()):
         return "there is a sum for each group, in which clients differ from round to round; leave out groups"
-    plans = [each.plans for each in facts.components.values() if isinstance(each, Negotiation)]
-    if not all(each.public and known.zone not in each.own for each in plans):
+    if facts.components and not facts.plans_are_public:
         return "other parameters come from other clients and in other rounds; use negotiate_mask: std.single_zone"
     return ""
+
+
+def ballots_of(name: str, facts: Facts) -> Operations:
+    """The operations of a component's ballots in a round; none where it has no ballots.
+
+    Raises:
+        PluginError: it fails to say.
+    """
+    component = facts.components.get(name)
+    if not isinstance(component, Ballots):
+        return ()
+    with of_component(name, "ballots"):
+        return as_operations(component.ballots(facts.at(max(facts.round, 0))), "ballots", name)
 
 
 def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Operations, tuple[Known, ...]]:
@@ -511,10 +442,10 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             "noise before the upload (protect), or where the sum is opened (key_holder: key_server)"
         )
     closed = known.sealed[-1] if known.sealed else None
-    if closed is not None and isinstance(operation, WeightedSum) and operation.layers is not None:
+    if closed is not None and isinstance(operation, WeightedSum) and operation.by is not None:
         raise Misplaced(
             f"{where}: it weighs layers of uploads of zone {link.zone}, which {known.sealers[-1]} has closed; give "
-            "WeightedSum() without layers, or leave the zone open"
+            "WeightedSum() without by, or leave the zone open"
         )
     if closed is not None and not isinstance(operation, _WORKS_CLOSED):
         what, by = ("sum" if known.summed else "zone"), known.sealers[-1]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 from fedplug.api.errors import FedplugError
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.blocks import Block, Layout
-    from fedplug.api.parties import Facts
+    from fedplug.api.facts import Facts
+    from fedplug.api.parties import Server
 
     Vector = NDArray[np.float32]
     Handed = Callable[[Block, Any, Facts], Block | Vector]  # of a client, a server or a key server, as the hook runs
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     OfFacts = Callable[["Public"], Vector]
     Sampler = Callable[[Vector, "Public", np.random.Generator], Vector]
     Shares = Mapping[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
-    OfLayers = Callable[[Mapping[int, Block], Facts], Shares]
+    OfLayers = Callable[[Mapping[int, Block], Server, Facts], Shares]
+    OfScores = Callable[[NDArray[np.floating], NDArray[np.int64]], Sequence[float] | NDArray[np.float64]]
+    OfCount = Callable[[int], float]
     OfBlocks = Callable[[dict[int, Block], dict[int, float], Facts], Block]
 else:  # a record looks its types up, and needs no more of these
-    Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = Callable
+    Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = OfScores = OfCount = Callable
 
 Party = Literal["server", "key_holder", "client", "client_and_server", "released_model"]
 """Who sees something, in the words of the ledger's views."""
@@ -109,24 +112,41 @@ class Public:
 # -- what the core does itself ---------------------------------------------------------------------------------------
 
 
-class Clip(Bound):
+class Clip(Checked):
     """Scales values down to a norm where they exceed it; within it they pass unchanged, bit for bit.
 
     v * min(1, norm / ||v||), with one part in 2^23 less, so that rounding to float32 does not lift the norm again;
     `per="scalar"` cuts each value off at the norm.
 
     Attributes:
-        tighter: a smaller norm of this client's own, to which it clips; what is promised to all is `norm`.
+        norm: the largest norm; one for each layer of the model where it is `per="layer"`; or public norms by client.
+        order, per: as of `Bound`.
+        others: the norm of all clients that `norm` does not name, where it names some.
     """
 
+    norm: float | tuple[float, ...] | Mapping[int, float] = at_least(0)
+    order: float = at_least(1, default=2)
+    per: Literal["update", "layer", "scalar"] = "update"
     _: dataclasses.KW_ONLY
-    tighter: float | None = at_least(0, default=None)
+    others: float | None = at_least(0, default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_others(self, self.norm, self.others)
 
     @property
-    def limit(self) -> float | tuple[float, ...]:
-        """The enforced norm: this one, or the client's own where that is less."""
-        own = math.inf if self.tighter is None else self.tighter
-        return tuple(min(norm, own) for norm in self.norm) if isinstance(self.norm, tuple) else min(self.norm, own)
+    def clients(self) -> frozenset[int]:
+        """The clients that it names."""
+        return _named(self.norm)
+
+    def of(self, client_id: int | None) -> Clip:
+        """The clip of one client; of None, that of all whom it does not name."""
+        return dataclasses.replace(self, norm=_share(self.norm, self.others, client_id), others=None)
+
+    @property
+    def bound(self) -> Bound:
+        """What holds of every client behind it."""
+        return Bound(_most(self.norm, self.others), self.order, self.per)
 
 
 class Scale(Checked):
@@ -142,11 +162,21 @@ class Scale(Checked):
 class Shift(Checked):
     """Adds a public vector, so that two clients' values lie apart as they did.
 
+    Large numbers take the last bits of others with them, in each upload by itself: behind a function's vector the noise
+    of other clients earns no credit. `Shift.model(factor)` adds a multiple of the global model, which keeps it.
+
     Attributes:
-        by: gives it, float32 (n,), of the public facts; it is not handed the values.
+        by: gives it, float32 (n,), of the public facts; it is not handed the values. Or the multiple of the model.
     """
 
-    by: OfFacts
+    by: OfFacts | float
+
+    @classmethod
+    def model(cls, factor: float) -> Self:
+        """Adds this multiple, 1 or -1, of the global model that the round starts from, which everybody has."""
+        if factor not in (1, -1):
+            raise ValueError(f"Shift.model({factor!r}): it must be 1 or -1")
+        return cls(float(factor))
 
 
 class Round(Checked):
@@ -259,30 +289,51 @@ class Noise(NoiseTerms, kw_only=True):
     `protect` noise is `local`, or `distributed` where it is enough for a sum alone; on a sum it is `central`.
 
     Attributes:
-        std: standard deviation (of Laplace noise: its b), one number or one for each layer. None where this party does
-            not know it: nobody can execute the noise then, and `promised` is its price.
-        promised: the least multiplier, scale over sensitivity, of any client, where sizes follow from scores or differ
-            between clients. A client whose noise has less refuses to upload.
+        std: standard deviation (of Laplace noise: its b): one number, one for each layer, or public numbers by client.
+            None where each client works out its own by `size`.
+        others: the standard deviation of all clients that `std` does not name, where it names some.
+        size: gives a client's own standard deviation; see `by`.
+        reads: what `size` is handed.
+        scorer: whose scores; None: those of the recipe's first.
+        at_least: of noise whose size a client works out, or that a plugin draws, the least multiplier, scale over
+            sensitivity, of any client: the price. Whoever executes it refuses noise that has less.
         grid: results are multiples of it, a power of two; None: the finest that float32 can hold.
         sample: of a plugin's own mechanism: gives the values anew, of the values, the public facts and a reproducible
             stream.
         curve: the cost of a mechanism that the core does not know.
         order: of the norm that bounds the values before a mechanism of a plugin's own.
-        word: on whose word the price is, where the core does not execute what it prices; empty where it does.
     """
 
-    std: float | tuple[float, ...] | None = at_least(0, default=None)
-    promised: float | None = at_least(0, default=None, nan=True)
+    std: float | tuple[float, ...] | Mapping[int, float] | None = at_least(0, default=None)
+    others: float | None = at_least(0, default=None)
+    size: OfScores | OfCount | None = None
+    reads: Literal["scores", "num_examples"] | None = None
+    scorer: str | None = None
     grid: float | None = at_least(0, default=None)
     sample: Sampler | None = None
     curve: Curve | None = None
     order: float = at_least(1, default=2)
-    word: Text = ""
+    at_least: float | None = at_least(0, default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_others(self, self.std, self.others)
+
+    @property
+    def clients(self) -> frozenset[int]:
+        """The clients that it names."""
+        return _named(self.std)
+
+    def of(self, client_id: int | None) -> Noise:
+        """The noise of one client; of None, that of all whom it does not name."""
+        if not isinstance(self.std, Mapping):
+            return self
+        return dataclasses.replace(self, std=_share(self.std, self.others, client_id), others=None)
 
     @classmethod
     def gaussian(
-        cls, std: float | tuple[float, ...] | None, *, source: Source = "secure", grid: float | None = None,
-        promised: float | None = None, calibrated_delta: float | None = None, scored: bool = False,
+        cls, std: float | tuple[float, ...] | Mapping[int, float], *, others: float | None = None,
+        source: Source = "secure", grid: float | None = None, calibrated_delta: float | None = None,
         trust: Literal["local", "central", "distributed"] = "local", as_published: bool = False, note: str = "",
         colluders: int = 0,
         takes_back: tuple[float, ...] | None = None, spread: float = 1.0,
@@ -290,12 +341,11 @@ class Noise(NoiseTerms, kw_only=True):
         """Gaussian noise; discrete where `source` is `exact`.
 
         Args:
-            std: standard deviation, one number or one a layer; None where this party does not know it.
+            std: standard deviation: one number, one a layer, or public numbers by client.
+            others: the standard deviation of all clients that `std` does not name, where it names some.
             source: where it comes from.
             grid: a power of two of which results are multiples; None: the finest that float32 can hold.
-            promised: see the class.
             calibrated_delta: the delta that an epsilon among the options is meant for.
-            scored: sizes follow from scores of a model.
             trust: `distributed` where it is enough for the sum of several clients alone, so that the zone has to be
                 closed behind it; `central` in ballots whose noise the server adds. In `postprocess` all noise is.
             as_published: the paper's own formula, which does not give what it claims.
@@ -305,9 +355,32 @@ class Noise(NoiseTerms, kw_only=True):
         """
         mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
         return cls(
-            mechanism=mechanism, std=std, source=source, grid=grid, promised=promised,
-            trust=trust, calibrated_delta=calibrated_delta, scored=scored,
+            mechanism=mechanism, std=std, others=others, source=source, grid=grid,
+            trust=trust, calibrated_delta=calibrated_delta,
             as_published=as_published, note=note, colluders=colluders, takes_back=takes_back, spread=spread,
+        )  # fmt: skip
+
+    @classmethod
+    def by(
+        cls, size: OfScores | OfCount, *, reads: Literal["scores", "num_examples"], at_least: float,
+        scorer: str | None = None, source: Source = "secure", calibrated_delta: float | None = None,
+        as_published: bool = False, note: str = "",
+    ) -> Self:  # fmt: skip
+        """Gaussian noise whose size follows from a client's own scores, or from how many examples it has.
+
+        Args:
+            size: gives the standard deviation. With `reads="scores"` it is handed the scores, (L,) or (P,), and the
+                numbers of the layers with values in the zone, and gives one number a layer of the model, infinite for
+                layers without values; with `reads="num_examples"` it is handed that number, and gives one number.
+            reads: what it is handed, and nothing else.
+            at_least: the least multiplier of any client, which is the price of the release.
+            scorer: whose scores; None: those of the recipe's first.
+            source, calibrated_delta, as_published, note: as of `gaussian`.
+        """
+        mechanism = "discrete_gaussian" if source == "exact" else "gaussian"
+        return cls(
+            mechanism=mechanism, size=size, reads=reads, at_least=at_least, scorer=scorer, source=source,
+            calibrated_delta=calibrated_delta, scored=reads == "scores", as_published=as_published, note=note,
         )  # fmt: skip
 
     @classmethod
@@ -368,7 +441,7 @@ class Noise(NoiseTerms, kw_only=True):
             calibrated_delta, as_published, note: as of `gaussian`.
         """
         return cls(
-            mechanism=mechanism, sample=sample, promised=multiplier, source=source, order=order, curve=curve, grid=grid,
+            mechanism=mechanism, sample=sample, at_least=multiplier, source=source, order=order, curve=curve, grid=grid,
             calibrated_delta=calibrated_delta, as_published=as_published, note=note,
         )  # fmt: skip
 
@@ -460,14 +533,14 @@ class WeightedSum(Checked, kw_only=True):
     Attributes:
         divided_by: each position by the weight of the clients that `sent` it, or of `all` whose blocks are added.
         rate: public factor on the mean, > 0; divisors are smaller by this factor.
-        layers: gives what the update of each client counts in each layer, and what that adds to the divisor, by
-            client: two arrays (L,); of the blocks and the round. One client's values then move the weights of others,
-            so that noise on the sum is measured by nothing.
+        by: gives what the update of each client counts in each layer, and what that adds to the divisor, by client: two
+            arrays (L,); of the blocks, the server and the round. One client's values then move the weights of others,
+            so that noise on the sum is measured by nothing, while that of the clients keeps its price.
     """
 
     divided_by: Literal["sent", "all"] = "sent"
     rate: float = positive(default=1.0)
-    layers: OfLayers | None = None
+    by: OfLayers | None = None
 
 
 class Combine(Checked):
@@ -489,6 +562,26 @@ Operations = tuple[Operation, ...]
 """In the order in which they are executed. Empty: the values pass as they came."""
 
 _KINDS = get_args(Operation)
+
+
+def _named(value: Any) -> frozenset[int]:
+    return frozenset(value) if isinstance(value, Mapping) else frozenset()
+
+
+def _share(value: Any, others: float | None, client_id: int | None) -> Any:
+    """A client's own number of those by client."""
+    return value.get(client_id, others) if isinstance(value, Mapping) else value
+
+
+def _most(value: Any, others: float | None) -> Any:
+    """The largest of numbers by client."""
+    return max([others, *value.values()]) if isinstance(value, Mapping) else value
+
+
+def _require_others(operation: Any, value: Any, others: float | None) -> None:
+    if isinstance(value, Mapping) != (others is not None):
+        kind = type(operation).__name__
+        raise ValueError(f"{kind}: numbers by client come with one for all others: {kind}({{3: 0.5}}, others=1.0)")
 
 
 def as_operations(given: Any, hook: str, link: str) -> Operations:

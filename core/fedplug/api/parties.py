@@ -1,13 +1,14 @@
-"""The parties as components see them: what each has, remembers and has opened, and the public facts of a round."""
+"""The parties as components see them: what each has, remembers and has opened."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -17,45 +18,16 @@ from pydantic import Field, PlainValidator
 
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import CheckpointError, OpenedBefore, ProtectionError
+from fedplug.api.facts import Facts, Snapshots, stream
 from fedplug.api.files import append_line, private_folder, read_bytes, shorten
 from fedplug.api.records import MOST, Count, Record, Text, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.blocks import Layout, Plan
+    from fedplug.api.blocks import Plan
     from fedplug.api.cohort import Cohort
-    from fedplug.api.data import ClientData, Model, PublicData
-    from fedplug.api.known import Known
-    from fedplug.api.links import Link, Step
-
-
-@functools.cache
-def _philox() -> Callable[[NDArray[np.uint64]], np.random.Philox]:
-    """What makes Philox with a key. `Philox(key=...)` makes the same, but asks the system for a seed first, and drops
-    it, which takes three times as long. Made when it is first needed: much that imports this module draws nothing.
-    """
-    from numpy.random.bit_generator import ISeedSequence
-
-    class Key(ISeedSequence):
-        def __init__(self, key: NDArray[np.uint64]) -> None:
-            self.key = key
-
-        def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-            return self.key  # two words of 64 bits, which is all that Philox asks for
-
-    return lambda key: np.random.Philox(Key(key))  # type: ignore[arg-type]  # it takes any ISeedSequence
-
-
-def stream(seed: int, *purpose: object) -> np.random.Generator:
-    """A separate, reproducible random stream for each purpose.
-
-    Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
-    run. Not a source of secret randomness.
-    """
-    text = "\x1f".join([str(seed), *map(str, purpose)])
-    key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
-    return np.random.Generator(_philox()(key))
+    from fedplug.api.data import ClientData, Model
 
 
 def _array(value: Any) -> Any:
@@ -82,6 +54,7 @@ _Round = Annotated[int, Field(strict=True, ge=-1, lt=MOST)]
 _Weight = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 _Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 _Key = Annotated[bytes, Field(strict=True, min_length=32, max_length=32)]
+_Snapshots = dict[_Round, dict[Text, dict[Text, Any]]]
 _Releases = list[list[Annotated[float, Field(strict=True, ge=0)]]]
 
 
@@ -128,6 +101,7 @@ class ClientMemory(CalledMemory, eq=False):
             empty where none does.
         cohort_secret: 32 bytes that all clients share and no server knows; None where nobody needs them.
         answer_key: 32 bytes under which the key server answers to the clients alone; None where it does not.
+        published: what components have made public, by round (`Cohort.publish`).
     """
 
     trained: _Round = -1
@@ -139,6 +113,7 @@ class ClientMemory(CalledMemory, eq=False):
     accounts: dict[Text, _Releases] = field(default_factory=dict)
     cohort_secret: _Key | None = None
     answer_key: _Key | None = None
+    published: _Snapshots = field(default_factory=dict)
 
 
 class KeyServerMemory(CalledMemory, eq=False):
@@ -164,6 +139,7 @@ class ServerMemory(PartyMemory, eq=False):
         vectors: float32 (P,), the global model of each group as far as the server knows it; empty where it has none.
         repeated: rounds of which uploads were asked for more than once, since the run was cut off in between.
         short: how many rounds in a row, the last one among them, fell short of clients.
+        published: what components have made public, by group and round (`Cohort.publish`).
         noised: by client, the last round from which its upload came, from 0; where clients add noise that goes on from
             one round to the next.
     """
@@ -177,7 +153,12 @@ class ServerMemory(PartyMemory, eq=False):
     vectors: dict[Text, Annotated[Any, PlainValidator(_vector)]] = field(default_factory=dict)
     repeated: list[Count] = field(default_factory=list)
     short: Count = 0
+    published: dict[Text, _Snapshots] = field(default_factory=dict)
     noised: dict[Count, Count] = field(default_factory=dict)
+
+    def published_to(self, group: str) -> Snapshots:
+        """What components have made public to a group, by round; before it was formed, to all."""
+        return self.published.get(group, self.published.get("all", {}))
 
 
 _KEPT_BYTES = 1 << 24
@@ -479,6 +460,7 @@ class Client(Party):
     data_root: str | None = None
     openings: Openings = dataclasses.field(default_factory=Openings)
     signing_key: bytes | None = dataclasses.field(default=None, repr=False)
+    _examples: int | None = dataclasses.field(default=None, init=False, repr=False)
 
     @property
     def weight(self) -> float:
@@ -492,7 +474,18 @@ class Client(Party):
     @property
     def num_examples(self) -> int:
         """How many training examples it has."""
-        return len(self.data.train)
+        return len(self.data.train) if self._examples is None else self._examples
+
+    def without_examples(self) -> Self:
+        """The same client for a function that must not read its data: with no examples, and no scores of them."""
+        none = np.empty(0, np.int64)
+        other = copy.copy(self)
+        other._examples = self.num_examples
+        other.data = dataclasses.replace(
+            self.data, train=self.data.train.take(none), own_test=self.data.own_test.take(none)
+        )
+        other.scores = {}
+        return other
 
     @property
     def start(self) -> NDArray[np.float32]:
@@ -538,81 +531,3 @@ class Client(Party):
                 "that does so says cohort_secret = True"
             )
         return derive(self.remembered.cohort_secret, component.name, *purpose)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Facts:
-    """The public facts of a round, as one party sees them.
-
-    Attributes:
-        round: 0-based round number (people are shown `round + 1`).
-        rounds: how many rounds are planned, T.
-        layout: where parameters live in the flat vector.
-        zones: the zone names of this recipe, in label order.
-        num_clients: K, all clients of the run.
-        min_clients: the fewest updates a sum may hold.
-        seed: of the recipe.
-        digest: of the resolved recipe.
-        party: the party in which this context lives.
-        components: every component of the recipe by name.
-        public: examples that everybody has, where the recipe names some; None at the key server.
-        links: for each zone that is sent, the links that its values pass, in order (`fedplug.api.links`).
-        known: inside a function of a link's operation, what is known of the block that it is handed; None elsewhere.
-    """
-
-    round: int
-    rounds: int
-    layout: Layout
-    zones: tuple[str, ...]
-    num_clients: int
-    min_clients: int
-    seed: int
-    digest: str
-    party: Party
-    components: dict[str, Any] = dataclasses.field(default_factory=dict)
-    public: PublicData | None = None
-    links: Mapping[str, tuple[Link, ...]] = dataclasses.field(default_factory=dict)
-    known: Known | None = None
-
-    def steps(self, zone: str) -> tuple[Step, ...]:
-        """The links of a zone with what they do in this round, and what is known before and behind each operation.
-
-        Raises:
-            Misplaced: the place of a link is wrong.
-        """
-        from fedplug.api.links import fold
-
-        # Before round 1 what holds in round 1 is asked for.
-        return fold(self.links.get(zone, ()), dataclasses.replace(self, round=0) if self.round < 0 else self)
-
-    @property
-    def descends(self) -> str:
-        """The loss of the recipe's task, for `Learns.descends`: `cross_entropy` where it names none."""
-        from fedplug.api.roles import Task
-
-        tasks = (part for part in self.components.values() if isinstance(part, Task))
-        return next((task.descends for task in tasks), "cross_entropy")
-
-    @property
-    def bare_zones(self) -> tuple[str, ...]:
-        """Zones that are sent, and whose sum carries no noise that counts: the model is moved by them as they are."""
-        return tuple(zone for zone in self.links if not any(step.after.releases for step in self.steps(zone)[-1:]))
-
-    def component(self, name: str) -> Any:
-        """The component of that name.
-
-        Raises:
-            KeyError: the recipe has no such component.
-        """
-        try:
-            return self.components[name]
-        except KeyError:
-            raise KeyError(f"the recipe has no component named {name!r}; it has {sorted(self.components)}") from None
-
-    def rng(self, *purpose: object) -> np.random.Generator:
-        """Reproducible stream for this round and purpose."""
-        return stream(self.seed, "server", self.round, *purpose)
-
-    def public_rng(self, *purpose: object) -> np.random.Generator:
-        """The same for what hides nothing, such as rotations or samples that all parties draw alike."""
-        return self.rng("public", *purpose)

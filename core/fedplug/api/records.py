@@ -12,7 +12,7 @@ import json
 import math
 import numbers
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     Annotated,
     Any,
@@ -163,6 +163,7 @@ def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: An
 
 def _number_problem(least: float, nan: bool, value: Any) -> str:
     given = value if isinstance(value, tuple) else () if value is None else (value,)
+    given = value.values() if isinstance(value, Mapping) else given
     if all(isinstance(n, numbers.Real) and (float(n) >= least or (nan and math.isnan(n))) for n in given):
         return ""
     return f"a number >= {least:g}"

@@ -1,8 +1,8 @@
 """The roles: what scores, plans, protects, sums, opens and trains in a round, and what is around the rounds.
 
 A component subclasses the role, or the roles, that it serves, and overrides what it needs. A role has everything that
-the core may ever ask of it; what it declares is one frozen record a fact. A class with a public name close to one of
-its role's, or with another signature, is refused when it is imported: a misspelt member is never one that is missing.
+the core may ever ask of it; what it declares is one frozen record a fact. Where the absence of a statement would
+promise more, the role leaves it open, so that a class without it cannot be made. All other names are the author's.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
-import difflib
-import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from fedplug.api.component import Options, hookimpl
-from fedplug.api.errors import FedplugError, ProtectionError, cause_of
+from fedplug.api.component import Options
+from fedplug.api.errors import FedplugError, ProtectionError, cause_of, of_component
 from fedplug.api.operations import Open, Operations, Party
 from fedplug.api.records import Checked, Record, Text
 
@@ -26,12 +24,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedplug.api.blocks import Block, Scores
+    from fedplug.api.blocks import Block, Plan, Scores
     from fedplug.api.cohort import Cohort, KeyServerLine
     from fedplug.api.data import About, Dataset, Examples, Figure, Model
     from fedplug.api.events import Event
+    from fedplug.api.facts import Facts
     from fedplug.api.known import Known
-    from fedplug.api.parties import Client, Facts, Server
+    from fedplug.api.parties import Client, Server
     from fedplug.api.parties import Party as AnyParty
     from fedplug.recipe.recipe import Recipe
 
@@ -158,13 +157,11 @@ class Plans(Checked, kw_only=True):
     Attributes:
         zones: the zones that they can hold.
         own: of those, the zones whose positions are a client's own.
-        public: whether plans follow from public facts alone: not from data, nor from who takes part.
         fixed: whether a client's plan is the same in every round; one that moves is refused.
     """
 
     zones: frozenset[str]
     own: frozenset[str] = frozenset()
-    public: bool = False
     fixed: bool = False
 
     @property
@@ -188,7 +185,7 @@ class Wants(Checked, kw_only=True):
     Attributes:
         num_examples: clients tell how many examples they have, and weights follow from it.
         positions: clients send positions with every zone that is not encrypted, so the server sees the masks.
-        model: `facts.party.model` and `facts.party.vector` at the server.
+        model: `server.model` and `server.vector` at the server.
     """
 
     num_examples: bool = False
@@ -287,109 +284,18 @@ RECORDS: dict[str, type] = {
 """The declarations of a role, by the member that holds each."""
 
 
-_CLOSE = 0.8
-"""How alike two names must be for one to be taken for the other, by difflib."""
-_MEANT = {
-    "release": "ballots", "releases": "ballots", "side_channel": "reveals", "side_channels": "reveals",
-    "reveal": "reveals", "zones": "plans", "own_zones": "plans", "needs_cohort_secret": "cohort_secret",
-    "descends": "learns", "one_step": "learns",
-}  # fmt: skip
-"""Words that people reach for, and what says it here."""
-_PROMISES = (
-    "ballots", "learns", "plans", "reads", "wants", "scoring", "public_scores",
-    "client_weight", "round_release", "release_problem", "epsilon_of", "add_blocks", "open_upload", "open_reply",
-)  # fmt: skip
-"""Members by which a role states or promises something. Other members have everyday names, such as a metric's `score`,
-which are free in the roles that lack them."""
-
 _ROLES: list[type] = []
 """Every role, in the order of definition."""
 
 
-def add_role(role: type) -> None:
-    """From here on, `role` is one: what its subclasses define is compared with its members."""
-    _ROLES.append(role)
-
-
-@functools.cache
-def members(role: type) -> dict[str, Any]:
-    """The public names of a role, with what the role itself has there."""
-    named: dict[str, Any] = {}
-    for base in reversed(role.__mro__):
-        if base is object:
-            continue
-        for name in (*vars(base).get("__annotations__", {}), *vars(base)):
-            if not name.startswith("_"):
-                named[name] = inspect.getattr_static(base, name, None)
-    return named
-
-
-@functools.cache
 def roles_of(cls: type) -> list[type]:
     """The roles that a class serves, `Component` the last of them."""
     return [base for base in cls.__mro__ if base in _ROLES]
 
 
-def misspelt(cls: type) -> Iterable[str]:
-    """The complaints about the public names of a component class, as half sentences.
-
-    Names of its bases count as its own, whether these are components or plain classes: nobody else looks at those.
-    """
-    known: dict[str, Any] = {}
-    for role in reversed(roles_of(cls)):
-        known |= members(role)
-    seen: set[str] = set()
-    for base in cls.__mro__:
-        if base in _ROLES or base is object:
-            continue
-        own = {name for name in (*vars(base), *vars(base).get("__annotations__", {})) if not name.startswith("_")}
-        for name in sorted(own - seen):
-            yield from _misused(cls, base, name, known)
-        seen |= own
-
-
-def _misused(cls: type, base: type, name: str, known: dict[str, Any]) -> Iterable[str]:
-    """The complaint about one public name that a class has from `base`, which may be the class itself."""
-    called = name if base is cls else f"{name} of {base.__qualname__}"
-    if name in known:
-        first = next(each for each in cls.__mro__ if name in vars(each) or each is base)
-        if first is not base:  # a role's own member comes first: what is written here is never asked
-            remedy = f"write {base.__name__} before it in class {cls.__name__}"
-            yield f"{called} is hidden by that of {first.__name__}; {remedy}"
-            return
-        yield from _wrong_shape(vars(base).get(name), name, called, known[name])
-        return
-    close = next(iter(difflib.get_close_matches(name, {**known, **_MEANT}, n=1, cutoff=_CLOSE)), name)
-    meant = _MEANT.get(close, close)
-    if meant in known:
-        of = " and ".join(role.__name__ for role in roles_of(cls)[:-1]) or "component"
-        yield f"{called} is not a member of a {of}; did you mean {meant}?"
-    elif name in _PROMISES and len(roles_of(cls)) > 1:  # a base without a role may be meant for any
-        having = [role for role in _ROLES if name in members(role)]
-        others = [role.__name__ for role in having if not any(base in having for base in role.__mro__[1:])]
-        yield (
-            f"{called} is a member of a {' and a '.join(others)}, which {cls.__name__} does not inherit from: nobody "
-            f"asks for it; write class {cls.__name__}(fedplug.{others[0]}), or another name"
-        )
-
-
-def _wrong_shape(defined: Any, name: str, called: str, expected: Any) -> Iterable[str]:
-    """A method with other arguments than the role's, or a record of another type."""
-    if inspect.isfunction(expected):
-        if not inspect.isfunction(defined):
-            yield f"{called} must be a method; did you mean def {name}{_shown(expected)}?"
-            return
-        wanted, given = list(inspect.signature(expected).parameters), list(inspect.signature(defined).parameters)
-        rest = list(inspect.signature(defined).parameters.values())[len(wanted):]
-        if given[: len(wanted)] != wanted or any(p.default is p.empty for p in rest):
-            yield f"{called}({', '.join(given)}) has other arguments; did you mean {name}({', '.join(wanted)})?"
-    elif name in RECORDS and defined is not None and not isinstance(defined, property | RECORDS[name]):
-        yield f"{called} must be a {RECORDS[name].__name__}, not {type(defined).__name__}"
-
-
 def record_problems(component: Component) -> Iterable[str]:
     """The declarations of a built component that have a wrong type or fail, as half sentences."""
-    known = {name for role in roles_of(type(component)) for name in members(role)}
+    known = {name for role in roles_of(type(component)) for name in dir(role)}
     for name, kind in {**RECORDS, "site": str}.items():
         if name not in known:
             continue
@@ -406,33 +312,6 @@ def record_problems(component: Component) -> Iterable[str]:
 
 def _shown(method: Callable[..., Any]) -> str:
     return f"({', '.join(inspect.signature(method).parameters)})"
-
-
-_SAID_IN = (
-    ("score_parameters", "public_scores"), ("train", "round_release"), ("protect", "round_release"),
-    ("round_release", "release_problem"),
-    ("load", "declares"), ("build", "refuses"),
-)  # fmt: skip
-"""The member that describes the effect of each method."""
-
-
-def stale_statements(cls: type) -> Iterable[str]:
-    """Methods that a class overrides while it inherits another class's statement about them, as half sentences."""
-    for method, statement in _SAID_IN:
-        says = _home(cls, statement)
-        if says is None or _home(says, method) in (None, _home(cls, method)):
-            continue
-        yield (
-            f"overrides {method} of {says.__name__} and inherits its {statement}, which says what that one does; "
-            f"define {statement} as well, or write {statement} = {says.__name__}.{statement} if all of it still holds"
-        )
-
-
-def _home(cls: type, name: str) -> type | None:
-    """The class that defines a member; None where none below the roles does, or leaves it open."""
-    mine = (base for base in cls.__mro__ if base not in _ROLES)
-    home = next((base for base in mine if name in vars(base)), None)
-    return None if home is None or name in getattr(home, "__abstractmethods__", ()) else home
 
 
 def undecided(cls: type) -> list[tuple[type, str]]:
@@ -467,9 +346,7 @@ class Component(abc.ABC):
     def __init_subclass__(cls, role: bool = False, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if role:
-            add_role(cls)
-        elif problems := list(misspelt(cls)):
-            raise TypeError(f"{cls.__module__}.{cls.__qualname__}: " + "; ".join(problems))
+            _ROLES.append(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__dict__.get("_frozen"):
@@ -553,7 +430,7 @@ def _fixed(value: Any) -> Any:
     return value
 
 
-add_role(Component)
+_ROLES.append(Component)
 
 
 class Scorer(Component, role=True):
@@ -581,6 +458,18 @@ class Scorer(Component, role=True):
         return {}
 
 
+class Ballots(Component, role=True):
+    """Has clients release noised values in a round's negotiation; next to another role."""
+
+    @abc.abstractmethod
+    def ballots(self, facts: Facts) -> Operations:
+        """The operations on the values that clients release in this round: a clip and a noise; none: nothing.
+
+        `client.release(self, name, values)` executes them, or `cohort.server.release` where the server adds the noise;
+        the ledger charges everybody who was asked.
+        """
+
+
 class Negotiation(Component, role=True):
     """Makes sure that every client of the cohort has a plan: which scalar is in which zone."""
 
@@ -601,6 +490,10 @@ class Negotiation(Component, role=True):
         Those set `client.plan`, where plans live; nothing is returned.
         """
 
+    @abc.abstractmethod
+    def reveals(self, facts: Facts) -> Sequence[Reveals]:
+        """What the answers of the clients show, and what their plans do."""
+
     def open_reply(self, client: Client, method: str, asked: tuple[Any, ...], reply: Any) -> Any:
         """A reply as any party with the clients' secret reads it, for the views of attacks. None: as it is.
 
@@ -612,13 +505,43 @@ class Negotiation(Component, role=True):
         """
         return None
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
-        """The operations on the values that clients release for a round's negotiation: a clip and a noise.
 
-        `client.release(self, name, values)` does it, or `facts.party.release` where the server adds the noise; the
-        ledger charges everybody who was asked.
+class PublicPlan(Negotiation, role=True):
+    """A negotiation without a conversation: plans follow from public facts, and everybody works them out."""
+
+    @abc.abstractmethod
+    def plan(self, facts: Facts) -> Plan | str | None:
+        """The plan of a round, or the name of the zone that holds the whole model. None where the clients negotiate it
+        all the same: then the component overrides `negotiate_mask` and `reveals` as well.
         """
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        """Asks nobody anything."""
+
+    def reveals(self, facts: Facts) -> Sequence[Reveals]:
+        """Nothing: everybody knows the plans."""
         return ()
+
+    def planned(self, facts: Facts) -> Plan | None:
+        """The plan of a round, which all parties share. Before a model is known, an empty one where it needs a model.
+
+        Raises:
+            PluginError: it fails, or gives no plan.
+        """
+        from fedplug.api.blocks import Plan, shared_plan
+
+        with of_component(self.name, "plan"):
+            try:
+                given: Any = self.plan(facts)
+            except Exception:
+                if facts.layout.size:
+                    raise
+                given = Plan.of(facts, facts.zones[0])
+            if isinstance(given, str):
+                given = Plan.single(given, facts.layout.size, facts.zones)
+            if not isinstance(given, Plan | None):
+                raise TypeError(f"it gave a {type(given).__name__}; give a fedplug.Plan, the name of a zone, or None")
+            return None if given is None else shared_plan(given)
 
 
 class Groups(Component, role=True):
@@ -636,9 +559,9 @@ class Groups(Component, role=True):
         May ask the clients and, in round 1, call `cohort.regroup({name: [client ids]})`, which stays in force.
         """
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
-        """The operations on the values that clients release to form groups; see `Negotiation.ballots`."""
-        return ()
+    @abc.abstractmethod
+    def reveals(self, facts: Facts) -> Sequence[Reveals]:
+        """What the answers of the clients show, and what the groups do."""
 
     def assess(self, server: Server, truth: GroundTruth) -> Mapping[str, float]:
         """After the run, outside every party: how well the groups match what no party knows. The summary has it."""
@@ -655,14 +578,15 @@ class Protector(Component, role=True):
 
     @abc.abstractmethod
     def protect(self, known: Known, facts: Facts) -> Operations:
-        """The operations on the zone's values (`fedplug.api.operations`), which the core executes.
+        """The operations on the zone's values (`fedplug.api.operations`), which the core executes, prices and shows.
 
-        Asked before a run, at the server for the ledger, and at each client, which refuses to pay more than the server
-        charges. A function alone counts as `Map(function)`.
+        A function of the options and of these arguments: the core asks before a run, and once a round at each process.
+        What differs between clients is a value by client in an operation, or a function in it. A function alone counts
+        as `Map(function)`.
 
         Args:
             known: what is known of the values; asks for order with `known.before` and `known.need_norm`.
-            facts: the round; before a run its layout may be empty and its party without memory.
+            facts: the round; before a run its layout may be empty.
 
         Raises:
             Misplaced: its place is wrong.
@@ -712,25 +636,28 @@ class Sealer(Protector, Opener, role=True):
     """Closes a zone's values at the clients, adds them up closed, and opens the sum: an encryption, or a scrambling."""
 
     @abc.abstractmethod
+    def reveals(self, facts: Facts) -> Sequence[Reveals]:
+        """What what is sent shows in spite of the seal, and what the answers show that keys and openings need."""
+
+    @abc.abstractmethod
     def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         """The block closed, with `client.weight` multiplied in: `values` None, `sealed_by` this component's name.
 
-        Its `protect` gives the `Seal` or `Scramble` that says how. The client is handed without examples, scores and
-        update.
+        Its `protect` gives the `Seal` or `Scramble` that says how.
         """
 
     @abc.abstractmethod
-    def open(self, block: Block, facts: Facts) -> Block:
-        """The sum with plain values; `facts.party` is the party that opens it."""
+    def open(self, block: Block, party: AnyParty, facts: Facts) -> Block:
+        """The sum with plain values, at the party that opens it."""
 
     @abc.abstractmethod
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: AnyParty, facts: Facts) -> Block:
         """The sum of blocks that this component sealed; at the server."""
 
-    def gather(self, block: Block, facts: Facts) -> Block:
+    def gather(self, block: Block, server: Server, facts: Facts) -> Block:
         """At the server, what clients need of each other to open a closed sum, in its `meta`; asked where it says
-        `Seal(opened_by="shares", sums_visible_to="clients")`. `facts.party.cohort` has the clients whose updates are in
-        the sum.
+        `Seal(opened_by="shares", sums_visible_to="clients")`. `server.cohort` has the clients whose updates are in the
+        sum.
 
         Raises:
             TooFewClients: too few of them help; the sum stays closed.
@@ -743,7 +670,7 @@ class Sealer(Protector, Opener, role=True):
         """Whether `join_sums` adds sums up, so that the server need not keep uploads until the last one is there."""
         return False
 
-    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
+    def join_sums(self, sums: Sequence[Block], server: AnyParty, facts: Facts) -> Block:
         """The sum of sums that `add_blocks` gave of different clients; asked where `joins`, of sums without positions.
 
         Raises:
@@ -751,12 +678,11 @@ class Sealer(Protector, Opener, role=True):
         """
         raise ProtectionError(f"{self.name} does not add sums up; override join_sums, or leave joins at False")
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """It undoes its own seal."""
         return (Open(),)
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[AnyParty]) -> Block | None:
+    def open_upload(self, block: Block, sender: int, parties: Sequence[AnyParty], facts: Facts) -> Block | None:
         """One upload, as parties who pool what they hold could open it: for the views of insiders.
 
         By default each tries alone, as a sum of one. An error that is not fedplug's own is a mistake of the component,
@@ -765,7 +691,8 @@ class Sealer(Protector, Opener, role=True):
         Args:
             block: the upload.
             sender: whose it is.
-            parties: with their keys and memories, each in its `facts`, which keeps no rule that honest parties keep.
+            parties: with their keys and memories.
+            facts: of the round, in which parties keep no rule that honest ones keep.
 
         Returns:
             None where they cannot open it.
@@ -773,8 +700,8 @@ class Sealer(Protector, Opener, role=True):
         for party in parties:
             for adder in (None, *parties):
                 try:
-                    alone = block if adder is None else self.add_blocks({sender: block}, adder.facts)
-                    opened = self.open(alone, party.facts)
+                    alone = block if adder is None else self.add_blocks({sender: block}, adder, facts)
+                    opened = self.open(alone, party, facts)
                 except FedplugError:  # another key, or none
                     continue
                 if opened.values is not None:
@@ -792,6 +719,12 @@ class Trainer(Component, role=True):
         `loss` is the mean training loss of the last epoch. Randomness comes from `client.rng(self, ...)` alone, so that
         engines agree bit for bit.
         """
+
+    def reads_examples(self, facts: Facts) -> bool:
+        """Whether it trains on clients' examples in this round. False: it is handed a client without any, nor a memory
+        of other rounds, so that its update is public and costs nothing.
+        """
+        return True
 
     def learns(self, facts: Facts) -> Learns | None:
         """How an update of that round follows from data. None, the default: no attack can read gradients off it."""
@@ -994,9 +927,13 @@ class Attack(Component, role=True):
         return None
 
     @abc.abstractmethod
-    def attack(self, view: Any, facts: Facts) -> Any:
+    def attack(self, view: Any, attacker: Any) -> Any:
         """Its result from a `fedplug_attacks.View`: `fedplug_attacks.AttackReport("finished", ...)`, or `diverged` or
         `not_applicable` with a reason.
+
+        Args:
+            view: what the adversary saw.
+            attacker: a `fedplug_attacks.Attacker`: the public facts, a device, and where it tells its progress.
         """
 
     def in_form(self, form: Literal["adaptive", "naive"]) -> Self | None:

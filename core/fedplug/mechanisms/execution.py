@@ -6,10 +6,9 @@ its type, and that its values are numbers. What they must not read they are not 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from fedplug.api import grids, norms
 from fedplug.api.blocks import RETAINED, Block, add_blocks
 from fedplug.api.blocks import block_problem as fields_problem
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
-from fedplug.api.links import Link, ballot_states, grids_of_layers, without
+from fedplug.api.links import Link, ballot_states, grids_of_layers, settled
 from fedplug.api.operations import (
     INTEGER,
     Clip,
@@ -44,10 +43,11 @@ from fedplug.api.parties import Client, Server
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug.api.facts import Facts
     from fedplug.api.known import Known
     from fedplug.api.links import Step
     from fedplug.api.operations import IntegerNoise, Operations
-    from fedplug.api.parties import Facts, Party
+    from fedplug.api.parties import Party
 
 _MARGIN = 1 - 2.0**-23
 """Twice what rounding a value to float32 can add, so that the rounded values do not exceed the bound either."""
@@ -72,13 +72,17 @@ def execute(step: Step, block: Block, party: Party, facts: Facts, *, records: bo
         ProtectionError: values that no clip can bound, or a function that gives what it must not.
         PluginError: a function fails.
     """
+    if isinstance(party, Client):
+        step = step.of(party.client_id, facts)
     for number, (operation, known) in enumerate(zip(step.operations, step.states, strict=False)):
         if not isinstance(operation, WeightedSum | Combine):
             block = _Execution(step.link, known, party, facts, records, number).run(operation, block)
     return block
 
 
-def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
+def add_up(
+    step: Step, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
+) -> Block:
     """The sum of the clients' blocks of one zone as the aggregator gives it.
 
     Raises:
@@ -101,8 +105,8 @@ def add_up(step: Step, blocks: dict[int, Block], weights: dict[int, float], fact
             raise _refusal(step.link, first, what)
     else:
         assert isinstance(first, WeightedSum)
-        total = _weighted_sum(step.link, first, blocks, weights, facts)
-    return execute(step, total, facts.party, facts)
+        total = _weighted_sum(step.link, first, blocks, weights, server, facts)
+    return execute(step, total, server, facts)
 
 
 def release(
@@ -175,16 +179,17 @@ class _Execution:
                 return block.replace(values=_float32((np.trunc if toward_zero else np.rint)(steps) * step))
             case Rotate(back):
                 return block.replace(values=self._rotated(back, block))
-            case Shift():
-                by = _called(self.link, operation, operation.by, self._public(block))
-                return block.replace(values=block.plain() + self._values(operation, by, block))
+            case Shift(float() as factor):
+                return block.replace(values=block.plain() + np.float32(factor) * self._model(operation, block))
+            case Shift(by):
+                vector = _called(self.link, operation, by, self._public(block))
+                return block.replace(values=block.plain() + self._values(operation, vector, block))
             case Widen():
                 return self._widened(block)
             case Noise():
                 return block.replace(values=self._noised(operation, block))
             case Map():
-                with self._handing(operation):
-                    given = _called(self.link, operation, operation.function, block, self.party, self._told())
+                given = _called(self.link, operation, operation.function, block, self._handed(operation), self._told())
                 return block.replace(values=self._values(operation, given, block))
             case Post():
                 return self._post(operation, block)
@@ -206,7 +211,7 @@ class _Execution:
             return self._cut_off(clip, block)
         if clip.per == "layer":
             return self._clipped_by_layer(clip, block)
-        limit = max(norms.each(clip.limit))
+        limit = max(norms.each(cast(norms.Size, clip.norm)))
         # In float64, because float32 squares overflow from 2e19 on; and not by BLAS, whose threads cost more than they
         # save at this size when several processes share the cores.
         if clip.order == 2:
@@ -222,7 +227,7 @@ class _Execution:
         return values if norm <= limit else _float32(values * np.float64(limit / norm * _MARGIN))
 
     def _cut_off(self, clip: Clip, block: Block) -> NDArray[np.float32]:
-        values, limits = block.plain(), np.asarray(clip.limit, np.float64)
+        values, limits = block.plain(), np.asarray(clip.norm, np.float64)
         if not np.isfinite(values).all():
             raise self._diverged(block)
         if limits.ndim:
@@ -234,7 +239,7 @@ class _Execution:
 
     def _clipped_by_layer(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values, layer = block.plain().astype(np.float64), self._layers(block)
-        limits = np.broadcast_to(np.asarray(clip.limit, np.float64), (len(self.facts.layout.layers),))
+        limits = np.broadcast_to(np.asarray(clip.norm, np.float64), (len(self.facts.layout.layers),))
         present, place = np.unique(layer, return_inverse=True)
         clips = limits[present]
         powers = np.square(values) if clip.order == 2 else np.abs(values) ** clip.order
@@ -300,9 +305,10 @@ class _Execution:
         if noise.sample is not None:
             drawn = _called(self.link, noise, noise.sample, values, self._public(block), self._stream())
             return self._values(noise, drawn, block)
+        if noise.size is not None:
+            noise = self._sized(noise, noise.size, block)
         if noise.std is None:
             raise _refusal(self.link, noise, "it gives no std here, where the noise is to be added")
-        self._check_promise(noise)
         if noise.std == 0:
             return values
         if noise.mechanism in INTEGER:
@@ -379,17 +385,40 @@ class _Execution:
             noised[where] = add(values[where], std, grid, noise.source, stream) if std else values[where]
         return noised
 
-    def _check_promise(self, noise: Noise) -> None:
-        """Refuses noise that costs more than the server charges for it: what a client pays must have been foretold."""
-        if noise.promised is None or math.isnan(noise.promised) or noise.std is None:
-            return
-        used = self.known.multiplier(noise)
-        if used < noise.promised * _LAST_DIGITS:
+    def _sized(self, noise: Noise, size: Callable[..., Any], block: Block) -> Noise:
+        """The noise with the size that this client works out, of what its function reads and nothing else.
+
+        Raises:
+            ProtectionError: it is no size, or costs more than is charged.
+        """
+        client = self.party
+        if not isinstance(client, Client):
+            raise _refusal(self.link, noise, "only a client has what its size follows from")
+        read: tuple[Any, ...] = (client.num_examples,)
+        if noise.reads == "scores":
+            read = client.scores_by(noise.scorer), self._present(block)
+        given = np.asarray(_called(self.link, noise, size, *read), np.float64)
+        layers = len(self.facts.layout.layers)
+        if given.shape not in ((), (layers,)) or not (given >= 0).all():
+            what = f"its size is {given.dtype}{list(given.shape)}; give one standard deviation, or one a layer"
+            raise _refusal(self.link, noise, f"{what}: floats [{layers}]")
+        std = float(given) if not given.ndim else tuple(given.tolist())
+        used = self.known.multiplier(dataclasses.replace(noise, std=std))
+        if noise.at_least is None or used < noise.at_least * _LAST_DIGITS:
             raise _refusal(
                 self.link, noise,
-                f"its noise has a multiplier of {used:.9g} at this client, and {noise.promised:.9g} is what is charged "
-                "for; promise no more than the least of any client",
+                f"its noise has a multiplier of {used:.9g} at this client, and {noise.at_least or 0:.9g} is what is "
+                "charged for; state in at_least the least of any client",
             )  # fmt: skip
+        return settled(dataclasses.replace(noise, std=std, size=None), self.known, self.facts)
+
+    def _present(self, block: Block) -> NDArray[np.int64]:
+        """The numbers of the layers with values in the zone, those among them that zeros stand in for."""
+        client, layout = cast(Client, self.party), self.facts.layout
+        assert client.plan is not None  # nobody is asked for an upload without one
+        sent = [block.zone, RETAINED] if self.known.covers_support else [block.zone]
+        where = np.concatenate([client.plan.positions(zone) for zone in sent])
+        return np.unique(layout.per_scalar(np.arange(len(layout.layers)))[where])
 
     def _widened(self, block: Block) -> Block:
         plan = self.party.plan if isinstance(self.party, Client) else None
@@ -415,9 +444,7 @@ class _Execution:
         return block.replace(values=_float32(mean * np.asarray(block.divisor, np.float64)))
 
     def _closed(self, seal: Seal | Scramble, block: Block) -> Block:
-        told = f"component {self.link.name}: what closes values is handed them, its keys and the client's weight alone"
-        with without(self.party, told):
-            given = _called(self.link, seal, self.link.component.seal, block, self.party, self._told())
+        given = _called(self.link, seal, self.link.component.seal, block, self.party, self._told())
         problem = shape_problem(given, block.zone)
         if not problem and (given.values is not None or given.sealed_by != self.link.name):
             found = "plain values" if given.values is not None else f"a block closed by {given.sealed_by}"
@@ -427,7 +454,7 @@ class _Execution:
         return cast("Block", given)
 
     def _opened(self, opening: Open, block: Block) -> Block:
-        given = _called(self.link, opening, self.link.component.open, block, self._told())
+        given = _called(self.link, opening, self.link.component.open, block, self.party, self._told())
         problem = shape_problem(given, block.zone)
         under = self.known.sealers[-2:-1]
         if not problem and (given.sealed_by or "") != (under[0] if under else ""):
@@ -438,18 +465,13 @@ class _Execution:
             raise _refusal(self.link, opening, problem)
         return cast("Block", given)
 
-    @contextlib.contextmanager
-    def _handing(self, operation: Map) -> Iterator[None]:
-        if not self.records or operation.examples:
-            yield
-            return
-        told = (
-            f"component {self.link.name}: examples are not handed to it where an account of single records is kept, "
-            "which covers what training released and nothing else; go by the block, or give Map(function, "
-            "examples=True), which takes that guarantee away"
-        )
-        with without(self.party, told, update=True):
-            yield
+    def _handed(self, operation: Map) -> Party:
+        """The party that a function gets: a client without examples and scores where an account of records is kept,
+        unless it asks for them, which no account covers then.
+        """
+        if not self.records or operation.examples or not isinstance(self.party, Client):
+            return self.party
+        return self.party.without_examples()
 
     # -- what all of them need -----------------------------------------------------------------------------------------
 
@@ -483,11 +505,22 @@ class _Execution:
             )
         return cast("NDArray[np.int64]", numbers[where])
 
-    def _public(self, block: Block) -> Public:
+    def _start(self, block: Block) -> NDArray[np.float32] | None:
+        """The global model of the round where the values lie, (n,); None where this party does not know it."""
         where, party = self._positions(block), self.party
         model = party.vector if isinstance(party, Client | Server) else None
-        whole = block.size == self.facts.layout.size
-        start = None if model is None or (where is None and not whole) else model if whole else model[where]
+        if model is None or block.size == self.facts.layout.size:
+            return model
+        return None if where is None else model[where]
+
+    def _model(self, shift: Shift, block: Block) -> NDArray[np.float32]:
+        start = self._start(block)
+        if start is None:
+            raise _refusal(self.link, shift, "the global model at these values is not known here")
+        return start
+
+    def _public(self, block: Block) -> Public:
+        where, start = self._positions(block), self._start(block)
         facts = self.facts
         return Public(
             zone=block.zone, round=facts.round, rounds=facts.rounds, layout=facts.layout, positions=where,
@@ -523,26 +556,26 @@ class _Execution:
 
 
 def _weighted_sum(
-    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], facts: Facts
+    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
 ) -> Block:
-    if adds.layers is not None:
-        return _sum_by_layers(link, adds, blocks, weights, facts)
-    total = add_blocks(blocks, weights, facts)
+    if adds.by is not None:
+        return _sum_by_layers(link, adds, blocks, weights, server, facts)
+    total = add_blocks(blocks, weights, server, facts)
     divisor = total.divisor if adds.divided_by == "sent" else float(sum(weights[client_id] for client_id in blocks))
     return total if divisor is total.divisor and adds.rate == 1 else total.replace(divisor=divisor / adds.rate)
 
 
 def _sum_by_layers(
-    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: dict[int, float], facts: Facts
+    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
 ) -> Block:
     blocks = dict(sorted(blocks.items()))
-    add_blocks(blocks, weights, facts)  # blames the sender of what cannot be added
-    assert adds.layers is not None
+    add_blocks(blocks, weights, server, facts)  # blames the sender of what cannot be added
+    assert adds.by is not None
     if any(block.positions is None for block in blocks.values()):
         remedy = "ask for Wants(positions=True)"
         problem = f"the {link.zone} blocks came without positions, so nobody knows their layers; {remedy}"
         raise _refusal(link, adds, problem)
-    shares = _called(link, adds, adds.layers, blocks, facts)
+    shares = _called(link, adds, adds.by, blocks, server, facts)
     if problem := _shares_problem(shares, blocks, len(facts.layout.layers)):
         raise _refusal(link, adds, problem)
     layer = facts.layout.per_scalar(np.arange(len(facts.layout.layers)))
@@ -553,7 +586,7 @@ def _sum_by_layers(
             values = (block.plain() * factor[where]).astype(np.float32)
         scaled[client_id] = block.replace(values=values, weighted=True)
         divisor[block.positions] += share[where]
-    total = add_blocks(scaled, weights, facts)
+    total = add_blocks(scaled, weights, server, facts)
     return total.replace(divisor=divisor[total.positions])
 
 

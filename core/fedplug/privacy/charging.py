@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import of_component
@@ -16,29 +16,40 @@ from fedplug.api.events import (
     Asking,
     Events,
     MessageUncovered,
+    Published,
     Released,
     RoundClosed,
     RoundStarted,
     SetUpDone,
     SumWithheld,
 )
+from fedplug.api.facts import in_force
 from fedplug.api.known import Known, Release
-from fedplug.api.links import locked, released, seal_of
+from fedplug.api.links import ballots_of, locked, released, seal_of
 from fedplug.api.operations import Map, Misplaced, Noise, Operations, Party, WeightedSum
 from fedplug.api.parties import Server
-from fedplug.api.roles import Accountant, Groups, Negotiation, Reveals
+from fedplug.api.roles import Accountant, Reveals, Trainer
 from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.recipe.check import curve_problems, curves_of, stated_in
 from fedplug.recipe.composition import Composition, amplified, remembered
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
+from fedplug.round.server_model import sized_in_public
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
+    from fedplug.api.facts import Facts
     from fedplug.api.links import Step
-    from fedplug.api.parties import Facts
     from fedplug.api.roles import Component
+
+
+_MACHINES = 1 - 1e-3
+"""Scores that two machines work out differ by rounding, and the cost that follows from them by less than this."""
+_AFTERWARDS = (
+    "what the layers of this round cost together with its public scores, stated after the fact, since later scores "
+    "follow from earlier noise; before it, a bound"
+)
 
 
 def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledger:
@@ -47,8 +58,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     Raises:
         Misplaced: the place of a link is wrong, or it states a cost that another has under the same name.
     """
-    facts = facts_of(recipe, composition, layout, 0, Server())
-    facts.party.facts = facts
+    facts = facts_of(composition, layout, 0)
     steps = {zone: facts.steps(zone) for zone in composition.links}
     seals = {zone: closed for zone, chain in steps.items() if (closed := seal_of(chain)) is not None}
     seen = {link.zone for links in facts.links.values() for link in links
@@ -93,8 +103,8 @@ def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
 
 def reveals_of(recipe: Recipe, composition: Composition, facts: Facts) -> list[Reveals]:
     """What components and sections of the recipe say that they show, and what the protocol itself shows."""
-    channels = [shown for component in composition.components.values() for shown in believed(component, facts)]
-    channels += _plans(composition, facts)
+    channels = [shown for component in facts.components.values() for shown in believed(component, facts)]
+    channels += [*_plans(composition, facts), *_masks(composition, facts)]
     if composition.aggregator.wants.num_examples:
         note = (
             "each client sends its number once, in the clear; all clients learn the largest, and those that open a sum "
@@ -123,7 +133,7 @@ def _plans(composition: Composition, facts: Facts) -> list[Reveals]:
     """
     negotiation = composition.negotiation
     plans = negotiation.plans
-    if plans.public or len(plans.zones) < 2:
+    if facts.plans_are_public or len(plans.zones) < 2:
         return []
     named = {party for shown in negotiation.reveals(facts) if not shown.asked for party in shown.to}
     if named & {"server", "released_model"} or (named and not plans.own):
@@ -133,6 +143,24 @@ def _plans(composition: Composition, facts: Facts) -> list[Reveals]:
         f"positions and sizes; {negotiation.name} does not say who sees it"
     )
     return [Reveals("plans of clients", ("server", "client"), note=note)]
+
+
+def _masks(composition: Composition, facts: Facts) -> list[Reveals]:
+    """What sums with unlike noise show of which scalar is in which zone, where that follows from clients' data."""
+    if facts.plans_are_public:
+        return []
+    noise: dict[Any, list[str]] = {}
+    for zone in facts.links:
+        known = released(facts.steps(zone))
+        if known is None or not known.releases:
+            return []  # its sum has no noise, which is said elsewhere
+        kinds = [(release.mechanism, release.trust) for release in known.releases]
+        noise.setdefault((*kinds, *known.scales), []).append(zone)
+    if len(noise) < 2:
+        return []
+    zones = " and ".join(zone for alike in noise.values() for zone in alike[:1])
+    note = f"sums of the {zones} zones carry unlike noise, which tells which scalar is in which; no epsilon covers that"
+    return [Reveals("mask", ("key_holder", "client", "released_model"), note=note)]
 
 
 def _divisors(composition: Composition, facts: Facts) -> list[Reveals]:
@@ -167,7 +195,7 @@ def _senders(composition: Composition, facts: Facts) -> list[Reveals]:
     plans = composition.negotiation.plans
     to: tuple[Party, ...] = ("key_holder", "client", "released_model")
     found = []
-    for zone in sorted(plans.own & facts.links.keys()) if not plans.public else ():
+    for zone in sorted(plans.own & facts.links.keys()) if not facts.plans_are_public else ():
         steps = facts.steps(zone)
         known = released(steps)
         adds = [one for step in steps for one in step.operations if isinstance(one, WeightedSum)]
@@ -224,12 +252,22 @@ class Charging:
             MessageUncovered, lambda event: self.ledger.message_uncovered(event.component, event.what), first=True
         )
         events.subscribe(SumWithheld, self._withheld, first=True)
+        events.subscribe(Published, self._published, first=True)
 
     def _joined(self, event: SetUpDone) -> None:
         """Whatever a site lets others know is shown to the server, and only then."""
         if count := len(self.server.remembered.classes):
             note = f"how many training examples of each class there are, told by {count} of {self.recipe.clients} sites"
             self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
+
+    def _published(self, event: Published) -> None:
+        """What nothing pays for ends the guarantee of everybody who learns it: operations may follow from it."""
+        if event.covered_by is None:
+            note = "operations follow from it, and it may follow from clients' data: say what pays for it (covered_by)"
+            everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
+            shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=note)
+            if shown not in self.ledger.reveals:
+                self.ledger.reveals.append(shown)
 
     def _withheld(self, event: SumWithheld) -> None:
         """A party that says that it opened another sum before can be right of a repeated round, and of no other."""
@@ -370,15 +408,47 @@ class Charging:
         """
         if accounts is None:
             accounts = self.accounts(round, self.server.remembered.accounts if secret else charged)
-        freed = {zone: known.freed for zone, known in self._behind(round).items()}
-        resting = self.recipe.resting(round)
-        if remembered(self._at(round)):  # clients that took part before may be in what is released now
-            charged, resting = range(ledger.num_clients), frozenset()
-        ledger.record(
-            round, charged=charged, zone_sizes=sizes, total=self.size, releases=self.releases(round),
-            contributors=contributors, weights=weights, secret_cohort=secret, accounts=accounts, freed=freed,
-            closed=closed, repeated=repeated, resting=resting, arrived=self._arrived(round),
+        for group, some in self._told_alike(charged):
+            freed = {zone: known.freed for zone, known in self._behind(round, group).items()}
+            resting = self.recipe.resting(round)
+            if remembered(self._at(round, group)):  # clients that took part before may be in what is released now
+                some, resting = range(ledger.num_clients), frozenset()
+            public = self._public(round, group)
+            private = {zone: size for zone, size in sizes.items() if zone not in public}
+            ledger.record(
+                round, charged=some, zone_sizes=private, total=self.size, releases=self.releases(round, group),
+                contributors=contributors, weights={c: w for c, w in weights.items() if c in {*some}},
+                secret_cohort=secret, accounts=accounts, freed=freed, closed=closed, repeated=repeated,
+                resting=resting, arrived=self._arrived(round),
+            )  # fmt: skip
+
+    def _public(self, round: int, group: str) -> frozenset[str]:
+        """The zones whose uploads of a round are public: nobody's examples were read in training, nor does a link add
+        what a client remembers.
+        """
+        facts = self._at(round, group)
+        trainer: Trainer = facts.component(self.recipe.train.name)
+        with of_component(trainer.name, "reads_examples"):
+            if trainer.reads_examples(facts):
+                return frozenset()
+        return frozenset(
+            zone for zone in facts.links
+            if not any(step.has(Map) for step in facts.steps(zone) if step.link.hook == "protect")
         )  # fmt: skip
+
+    def _told_alike(self, charged: Sequence[int]) -> Iterator[tuple[str, Sequence[int]]]:
+        """The clients of a round by what has been published to them: one of their groups, and who they are."""
+        memory = self.server.remembered
+        told: dict[str, list[str]] = {}
+        for group in memory.groups:
+            told.setdefault(repr(memory.published_to(group)), []).append(group)
+        if len(told) < 2:
+            yield next(iter(memory.groups), "all"), charged
+            return
+        for groups in told.values():
+            members = {client_id for group in groups for client_id in memory.groups[group]}
+            if some := [client_id for client_id in charged if client_id in members]:
+                yield groups[0], some
 
     def _arrived(self, round: int) -> dict[int, float]:
         """The weights of the clients whose uploads came in a round, where noise continues from round to round."""
@@ -397,26 +467,45 @@ class Charging:
         """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part."""
         return amplified(self.recipe.sampling, self._at(round))
 
-    def releases(self, round: int) -> dict[str, list[Release]]:
+    def releases(self, round: int, group: str = "all") -> dict[str, list[Release]]:
         """The noises of each zone's links in a round that count, as the fold of their operations has them."""
-        return {zone: list(known.releases) for zone, known in self._behind(round).items() if known.releases}
+        behind = self._behind(round, group)
+        return {zone: self._exact(zone, known, round, group) for zone, known in behind.items() if known.releases}
 
-    def _behind(self, round: int) -> dict[str, Known]:
-        facts = self._at(round)
+    def _exact(self, zone: str, known: Known, round: int, group: str) -> list[Release]:
+        """The same, where the size of noise follows from public scores, with what these make of it in this round."""
+        releases, facts = list(known.releases), self._at(round, group)
+        for step in facts.steps(zone):
+            for operation, before in zip(step.operations, step.states, strict=False):
+                if not isinstance(operation, Noise) or operation.size is None:
+                    continue
+                sized = sized_in_public(operation, before, self.server, facts)
+                if sized is not None:
+                    number = len(before.releases)
+                    least, exact = operation.at_least or 0.0, before.multiplier(sized) * _MACHINES
+                    note = f"{_AFTERWARDS}: a multiplier of {least:.4g}"
+                    releases[number] = dataclasses.replace(
+                        releases[number], noise_multiplier=max(least, exact),
+                        note=f"{operation.note}; {note}" if operation.note else note,
+                    )  # fmt: skip
+        return releases
+
+    def _behind(self, round: int, group: str = "all") -> dict[str, Known]:
+        facts = self._at(round, group)
         behind = {zone: released(facts.steps(zone)) for zone in self.composition.links}
         return {zone: known for zone, known in behind.items() if known is not None}
 
-    def _at(self, round: int) -> Facts:
-        now = self.server.facts
-        return now if now.round == round else dataclasses.replace(now, round=round)
+    def _at(self, round: int, group: str = "all") -> Facts:
+        now, published = self.server.facts, self.server.remembered.published_to(group)
+        told = in_force(published, round)
+        if now.round == round and (now.published is told or not (now.published or told)):
+            return now
+        return dataclasses.replace(now, round=round, published=told)
 
 
 def believed(component: Component, facts: Facts) -> list[Reveals]:
     """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all."""
-    with of_component(component.name, "ballots"):
-        ballots = isinstance(component, Groups | Negotiation) and any(
-            component.ballots(round, dataclasses.replace(facts, round=round)) for round in range(facts.rounds)
-        )
+    ballots = any(ballots_of(component.name, facts.at(round)) for round in range(facts.rounds))
     noisy = ballots or any(
         step.link.name == component.name and step.has(Noise) for zone in facts.links for step in facts.steps(zone)
     )

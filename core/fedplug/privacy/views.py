@@ -637,7 +637,7 @@ def _everybody(
 def _noise_by(ledger: Ledger) -> tuple[str, ...]:
     """On whose word the noise is what it is priced at."""
     words = _words(ledger)
-    executed = any(not release.word for _, release in _releases(ledger))
+    executed = any(release.link not in release.words for _, release in _releases(ledger))
     return (*((EXECUTED,) if executed else ()), *(f"on the word of {name}" for name in words))
 
 
@@ -842,4 +842,4 @@ def _actual(ledger: Ledger) -> int:
 
 def _words(ledger: Ledger) -> list[str]:
     """The components on whose word a price is, since the core did not execute what it prices."""
-    return sorted({release.word for _, release in _releases(ledger) if release.word})
+    return sorted({word for _, release in _releases(ledger) for word in release.words})

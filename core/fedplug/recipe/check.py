@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
-from fedplug.api.errors import PluginError, cause_of
+from fedplug.api.errors import FedplugError, PluginError, cause_of
+from fedplug.api.facts import Facts
 from fedplug.api.links import Step, fold, misplaced_links, unpriced
 from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Noise, Operations, Seal
-from fedplug.api.parties import Facts, Server
 from fedplug.api.roles import (
     AccountKeeper,
     Component,
@@ -33,6 +33,7 @@ from fedplug.api.roles import (
 )
 from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.option_errors import closest
+from fedplug.recipe.parts import zone_order
 from fedplug.recipe.sections import Around
 
 if TYPE_CHECKING:
@@ -184,6 +185,8 @@ class _Rules:
         self.defined = [(use, part) for use, part in self.placed if not use.is_reference]
         self.protect, self.postprocess = draft.chains("protect"), draft.chains("postprocess")
         self.links = chains(self.protect, draft.known.get("aggregate"), self.postprocess, self.parts)
+        self.memo: dict[Any, Any] = {}
+        self.zone_names = zone_order([*self.protect, *self.postprocess])
         # Zones whose chains can be judged, and those whose links can be folded.
         self.readable = [zone for zone in self.protect if zone not in draft.unreadable and zone != RETAINED]
         self.foldable = [] if self.failed else self.readable
@@ -220,14 +223,19 @@ class _Rules:
 
     def context(self, round: int) -> Facts:
         """The public facts of a round, as far as the draft tells them; no model is known yet."""
-        general, server = self.draft.general, Server()
-        server.facts = Facts(
-            round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=(),
+        general = self.draft.general
+        return Facts(
+            round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=self.zone_names,
             num_clients=self.num_clients or 1, min_clients=general.min_clients if general else 1,
-            seed=0, digest="", party=server, components=self.parts,
-            links=self.links,
+            seed=general.seed if general else 0, digest="", components=self.parts, links=self.links, memo=self.memo,
         )  # fmt: skip
-        return server.facts
+
+    def plans_are_public(self) -> bool:
+        """Whether plans follow from facts alone; where a component fails to say, they do not."""
+        try:
+            return self.context(0).plans_are_public
+        except FedplugError:
+            return False
 
     def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
         """The links of a zone with their operations in a round; `order` complains about misplaced ones."""
@@ -262,7 +270,7 @@ class _Rules:
                 f"raise it to {general.min_clients / clients:g} or more",
             )
         chosen = self.negotiation()
-        if general.sampling and general.sampling.resting == "noise" and chosen and not chosen[1].plans.public:
+        if general.sampling and general.sampling.resting == "noise" and chosen and not self.plans_are_public():
             rule = "plans follow from data, and clients with noise alone have none"
             problem = f"resting=noise: {chosen[0].name}'s {rule}; write negotiate_mask: std.single_zone"
             yield ("sampling", "resting"), problem

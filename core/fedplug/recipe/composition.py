@@ -1,48 +1,41 @@
-"""A recipe's components at work: one object each, registered with pluggy, and called one at a time; and the links of
-its zones, which call them.
+"""A recipe's components at work: one object each, called one at a time, and the links of its zones, which call them.
 
-The core calls exactly one component per hook call, so a wrapper (an extension) sees every call and one value.
+The core calls exactly one component per hook call. Extensions wrap hooks through pluggy: they see every call.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
+import copy
 import functools
-import hashlib
 import inspect
-import pickle
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pluggy
 
 from fedplug.api.blocks import RETAINED
-from fedplug.api.component import hookimpl
 from fedplug.api.errors import FedplugError, PluginError, cause_of
-from fedplug.api.links import Link, Step, ballot_states, released
+from fedplug.api.links import Link, Step, ballot_states, ballots_of, released
 from fedplug.api.operations import Combine, Map, Noise, Post
 from fedplug.api.roles import (
     ROLES,
     AccountKeeper,
     Aggregator,
+    Ballots,
     Component,
     Extension,
-    Groups,
     Negotiation,
     Opener,
     Protector,
     Site,
     Trainer,
-    stale_statements,
     undecided,
 )
 from fedplug.recipe.catalog import HOOK_GROUPS
 
 if TYPE_CHECKING:
+    from fedplug.api.facts import Facts
     from fedplug.api.operations import Operations
-    from fedplug.api.parties import Facts
     from fedplug.recipe.parts import Sampling, Use
     from fedplug.recipe.recipe import Recipe
 
@@ -55,7 +48,6 @@ for _hook in HOOK_GROUPS:
     setattr(Hooks, _hook, pluggy.HookspecMarker("fedplug")(vars(ROLES[_hook])[_hook], firstresult=True))
 
 
-@functools.cache
 def hook_problems(component_class: type, group: str) -> list[str]:
     """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
     role = ROLES.get(group)
@@ -64,107 +56,38 @@ def hook_problems(component_class: type, group: str) -> list[str]:
     if not issubclass(component_class, role):
         return [f"is not {_a(role)}; write class {component_class.__name__}(fedplug.{role.__name__})"]
     problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
-    hooks = implemented_hooks(component_class)
-    for hook, options in hooks.items():
-        if hook not in HOOK_GROUPS:
-            there_is = ", ".join(HOOK_GROUPS)
-            problems.append(f"marks {hook} with @hookimpl, but there is no such hook; there is {there_is}")
-            continue
-        wanted = list(inspect.signature(vars(Hooks)[hook]).parameters)[1:]
-        given = list(inspect.signature(vars_of(component_class)[hook]).parameters.values())[1:]
-        shown = f"{hook}({', '.join(wanted)})"
-        if wrong := [p.name for p in given if p.name not in wanted]:
-            problems.append(f"implements {hook} with the argument {', '.join(wrong)}; the hook is {shown}")
-        # pluggy never passes an argument to a parameter that has a default.
-        if fixed := [p.name for p in given if p.name in wanted and p.default is not p.empty]:
-            problems.append(f"implements {hook} with a default for {', '.join(fixed)}, which then never gets a value")
-        if (group == "extension") != bool(options.get("wrapper") or options.get("hookwrapper")):
-            rule = "must be" if group == "extension" else "must not be"
-            problems.append(f"implements {hook}, which in the group {group} {rule} a wrapper: @hookimpl(wrapper=True)")
-    problems += stale_statements(component_class)
-    if group in HOOK_GROUPS and group not in hooks and not problems:
-        problems.append(f"does not implement {group}; mark a method of that name with @hookimpl")
-    elif group == "extension" and not hooks and vars_of(component_class)["observe"] is Extension.observe:
-        problems.append("hears nothing and wraps no hook; define observe, or mark a method @hookimpl(wrapper=True)")
-    return problems
+    return [*problems, *(_wrapping_problems(component_class) if issubclass(component_class, Extension) else [])]
 
 
 def _a(role: type) -> str:
     return f"{'an' if role.__name__[0] in 'AEIO' else 'a'} {role.__name__}"
 
 
-def vars_of(component_class: type) -> dict[str, Any]:
-    """What a class and its bases have under each name."""
-    bases = [base for base in reversed(component_class.__mro__) if base is not object]
-    return {name: value for base in bases for name, value in vars(base).items()}
+def _wrapping_problems(extension: type[Extension]) -> Iterator[str]:
+    """What is wrong with the hooks that an extension wraps."""
+    wrapped = wrapped_hooks(extension)
+    for hook, options in wrapped.items():
+        if hook not in HOOK_GROUPS:
+            yield f"marks {hook} with @hookimpl, but there is no such hook; there is {', '.join(HOOK_GROUPS)}"
+            continue
+        wanted = list(inspect.signature(vars(Hooks)[hook]).parameters)[1:]
+        given = list(inspect.signature(getattr(extension, hook)).parameters.values())[1:]
+        shown = f"{hook}({', '.join(wanted)})"
+        if wrong := [p.name for p in given if p.name not in wanted]:
+            yield f"wraps {hook} with the argument {', '.join(wrong)}; the hook is {shown}"
+        # pluggy never passes an argument to a parameter that has a default.
+        if fixed := [p.name for p in given if p.name in wanted and p.default is not p.empty]:
+            yield f"wraps {hook} with a default for {', '.join(fixed)}, which then never gets a value"
+        if not (options.get("wrapper") or options.get("hookwrapper")):
+            yield f"implements {hook}, which an extension must wrap: @hookimpl(wrapper=True)"
+    if not wrapped and extension.observe is Extension.observe:
+        yield "hears nothing and wraps no hook; define observe, or mark a method @hookimpl(wrapper=True)"
 
 
-@functools.cache
-def implemented_hooks(component_class: type) -> dict[str, dict[str, Any]]:
-    """The hooks for which a class has a method marked `@hookimpl`, with the marker's options."""
-    marked = marked_methods(component_class)
-    return {options.get("specname") or name: options for name, options in marked.items()}
-
-
-@functools.cache
-def marked_methods(component_class: type) -> dict[str, dict[str, Any]]:
-    """The methods marked `@hookimpl`, with the marker's options."""
-    options = {name: getattr(method, "fedplug_impl", None) for name, method in vars_of(component_class).items()}
-    return {name: given for name, given in options.items() if isinstance(given, dict)}
-
-
-class Witness:
-    """The innermost wrapper: notes what a component gave, before any extension can change it."""
-
-    HOOKS = ("score_parameters", "protect", "aggregate", "postprocess", "attack")
-
-    def __init__(self) -> None:
-        self._given: Any = None
-        self._digest = b""
-
-    def gave(self, result: Any) -> bool:
-        """Whether this is what the component gave, unchanged."""
-        return result is self._given and self._digest == _digest(result)
-
-    def _note(self) -> Generator[None, Any, Any]:
-        result = yield
-        self._given, self._digest = result, _digest(result)
-        return result
-
-    @hookimpl(wrapper=True)
-    def score_parameters(self) -> Generator[None, Any, Any]:
-        """The scores."""
-        return (yield from self._note())
-
-    @hookimpl(wrapper=True)
-    def protect(self) -> Generator[None, Any, Any]:
-        """The operations on an upload."""
-        return (yield from self._note())
-
-    @hookimpl(wrapper=True)
-    def attack(self) -> Generator[None, Any, Any]:
-        """Its report."""
-        return (yield from self._note())
-
-    @hookimpl(wrapper=True)
-    def aggregate(self) -> Generator[None, Any, Any]:
-        """How uploads become one."""
-        return (yield from self._note())
-
-    @hookimpl(wrapper=True)
-    def postprocess(self) -> Generator[None, Any, Any]:
-        """The operations on a sum."""
-        return (yield from self._note())
-
-
-def _digest(given: Any) -> bytes:
-    """Of what can be changed in place: arrays, and reports of attacks. Operations are frozen."""
-    if isinstance(given, np.ndarray):
-        return hashlib.blake2b(np.ascontiguousarray(given).data, digest_size=16).digest()
-    if dataclasses.is_dataclass(given):  # never travels
-        with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
-            return hashlib.blake2b(pickle.dumps(given), digest_size=16).digest()
-    return b""
+def wrapped_hooks(extension: type) -> dict[str, dict[str, Any]]:
+    """The hooks that an extension wraps with a method marked `@hookimpl`, with the marker's options."""
+    marked = {name: getattr(getattr(extension, name, None), "fedplug_impl", None) for name in dir(extension)}
+    return {options.get("specname") or name: options for name, options in marked.items() if options is not None}
 
 
 R = TypeVar("R", bound=Component)
@@ -179,6 +102,8 @@ class Composition:
         links: for each zone that is sent, the links that its values pass, in order: the one list that the protocol
             executes and that every claim is read from.
         retained: the links that a client's own values of the zone `retained` pass, after the global model has moved.
+        makers: by name, what builds the component anew from its options; without extensions.
+        memo: what all facts of this composition share.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -189,19 +114,18 @@ class Composition:
         """
         self.recipe = recipe
         self.components: dict[str, Component] = {}
-        self._manager = new_manager()
-        self._callers: dict[tuple[str, str], Any] = {}
-        uses = recipe.components
-        self._extensions = {name for name, use in uses.items() if use.group == "extension"}
-        self._witness = Witness()
-        if self._extensions:
-            self._manager.register(self._witness)
-        # Extensions last: of several wrappers, pluggy makes the one registered last the outermost.
-        for use in sorted(uses.values(), key=lambda use: use.group == "extension"):
-            component = instantiate(use)
-            self.components[use.name] = component
-            register(self._manager, component, use.name)
-        call = self.one if self._extensions else None  # which look on
+        self.makers: dict[str, Callable[[], Component]] = {}
+        self.memo: dict[Any, Any] = {}
+        self._looking_on: pluggy.PluginManager | None = None
+        # Of several extensions, pluggy makes the one registered last the outermost.
+        for use in recipe.components.values():
+            component = self.components[use.name] = instantiate(use)
+            if not isinstance(component, Extension):
+                self.makers[use.name] = functools.partial(instantiate, use)
+            elif wrapped_hooks(type(component)):
+                self._looking_on = self._looking_on or new_manager()
+                register(self._looking_on, component, use.name)
+        call = self.call if self._looking_on else None
         self.links: dict[str, tuple[Link, ...]] = chains(
             recipe.protect, recipe.aggregate, recipe.postprocess, self.components, call
         )
@@ -244,75 +168,57 @@ class Composition:
 
     def ballots(self, facts: Facts) -> list[tuple[str, Operations]]:
         """Who asks clients for ballots with noise in the round of `facts`, with the operations on them."""
-        asking = []
-        for use in (self.recipe.groups, self.recipe.negotiate_mask):
-            part = self.components[use.name] if use else None
-            if isinstance(part, Groups | Negotiation) and (given := part.ballots(facts.round, facts)):
-                asking.append((part.name, ballot_states(part.name, given, facts)[0]))
-        return asking
+        named = (name for name, part in self.components.items() if isinstance(part, Ballots))
+        return [
+            (name, ballot_states(name, given, facts)[0]) for name in named if (given := ballots_of(name, facts))
+        ]
 
     def add(self, component: Any, name: str) -> None:
-        """One more component, such as an attack in another form; before any of its hooks is called.
-
-        Raises:
-            PluginError: it cannot be registered.
-        """
-        component = component.varied(name=name)
-        self.components[name] = component
-        register(self._manager, component, name)
-        self._callers.clear()
+        """One more component, such as an attack in another form."""
+        self.components[name] = component.varied(name=name)
 
     def one(self, hook: str, name: str, **arguments: Any) -> Any:
-        """Calls one component's implementation of a hook, inside the wrappers of all extensions.
+        """What a component's hook gives, with all extensions looking on.
 
         Raises:
             PluginError: it gave None where the hook must give a value, or raised an error other than `FedplugError`;
-                the message names the component and the hook. Or an extension changed what the component was handed or
-                gave: what runs would not be what the links state.
+                the message names the component and the hook.
         """
-        caller = self._callers.get((hook, name))
-        if caller is None:
-            target = self.components[name]
-            others = [c for n, c in self.components.items() if c is not target and n not in self._extensions]
-            caller = self._callers[hook, name] = self._manager.subset_hook_caller(hook, others)
         try:
-            result = caller(**arguments)
+            result = self.call(hook, self.components[name], **arguments)
         except FedplugError:
             raise
         # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
         except (Exception, SystemExit) as error:
-            raise PluginError(f"{_place(name, hook, arguments)}: {cause_of(error)}") from error
+            raise PluginError(f"component {name}, hook {hook}: {cause_of(error)}") from error
         if result is None and hook != "negotiate_mask":
-            raise PluginError(f"{_place(name, hook, arguments)}: it gave nothing; the hook must return a value")
-        seen = self._witness
-        if self._extensions and hook in seen.HOOKS and not seen.gave(result):
-            raise PluginError(
-                f"an extension ({', '.join(sorted(self._extensions))}) changed what {name} gave in its hook {hook}; "
-                "extensions look on. What changes values is a link of a chain: write it as a protector, an aggregator "
-                "or an opener"
-            )
+            raise PluginError(f"component {name}, hook {hook}: it gave nothing; the hook must return a value")
         return result
 
+    def call(self, hook: str, component: Any, **arguments: Any) -> Any:
+        """The same of a component in hand. Extensions look on: what one makes of the result reaches nobody."""
+        method = getattr(component, hook)
+        if self._looking_on is None:
+            return method(**arguments)
+        given: list[Any] = []
 
-def _place(name: str, hook: str, arguments: Mapping[str, Any]) -> str:
-    """Which component failed, in which hook, and on the values of which zone, where it was handed some."""
-    blocks = [arguments["block"]] if "block" in arguments else [*arguments.get("blocks", {}).values()][:1]
-    return f"component {name}, hook {hook}" + "".join(f", zone {block.zone}" for block in blocks)
+        @functools.wraps(method)
+        def noted(*_: Any) -> Any:
+            given.append(method(**arguments))
+            return shown_copy(given[0])
+
+        getattr(self._looking_on.hook, hook).call_extra([noted], arguments)
+        return given[0] if given else method(**arguments)
 
 
-class _Manager(pluggy.PluginManager):
-    """Looks for marked methods once for each class; pluggy looks through every attribute of every object, 6 ms each."""
-
-    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
-        """The marker's options of a method, or None."""
-        component_class: type = type(plugin)
-        options = marked_methods(component_class).get(name)
-        return options and dict(options)
+def shown_copy(result: Any) -> Any:
+    """What an extension gets to see of a result: of what can be changed in place, a copy."""
+    return result if isinstance(result, tuple | None) else copy.deepcopy(result)
 
 
 def new_manager() -> pluggy.PluginManager:
-    """A plugin manager that knows the six hooks and no component."""
-    manager = _Manager("fedplug")
+    """A plugin manager that knows the six hooks and nobody who wraps one."""
+    manager = pluggy.PluginManager("fedplug")
     manager.add_hookspecs(Hooks)
     return manager
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedplug.api.blocks import RETAINED, Plan
-from fedplug.api.parties import Facts
+from fedplug.api.facts import Facts, Fresh, in_force
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.blocks import Layout
     from fedplug.api.data import PublicData
+    from fedplug.api.facts import Snapshots
     from fedplug.api.links import Step
-    from fedplug.api.parties import Party
     from fedplug.api.roles import Plans
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
@@ -59,13 +58,6 @@ def plan_problem(plan: Any, layout: Layout, zones: tuple[str, ...], stated: Plan
     if strange:
         named = ", ".join(sorted(stated.zones))
         return f"its plan puts scalars into zone {strange[0]}, which its `plans` do not name: {named}"
-    # What is promised of a zone depends on whether all clients have it in the same place.
-    apart = [zone for zone in held if zone not in plan.shared | stated.own | {RETAINED}]
-    if apart:
-        return (
-            f"its plan does not share zone {apart[0]}, and its `plans` do not say so; name it in Plans.own, or in "
-            "Plan.shared where all clients have the same plan"
-        )
     return ""
 
 
@@ -83,21 +75,20 @@ class PartySteps:
 
 
 def facts_of(
-    recipe: Recipe, composition: Composition, layout: Layout, round: int, party: Party,
-    public: PublicData | None = None, folded: dict[str, tuple[Step, ...]] | None = None,
+    composition: Composition, layout: Layout, round: int, public: PublicData | None = None,
+    published: Snapshots | None = None,
 ) -> Facts:  # fmt: skip
-    """The public facts of a round for one party, from its own copy of the recipe.
+    """The public facts of a round, as any party has them from its own copy of the recipe.
 
     Args:
-        recipe, composition: the party's.
+        composition: the party's.
         layout: of the model.
         round: 0-based; -1 for the set-up.
-        party: whose they are.
         public: the examples that everybody has.
-        folded: the folded links of each zone in this round, for all parties of a process; filled on demand.
-            None: for this party alone.
+        published: what this party was told that components have published.
     """
-    facts = _PartyFacts(
+    recipe = composition.recipe
+    return Facts(
         round=round,
         rounds=recipe.rounds,
         layout=layout,
@@ -106,40 +97,9 @@ def facts_of(
         min_clients=recipe.min_clients,
         seed=recipe.seed,
         digest=recipe.digest,
-        party=party,
-        components=composition.components,
+        components=Fresh(composition.makers),
         public=public,
         links=composition.links,
+        published=in_force(published or {}, round),
+        memo=composition.memo,
     )
-    object.__setattr__(facts, "folded", {} if folded is None else folded)
-    return facts
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _PartyFacts(Facts):
-    """One that folds links once for all parties of its process, unless what one states may follow from its party."""
-
-    # Not an argument: a copy with other facts, by `dataclasses.replace`, folds anew.
-    folded: dict[str, tuple[Step, ...]] = dataclasses.field(default_factory=dict, init=False, repr=False)
-
-    def steps(self, zone: str) -> tuple[Step, ...]:
-        if self.round < 0:
-            return super().steps(zone)
-        if (steps := self.folded.get(zone)) is None:
-            facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
-            watched = _WatchedFacts(**facts)
-            steps = watched.steps(zone)
-            if not watched.party_asked:
-                self.folded[zone] = steps
-        return steps
-
-
-class _WatchedFacts(Facts):
-    """One that notes whether anybody asks for its party."""
-
-    party_asked = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "party":
-            object.__setattr__(self, "party_asked", True)
-        return super().__getattribute__(name)

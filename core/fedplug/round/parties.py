@@ -15,9 +15,9 @@ import mmap
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,11 @@ from fedplug.api.blocks import Block, Layout, Plan, is_unchangeable, unchangeabl
 from fedplug.api.codec import Message
 from fedplug.api.data import Model
 from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, SetupError, describe
-from fedplug.api.links import NotHanded, Step, without
+from fedplug.api.facts import Facts, Snapshots, in_force, with_published
+from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.parties import Client, KeyServer, Openings, Server
-from fedplug.api.roles import Groups, Negotiation
+from fedplug.api.roles import Ballots
 from fedplug.api.rows import Compared, Reports, drawn
 from fedplug.mechanisms.execution import release
 from fedplug.recipe.composition import Composition
@@ -51,9 +52,6 @@ from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
 from fedplug.wire.record import KEY_SERVER, client_address
-
-if TYPE_CHECKING:
-    from fedplug.api.parties import Facts
 
 
 class HostedClient(Client):
@@ -76,9 +74,6 @@ class HostedClient(Client):
     @property
     def model(self) -> Model:
         """The process' one model, loaded with this client's local state if another client used it last."""
-        update: Any = self.update
-        if isinstance(update, NotHanded):  # the local model follows from it
-            update.refuse()
         return self._host.model if self._host.model_user is self else self.loaded(self.local)
 
     @model.setter
@@ -92,6 +87,16 @@ class HostedClient(Client):
         model.set_vector(vector)
         model.set_buffers(self.remembered.buffers)
         return model
+
+    def without_past(self) -> HostedClient:
+        """The same client for training that reads no private data: with no examples, no model of its own, and only
+        what such training remembers.
+        """
+        other = self.without_examples()
+        other.personal, other.update, other.cache = None, None, {}
+        other.remembered = dataclasses.replace(self.remembered, retained=None, buffers=self._host.buffers)
+        other.state = self.state.setdefault("without examples", {})
+        return other
 
     def forget_model(self) -> None:
         """The global model changed: the process' model must be loaded again before this client uses it."""
@@ -136,9 +141,8 @@ class HostedClient(Client):
 
     def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        # Those of the set-up are those of round 1.
-        facts = dataclasses.replace(self.facts, round=max(self.facts.round, 0))
-        self._released = release(component, component.ballots(facts.round, facts), what, values, self, self.facts)
+        operations = ballots_of(component.name, self.facts)
+        self._released = release(component, operations, what, values, self, self.facts)
         return self._released
 
     def has_released(self, answer: Any) -> bool:
@@ -154,6 +158,10 @@ class HostedClient(Client):
         if isinstance(error, OpenedBefore):
             reports.opened_before.setdefault(zone, []).append(round)
 
+    def hear(self, name: str, values: Mapping[str, Any]) -> None:
+        """Takes what a component publishes for a public fact."""
+        self._host.hear(self, name, values)
+
     def take_vector(self, vector: NDArray[np.float32]) -> None:
         """Adopts a global model; clients of one process that hold equal models share one array."""
         self.vector, self.update = self._host.shared(vector), None
@@ -161,7 +169,7 @@ class HostedClient(Client):
     def save(self, share: Callable[[NDArray[Any]], str]) -> bytes:
         """Everything this client needs after a restart; `share` stores an array that others may store too."""
         plan = self.plan and {
-            "labels": share(self.plan.labels), "zones": list(self.plan.zones), "shared": sorted(self.plan.shared)
+            "labels": share(self.plan.labels), "zones": list(self.plan.zones), "whole": self.plan.whole
         }  # fmt: skip
         personal = None if self.personal is None else share(self.personal)
         own = {"vector": share(self.vector), "personal": personal, "plan": plan}
@@ -173,7 +181,7 @@ class HostedClient(Client):
         plan = saved["plan"]
         self.take_vector(fetch(saved["vector"]))
         self.personal = None if saved["personal"] is None else fetch(saved["personal"])
-        self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), frozenset(plan["shared"]))
+        self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), plan["whole"])
         self.scores, self.cache = {}, {}
 
 
@@ -192,7 +200,7 @@ class HostedServer(Server):
         """See `Party.release`."""
         self.released = {(round, name) for round, name in self.released if round == self.facts.round}
         self.released.add((self.facts.round, component.name))
-        return release(component, component.ballots(self.facts.round, self.facts), what, values, self, self.facts)
+        return release(component, ballots_of(component.name, self.facts), what, values, self, self.facts)
 
 
 class HostedKeyServer(KeyServer):
@@ -318,7 +326,7 @@ def replace_arrays(
             return change(value) if changes(value) else value
         if isinstance(value, Plan):
             labels = changed(value.labels)
-            return value if labels is value.labels else Plan(labels, value.zones, value.shared)
+            return value if labels is value.labels else Plan(labels, value.zones, value.whole)
         if isinstance(value, Block):
             values, positions = changed(value.values), changed(value.positions)
             same = values is value.values and positions is value.positions
@@ -377,10 +385,10 @@ class ClientHost:
         self.model: Model = world.model(device)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
-        initial, buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
+        initial, self.buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
         sections = recipe.sections
         self.counts = counts_operations(recipe)
-        self._folded: dict[int, dict[str, tuple[Step, ...]]] = {}
+        self._facts: dict[tuple[int, bytes], Facts] = {}
         self.clients: dict[str, HostedClient] = {}
         openings = openings_of(map(client_address, client_ids), run_dir)
         for client_id, held in world.holdings(client_ids).items():
@@ -390,7 +398,7 @@ class ClientHost:
             client.tells_classes = held.tells_classes
             client.vector = initial
             client.openings = openings[client_address(client_id)]
-            client.remembered.buffers = buffers
+            client.remembered.buffers = self.buffers
             self._at_round(client, -1)
             self.clients[client_address(client_id)] = client
 
@@ -458,19 +466,16 @@ class ClientHost:
         return client.comparison.look
 
     def _handings(self) -> dict[str, Any]:
-        """Around the calls of which components something has to be kept back, or looked at."""
-        uses = (self.recipe.groups, self.recipe.negotiate_mask)
-        return {use.name: self._handing for use in uses if use is not None}
+        """Of which components the answers are looked at."""
+        return {name: self._handing for name, part in self.composition.components.items() if isinstance(part, Ballots)}
 
     @contextlib.contextmanager
     def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[Callable[[Any], Any]]:
-        """Keeps back what a negotiation's or a group's method must not read, and looks at what it answers."""
-        part = self.composition.components[component]
-        assert isinstance(part, Groups | Negotiation)
-        asked = [shown for shown in part.reveals(client.facts) if method in shown.asked]
-        paid = any(shown.covered_by == "epsilon" for shown in asked)
-        central = any(noise.trust == "central" for noise in _noises(part, client.facts))
-        noised = paid and not central and bool(_noises(part, client.facts))
+        """Looks at what a ballot's method answers: where epsilon pays for it, nothing but what was released."""
+        shown = client.facts.component(component).reveals(client.facts)
+        paid = any(method in each.asked and each.covered_by == "epsilon" for each in shown)
+        noises = [one for one in ballots_of(component, client.facts) if isinstance(one, Noise)] if paid else []
+        noised = bool(noises) and all(noise.trust != "central" for noise in noises)
 
         def answered(answer: Any) -> Any:
             if noised and not client.has_released(answer):
@@ -480,31 +485,28 @@ class ClientHost:
                 )
             return answer
 
-        if not isinstance(part, Negotiation) or not part.plans.public or client.facts.round < 0:  # no plans yet
-            yield answered
-        elif asked:
-            before = client.plan
-            yield answered
-            if client.plan is not before:
-                raise ProtectionError(
-                    f"component {component}: its plans are public, and {method}, whose answer shows data, set one; set "
-                    "it in a method that answers nothing, or write public=False in Plans"
-                )
-        else:
-            told = (
-                f"component {component}: its plans are public, so {method} is handed no examples, scores or update; "
-                "name it in Reveals.asked if its answer shows some, or write public=False in Plans"
-            )
-            with without(client, told):
-                yield answered
+        yield answered
 
     def _at_round(self, client: HostedClient, round: int) -> None:
         if client.facts is None or client.facts.round != round:
-            if round not in self._folded:  # calls of the round before come in every round
-                self._folded = {round: {}, **dict([*self._folded.items()][:1])}
-            client.facts = facts_of(
-                self.recipe, self.composition, self.model.layout, round, client, self.public, self._folded[round]
-            )
+            client.facts = self.facts(round, client.remembered.published)
+
+    def hear(self, client: HostedClient, name: str, values: Mapping[str, Any]) -> None:
+        """A client was told what a component publishes."""
+        memory, round = client.remembered, client.facts.round
+        memory.published = with_published(memory.published, round, name, values)
+        client.facts = self.facts(round, memory.published)
+
+    def facts(self, round: int, published: Snapshots) -> Facts:
+        """The facts of a round, which clients of this process share that were told the same."""
+        told = in_force(published, round)
+        key = round, codec.encode({name: dict(values) for name, values in told.items()}) if told else b""
+        if key not in self._facts:
+            facts = facts_of(self.composition, self.model.layout, round, self.public, published)
+            # Calls of the round before come in every round.
+            kept = {each: held for each, held in self._facts.items() if each[0] in (round - 1, round, round + 1)}
+            self._facts = {**kept, key: facts}
+        return self._facts[key]
 
 
 class KeyServerHost:
@@ -544,12 +546,7 @@ class KeyServerHost:
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:
-        self.party.facts = facts_of(self.recipe, self.composition, self.layout, round, self.party)
-
-
-def _noises(part: Groups | Negotiation, facts: Facts) -> list[Noise]:
-    """Of the ballots of a round."""
-    return [operation for operation in part.ballots(max(facts.round, 0), facts) if isinstance(operation, Noise)]
+        self.party.facts = facts_of(self.composition, self.layout, round)
 
 
 def counts_operations(recipe: Recipe) -> bool:

@@ -16,7 +16,6 @@ events (`fedplug.api.events`): the ledger, the metrics, checkpoints and the cons
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,16 +30,18 @@ from fedplug.api.events import (
     MessageUncovered,
     ModelDelivered,
     Negotiated,
+    Published,
     Released,
     RoundClosed,
     RoundStarted,
     SetUpDone,
     Uploaded,
 )
+from fedplug.api.facts import Facts, stream, with_published
+from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
-from fedplug.api.parties import Facts, stream
 from fedplug.api.records import one_line
-from fedplug.api.roles import Groups, Negotiation
+from fedplug.api.roles import Ballots, Groups
 from fedplug.recipe.composition import Composition, correlated
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Block
     from fedplug.api.data import Model, PublicData
     from fedplug.api.parties import Server
+    from fedplug.api.roles import Component
     from fedplug.api.rows import Reports
 
 
@@ -168,7 +170,7 @@ class Skips:
 def uncovered(composition: Composition, office: PostOffice, facts: Facts) -> Iterator[MessageUncovered]:
     """Questions of components whose answers none of them says anything about, or that are not paid for."""
     for name, method in sorted(office.told):
-        component = composition.components.get(name)
+        component = facts.components.get(name)
         if component is not None and not any(method in shown.asked for shown in component.reveals(facts)):
             whom = "clients" if remote_method(component, method, "client") else "the key server"
             yield MessageUncovered(name, method, f"asks {whom} for {method}, and says nowhere what the answers show")
@@ -180,11 +182,11 @@ def uncovered(composition: Composition, office: PostOffice, facts: Facts) -> Ite
 def _unpaid(composition: Composition, office: PostOffice, facts: Facts) -> Iterator[tuple[str, str]]:
     """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
     for (name, method), most in office.most_answers().items():
-        component = composition.components.get(name)
-        if not isinstance(component, Groups | Negotiation):
+        if not isinstance(composition.components.get(name), Ballots):
             continue
-        paid = any(shown.covered_by == "epsilon" and method in shown.asked for shown in component.reveals(facts))
-        if paid and most > bool(component.ballots(facts.round, facts)):
+        shown = facts.component(name).reveals(facts)
+        paid = any(each.covered_by == "epsilon" and method in each.asked for each in shown)
+        if paid and most > bool(ballots_of(name, facts)):
             yield name, method
 
 
@@ -201,7 +203,7 @@ class Delivery:
         self.recipe, self.composition = sums.recipe, sums.composition
 
     def of(
-        self, cohort: Cohort, asked: list[int], arrivals: Arrivals, sums: dict[str, dict[str, Block]], facts: Facts,
+        self, cohort: Cohort, asked: list[int], arrivals: Arrivals, sums: dict[str, dict[str, Block]],
         clock: ServerClock,
     ) -> tuple[dict[str, int], bool]:  # fmt: skip
         """Opens each group's sums and has its clients adopt them.
@@ -216,14 +218,15 @@ class Delivery:
         # Groups, positions, batch-norm statistics, and plans that follow from data or from who takes part: all of them
         # show who takes part, whatever noise the values have.
         shares_buffers = self.recipe.buffers == "mean"
-        exposed = shares_buffers or not self.composition.negotiation.plans.public
+        exposed = shares_buffers
         for group, part in ((group, cohort.group(group)) for group in sums):
             replies = {client_id: arrived[client_id] for client_id in part.client_ids if client_id in arrived}
             if len(replies) < self.recipe.min_clients:
                 if set(part.groups[group]) & set(asked):
                     self.sums.skip(f"the sum of group {group}", f"{len(replies)} clients sent an update")
                 continue
-            server.cohort = part.only(sorted(replies))
+            server.cohort, facts = part.only(sorted(replies)), arrivals.facts[group]
+            exposed |= facts.plan is None
             self.server_model.show(group)
             senders = {zone: [c for c, upload in replies.items() if zone in upload.sizes] for zone in sums[group]}
             # Nothing was sent: each client has kept all of its update, and makes its own model of that.
@@ -243,7 +246,7 @@ class Delivery:
         # What a component does with answers of those who take part may follow from who they are.
         exposed |= bool(self.sums.office.answered() & self.composition.components.keys())
         # Who was in the round decides, too, whether enough of them helped to open a sum.
-        return contributors, exposed or self.sums.skips.last == facts.round
+        return contributors, exposed or self.sums.skips.last == self.sums.office.round
 
 
 T = TypeVar("T")
@@ -277,14 +280,15 @@ class Protocol:
         self.layout, self.wire, self.events = layout, wire, events
         self.server, self.public = HostedServer(), public
         self.server_model = ServerModel(self.server, model if wants_model(composition) else None)
-        self.context(-1)
         self.steps = Steps(recipe, composition)
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients, events)
+        self._facts: dict[str, Facts] = {}
+        self.facts(-1)
         self.key_server = KeyServerCalls(self.office)
         self.skips = Skips(recipe, self.server, self.office)
         self.office.heard = self.skips.heard
-        self.sums = Sums(recipe, composition, self.steps, self.office, self.key_server, events, self.skips)
+        self.sums = Sums(recipe, composition, self.server, self.steps, self.office, self.key_server, events, self.skips)
         self.delivery = Delivery(self.sums, self.server_model)
         self.rules = UploadRules(recipe, composition, layout.size, model.get_buffers())
 
@@ -297,10 +301,10 @@ class Protocol:
     def setup(self) -> None:
         """What happens once, before round 1; see `SetUp`."""
         self.begin(-1, "setup")
-        facts = self.context(-1)
+        facts = self.facts(-1)
         SetUp(self.composition, self.steps, self.office, self.key_server).run(self.cohort(self.client_ids), facts)
         # Now: the checkpoint of the set-up must hold it, since a resumed run does not ask again.
-        self._note_uncovered(dataclasses.replace(facts, round=0))
+        self._note_uncovered(self.facts(-1).at(0))
         self.events.tell(SetUpDone())
 
     # -- a round -------------------------------------------------------------------------------------------------------
@@ -309,7 +313,7 @@ class Protocol:
         """One round of the protocol."""
         clock = ServerClock(self.office, self.key_server)
         self.begin(round, "negotiate")
-        facts = self.context(round)
+        facts = self.facts(round)
         cohort = self.cohort(sample(self.recipe, self.client_ids, round))
         asked = cohort.client_ids
         if len(asked) < self.recipe.min_clients:
@@ -328,7 +332,7 @@ class Protocol:
             self._skip(cohort, asked, why, clock)
             return
         arrived = arrivals.arrived
-        contributors, exposed = self.delivery.of(cohort, asked, arrivals, sums, facts, clock)
+        contributors, exposed = self.delivery.of(cohort, asked, arrivals, sums, clock)
         self.server.cohort = None
         self._note_uncovered(facts)
         shares = {client_id: self.server.remembered.weights[client_id] for client_id in sorted(arrived)}
@@ -362,7 +366,7 @@ class Protocol:
             if noises and (facts.round, name) not in self.server.released:
                 raise ProtectionError(
                     f"component {name}: its ballots of round {facts.round + 1} have noise that the server adds, and it "
-                    "added none; use what facts.party.release(self, name, values) gives"
+                    "added none; use what cohort.server.release(self, name, values) gives"
                 )
         self.events.tell(Negotiated(facts.round, tuple(asked), groups))
         self.office.require(len(cohort))
@@ -380,10 +384,13 @@ class Protocol:
         groups, charged = cohort.groups, cohort.client_ids
         self.events.tell(Asking(facts.round, tuple(charged), "upload"))
         asked_of = {group: cohort.group(group).client_ids for group in groups}
-        noised, goes_on = self.server.remembered.noised, bool(correlated(facts, "client"))
+        noised, goes_on = self.server.remembered.noised, bool(correlated(self.facts(facts.round), "client"))
         if goes_on:
             cohort.tell_each_now(self.steps.goes_on, {c: noised[c] for c in charged if c in noised})
-        arrivals = Arrivals(self.composition, self.office, self.rules, self.server_model, facts, clock, asked_of)
+        arrivals = Arrivals(
+            self.composition, self.office, self.rules, self.server_model, self.server,
+            lambda group: self.facts(facts.round, group), clock, asked_of,
+        )  # fmt: skip
         cohort.gather(self.steps.protect, arrivals.take, arrivals.done)
         noised |= dict.fromkeys(arrivals.arrived, facts.round) if goes_on else {}
         self.events.tell(Uploaded(facts.round, groups))
@@ -423,14 +430,16 @@ class Protocol:
             former = self.composition.part(self.recipe.groups.name, Groups)
             with of_component(former.name, "form_groups"):
                 former.form_groups(cohort, facts)
+            self.forget_facts()
         groups = [name for name in cohort.groups if cohort.group(name).client_ids]
         for name in groups:
             part = cohort.group(name)
+            facts = self.facts(facts.round, name)
             try:
                 self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=part, facts=facts)
                 for component in self.composition.components.values():
                     with of_component(component.name, "prepare"):
-                        component.prepare(part, facts)
+                        component.prepare(part, self.facts(facts.round, name))
             except (TooFewClients, OpenedBefore) as error:
                 if len(groups) == 1:
                     raise
@@ -461,13 +470,37 @@ class Protocol:
 
     def cohort(self, client_ids: list[int]) -> Cohort:
         """These clients, as a cohort whose tells reach everybody."""
-        return Cohort(self.office, self.server, client_ids, self.client_ids, self.key_server)
+        return Cohort(self.office, self.server, client_ids, self.client_ids, self.key_server, self.publish)
 
-    def context(self, round: int) -> Facts:
-        """The server's context of a round, which it is in from here on."""
-        facts = facts_of(self.recipe, self.composition, self.layout, round, self.server, self.public)
-        self.server.facts = facts
-        return facts
+    def facts(self, round: int, group: str = "all") -> Facts:
+        """The facts of a round for a group, which the server goes by from here on."""
+        known = self._facts.get(group)
+        if known is None or known.round != round:
+            published = self.server.remembered.published_to(group)
+            known = self._facts[group] = facts_of(self.composition, self.layout, round, self.public, published)
+        self.server.facts = known
+        return known
+
+    def publish(self, cohort: Cohort, component: Component, values: Mapping[str, Any], covered_by: Any) -> None:
+        """Makes values of a component public facts for the groups of a cohort; see `Cohort.publish`.
+
+        Raises:
+            ValueError: the cohort is a part of a group: facts are the same for all of it.
+        """
+        memory, round, reached = self.server.remembered, self.office.round, cohort.reach
+        groups = [group for group, ids in cohort.groups.items() if reached.issuperset(ids)]
+        if len(reached) != sum(len(cohort.groups[group]) for group in groups):
+            raise ValueError(f"{component.name} publishes to a part of a group; use the cohort that it is handed")
+        for group in groups:
+            memory.published[group] = with_published(memory.published_to(group), round, component.name, values)
+        cohort.tell(self.steps.hear, component.name, dict(values))
+        self.forget_facts()
+        self.facts(round, groups[0])
+        self.events.tell(Published(round, tuple(groups), component.name, dict(values), covered_by))
+
+    def forget_facts(self) -> None:
+        """What is public has changed."""
+        self._facts.clear()
 
     def _tell_evaluate(self, cohort: Cohort) -> None:
         for group in cohort.groups:

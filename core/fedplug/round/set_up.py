@@ -20,7 +20,8 @@ from fedplug.round.world import class_counts
 
 if TYPE_CHECKING:
     from fedplug.api.cohort import Cohort, KeyServerLine
-    from fedplug.api.parties import Client, Facts, KeyServer
+    from fedplug.api.facts import Facts
+    from fedplug.api.parties import Client, KeyServer
     from fedplug.api.roles import AccountKeeper, Aggregator
     from fedplug.recipe.composition import Composition
     from fedplug.round.parties import HostedClient

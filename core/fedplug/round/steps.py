@@ -16,7 +16,7 @@ from fedplug.api import codec, secrets
 from fedplug.api.blocks import CLEAR, RETAINED, Block, is_unchangeable, meet, unchangeable
 from fedplug.api.component import at_client, at_key_server
 from fedplug.api.errors import MessageError, ProtectionError, of_component
-from fedplug.api.links import Link, fold, foretold, locked, seal_of
+from fedplug.api.links import Link, fold, locked, seal_of
 from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.parties import Client, KeyServer
 from fedplug.api.records import is_count, shown
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from fedplug.api.blocks import Plan, Scores
     from fedplug.api.data import Examples
+    from fedplug.api.facts import Facts
     from fedplug.api.links import Step
-    from fedplug.api.parties import Facts, Party
+    from fedplug.api.parties import Party
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.parties import HostedClient
@@ -46,12 +47,23 @@ _MACHINES = 1e-4
 
 
 class Training(PartySteps):
-    """What a client does when it is told to train."""
+    """What a client does when it is told what is public, and when it is told to train."""
 
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         super().__init__(recipe, composition)
         self._public: dict[str, tuple[Any, Mapping[int, Scores]]] = {}
         self._resting = functools.lru_cache(maxsize=2)(recipe.resting)  # every client of a process asks
+
+    @at_client
+    def hear(self, client: HostedClient, name: str, values: dict[str, Any]) -> None:
+        """Takes what a component has published for a public fact, from here on.
+
+        Raises:
+            MessageError: there is no such component, or these are no values by name.
+        """
+        if name not in self.composition.components or not isinstance(values, dict) or not all(map(_is_name, values)):
+            raise MessageError(f"{shown(name)} is said to publish {shown(values)}, which are no values by name")
+        client.hear(name, values)
 
     @at_client
     def train(self, client: HostedClient) -> None:
@@ -66,7 +78,7 @@ class Training(PartySteps):
         if memory.trained >= round:
             raise MessageError(f"client {client.client_id} has trained in round {round + 1} already; it does so once")
         memory.trained = round
-        client.previous_plan, client.plan = client.plan, None
+        client.previous_plan, client.plan = client.plan, client.facts.plan
         client.scores, client.update = {}, None
         require_as_stated(self.composition, client)
         if client.client_id in self._resting(round):
@@ -79,11 +91,13 @@ class Training(PartySteps):
         """Has a trainer train the global model at this client; gives the update, (P,)."""
         if client.personal is None:
             personalise(self.composition, client)
-        model = client.loaded(client.start)
+        with of_component(trainer.name, "reads_examples"):
+            trains = client if trainer.reads_examples(client.facts) else client.without_past()
+        model = trains.loaded(trains.start)
         with client.timed("train"), client.operation("train", client.num_examples):
-            with of_component(self.composition.trainer.name, "train"):
-                numbers = trainer.train(client, client.facts)
-            update = model.moved_from(client.start)
+            with of_component(trainer.name, "train"):
+                numbers = trainer.train(trains, client.facts)
+            update = model.moved_from(trains.start)
         client.reports.train = {key: float(value) for key, value in numbers.items()}
         client.remembered.buffers = model.get_buffers()
         # From here on the local model is start + update, rounded as that sum is, whether or not another client uses
@@ -190,7 +204,7 @@ class Protecting(PartySteps):
         if problem := plan_problem(client.plan, client.facts.layout, client.facts.zones, negotiation.plans):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.facts)
-        blocks, sizes, stated = {}, plan.sizes(), {}
+        blocks, sizes = {}, plan.sizes()
         hidden = [RETAINED] if sizes.get(RETAINED) else []
         between: dict[str, list[NDArray[np.float32]]] = {}
         records = bool(self.composition.keepers)
@@ -202,7 +216,7 @@ class Protecting(PartySteps):
                 if zone == RETAINED or not size:
                     continue
                 steps = client.facts.steps(zone)
-                gathered = zone in plan.shared and not self._shows_positions(steps)
+                gathered = zone not in negotiation.plans.own and not self._shows_positions(steps)
                 positions = None if gathered else plan.positions(zone)
                 if size != plan.labels.size:
                     values = client.update.take(plan.positions(zone), mode="clip")  # none lies beyond
@@ -214,9 +228,10 @@ class Protecting(PartySteps):
                         if client.comparison is not None and hides(steps) and not hides(steps[: steps.index(step)]):
                             between.setdefault(zone, []).append(block.plain())
                         block = execute(step, block, client, client.facts, records=records)
-                blocks[zone], stated[zone] = block, foretold(steps)
+                blocks[zone] = block
                 hidden += [zone] if hides(steps) else []
-        upload = Upload(blocks, stated, memory.buffers if self.recipe.buffers == "mean" else None)
+        buffers = memory.buffers if self.recipe.buffers == "mean" else None
+        upload = Upload(blocks, client.facts.fingerprint, buffers)
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if (before := client.previous_plan) is not None:
             moved = 0 if before is plan else np.count_nonzero(plan.labels != before.labels)
@@ -235,8 +250,9 @@ class Protecting(PartySteps):
 
     def _in_blocks(self, plan: Plan, facts: Facts) -> Plan:
         """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
+        own = self.composition.negotiation.plans.own
         for zone in self.composition.links:
-            if zone == CLEAR or {zone, CLEAR} & plan.shared:
+            if zone == CLEAR or not {zone, CLEAR} <= own:
                 continue
             sealed = seal_of(facts.steps(zone))
             if sealed and sealed[1].position_block:
@@ -270,6 +286,7 @@ class Opening(PartySteps):
         plain: Sequence[Block],
         group: str,
         senders: list[int],
+        published: dict[str, dict[str, Any]],
     ) -> Block:
         """Decrypts a sum. Refuses a sum of fewer than `min_clients` updates, and a second sum for the same round.
 
@@ -281,6 +298,7 @@ class Opening(PartySteps):
                 encrypted; the parts meet here, after decryption.
             group: of the clients.
             senders: whose uploads are in the sum.
+            published: what components have published by now.
 
         Returns:
             The sum for the server to hand on; locked for the clients where the component answers to them alone.
@@ -290,6 +308,7 @@ class Opening(PartySteps):
             raise ProtectionError(
                 f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
             )
+        key_server.facts = dataclasses.replace(key_server.facts, published=published)
         steps = key_server.facts.steps(block.zone)
         step = next((s for s in steps if s.link.site == "key_server" and s.link.name == component), None)
         if step is None:
@@ -499,6 +518,7 @@ class Adopting(PartySteps):
             senders: whose uploads are in the sum, for zones that are sealed for the clients.
         """
         opened: dict[str, tuple[Plan | None, Block]] = {}
+        client.plan = client.facts.plan or client.plan  # whether or not this client was in the round
         with client.timed("open"):
             for zone, block in blocks.items():
                 plan = client.plan if block.positions is None else None
@@ -631,6 +651,10 @@ class Adopting(PartySteps):
 
 def _opens_here(link: Link) -> bool:
     return link.hook == "postprocess" and link.site == "client"
+
+
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str)
 
 
 def _floats(counts: Mapping[str, float]) -> dict[str, float]:

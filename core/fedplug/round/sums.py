@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedplug.api.errors import (
     of_component,
 )
 from fedplug.api.events import Asking, SumWithheld, ZoneOpened
-from fedplug.api.links import closers, foretold, seal_of
+from fedplug.api.links import closers, seal_of
 from fedplug.api.operations import WeightedSum, Widen
 from fedplug.api.roles import Sealer
 from fedplug.mechanisms.execution import add_up, execute
@@ -32,7 +32,8 @@ from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
 if TYPE_CHECKING:
     from fedplug.api.cohort import KeyServerLine
     from fedplug.api.events import Events
-    from fedplug.api.parties import Facts, Server
+    from fedplug.api.facts import Facts
+    from fedplug.api.parties import Server
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Skips
@@ -71,20 +72,20 @@ class Arrivals:
         office: drops clients whose upload cannot be used.
         rules: what the recipe says of uploads.
         server_model: shows a group's model while its uploads are added up.
-        facts: the server's.
+        server: that adds.
+        facts_of: the facts of a group.
         clock: told how long adding takes.
         groups: the clients that are asked, by group.
     """
 
     def __init__(
         self, composition: Composition, office: PostOffice, rules: UploadRules, server_model: ServerModel,
-        facts: Facts, clock: ServerClock, groups: Mapping[str, list[int]],
+        server: Server, facts_of: Callable[[str], Facts], clock: ServerClock, groups: Mapping[str, list[int]],
     ) -> None:  # fmt: skip
-        self.composition, self.office, self.rules, self.facts, self.clock = composition, office, rules, facts, clock
-        self.server: Server = facts.party  # type: ignore[assignment]
-        self.server_model = server_model
-        self.stated = {zone: foretold(facts.steps(zone)) for zone in composition.links}
-        self.together = not joins(composition, facts)
+        self.composition, self.office, self.rules, self.clock = composition, office, rules, clock
+        self.server, self.server_model = server, server_model
+        self.facts = {group: facts_of(group) for group in groups}
+        self.together = not all(joins(composition, facts) for facts in self.facts.values())
         self.arrived: dict[int, Arrived] = {}
         self._groups = {name: _Group(name, ids, self) for name, ids in groups.items()}
         self._group_of = {client_id: group for group in self._groups.values() for client_id in group.asked}
@@ -92,7 +93,8 @@ class Arrivals:
     def take(self, client_id: int, reply: Any) -> None:
         """One client's reply as it arrived; who sends what cannot be used is dropped."""
         try:
-            upload = self.rules.read(reply, self.server.weights[client_id], self.stated)
+            facts = self.facts[self._group_of[client_id].name]
+            upload = self.rules.read(reply, self.server.weights[client_id], facts.fingerprint)
             if not self.together:
                 _require_shared(upload)
         except MessageError as error:
@@ -138,7 +140,7 @@ class Arrivals:
                     for zone in self.composition.recipe.zones:
                         blocks = {c: upload.blocks[zone] for c, upload in uploads.items() if zone in upload.blocks}
                         if blocks:
-                            sums[zone] = self._add_zone(zone, blocks, most)
+                            sums[zone] = self._add_zone(zone, blocks, most, self.facts[group])
                 return sums
             except FedplugError as error:
                 if error.client_id not in uploads:
@@ -146,15 +148,14 @@ class Arrivals:
                 self.leave_out(error.client_id, f"its upload cannot be summed: {error}")
                 del uploads[error.client_id]
 
-    def _add_zone(self, zone: str, blocks: dict[int, Block], most: float) -> Block:
+    def _add_zone(self, zone: str, blocks: dict[int, Block], most: float, facts: Facts) -> Block:
         """One zone's sum, as its aggregator gives it.
 
         Raises:
             ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
         """
-        weights = dict(self.server.weights)
-        step = next(step for step in self.facts.steps(zone) if step.link.hook == "aggregate")
-        total = add_up(step, blocks, weights, self.facts)
+        step = next(step for step in facts.steps(zone) if step.link.hook == "aggregate")
+        total = add_up(step, blocks, dict(self.server.weights), self.server, facts)
         if total.values is not None and _largest(total) > most:
             spoilt = max(blocks, key=lambda client_id: _largest(blocks[client_id]))
             raise ProtectionError(
@@ -184,7 +185,7 @@ class _Group:
 
     def __init__(self, name: str, asked: list[int], round: Arrivals) -> None:
         self.name, self.asked, self.round = name, asked, round
-        size = len(asked) if round.together else max(1, _AT_ONCE // max(1, round.facts.layout.size))
+        size = len(asked) if round.together else max(1, _AT_ONCE // max(1, round.facts[name].layout.size))
         pieces = [asked[start : start + size] for start in range(0, len(asked), max(1, size))]
         self._piece_of = {client_id: number for number, piece in enumerate(pieces) for client_id in piece}
         self._missing = [set(piece) for piece in pieces]
@@ -254,7 +255,8 @@ class _Group:
         """Adds sums of other clients to those by zone."""
         with self.round.clock("aggregate"):
             for zone, block in more.items():
-                sums[zone] = join_sums([sums[zone], block], self.round.facts) if zone in sums else block
+                parts = [sums[zone], block] if zone in sums else [block]
+                sums[zone] = join_sums(parts, self.round.server, self.round.facts[self.name])
 
 
 def joins(composition: Composition, facts: Facts) -> bool:
@@ -265,7 +267,7 @@ def joins(composition: Composition, facts: Facts) -> bool:
     steps = [step for zone in composition.links for step in facts.steps(zone)]
     placed = not any(step.has(Widen) for step in steps)  # which sends positions
     adding = all(
-        isinstance(operation, WeightedSum) and operation.layers is None
+        isinstance(operation, WeightedSum) and operation.by is None
         for step in steps if step.link.hook == "aggregate" for operation in step.operations
     )  # fmt: skip
     return adding and not wants.positions and joining and placed and not own & set(composition.links)
@@ -295,6 +297,7 @@ class Sums:
 
     Args:
         recipe, composition: the server's own.
+        server: the aggregation server.
         steps: what the key server is asked.
         office: says which round it is.
         key_server: the line to the key server.
@@ -306,13 +309,14 @@ class Sums:
         self,
         recipe: Recipe,
         composition: Composition,
+        server: Server,
         steps: Steps,
         office: PostOffice,
         key_server: KeyServerLine,
         events: Events,
         skips: Skips,
     ) -> None:
-        self.recipe, self.composition, self.steps = recipe, composition, steps
+        self.recipe, self.composition, self.server, self.steps = recipe, composition, server, steps
         self.office, self.key_server, self.events, self.skips = office, key_server, events, skips
         # Zones of this round whose sums the server may have had in hand, though they are not used.
         self._seen: set[str] = set()
@@ -440,9 +444,10 @@ class Sums:
                         if step.link.site == "client":
                             sealer = facts.component(block.sealed_by or "")
                             with of_component(sealer.name, "gather"):
-                                block = sealer.gather(block, dataclasses.replace(facts, known=step.before))
+                                told = dataclasses.replace(facts, known=step.before)
+                                block = sealer.gather(block, self.server, told)
                             break
-                        block = execute(step, block, facts.party, facts)
+                        block = execute(step, block, self.server, facts)
                     except ProtectionError as error:
                         if by_shares:  # enough shares may have come, and one of them, or an upload, be wrong
                             self._seen.add(zone)
@@ -457,7 +462,10 @@ class Sums:
                         return None
                     continue
                 try:
-                    opened = self.key_server.ask(self.steps.open, step.link.name, block, plain, group, senders)
+                    published = {name: dict(values) for name, values in facts.published.items()}
+                    opened = self.key_server.ask(
+                        self.steps.open, step.link.name, block, plain, group, senders, published
+                    )
                 except (Refusal, OpenedBefore) as error:
                     if isinstance(error, Refusal) and error.kind == PluginError.__name__:
                         raise PluginError(f"{error}; so it is in every round: fix the component") from error

@@ -101,19 +101,19 @@ class Upload:
 
     Attributes:
         blocks: by zone; zones that are empty in its plan are missing.
-        stated: by zone, the fingerprint of the bounds and the noise that the client went by.
+        facts: the fingerprint of the public facts that the client went by.
         buffers: its batch-norm statistics; None where the recipe does not share them.
         unasked: what else it held, in words; ignored. Never travels.
     """
 
     blocks: Mapping[str, Block]
-    stated: Mapping[str, bytes]
+    facts: bytes
     buffers: Buffers | None = None
     unasked: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """As it travels."""
-        plain: dict[str, Any] = {"blocks": dict(self.blocks), "stated": dict(self.stated)}
+        plain: dict[str, Any] = {"blocks": dict(self.blocks), "facts": self.facts}
         return plain if self.buffers is None else {**plain, "buffers": dict(self.buffers)}
 
 
@@ -219,24 +219,23 @@ class UploadRules:
             sealing = [link.name for link in protecting if isinstance(link.component, Sealer)]
             self._sealers[zone] = [*sealing[-1:]] or [None]
 
-    def read(self, upload: Any, weight: float, stated: Mapping[str, bytes]) -> Upload:
+    def read(self, upload: Any, weight: float, facts: bytes) -> Upload:
         """One client's upload as it arrived.
 
         Args:
             upload: what the client sent.
             weight: the client's weight, as the server knows it.
-            stated: by zone, the fingerprint of the bounds and the noise that the server goes by.
+            facts: the fingerprint of the public facts that the server goes by.
 
         Raises:
             MessageError: it cannot be used; says why.
         """
-        if problem := self._problem(upload, weight, stated):
+        if problem := self._problem(upload, weight, facts):
             raise MessageError(problem)
-        kept = {zone: stated[zone] for zone in upload["blocks"]}
         buffers = upload["buffers"] if self._buffers is not None else None
-        return Upload(upload["blocks"], kept, buffers, self._unasked(upload))
+        return Upload(upload["blocks"], facts, buffers, self._unasked(upload))
 
-    def _problem(self, upload: Any, weight: float, stated: Mapping[str, bytes]) -> str:
+    def _problem(self, upload: Any, weight: float, facts: bytes) -> str:
         if not isinstance(upload, dict) or not isinstance(upload.get("blocks"), dict):
             return f"it is {shown(upload)}, not blocks by zone"
         for zone, block in upload["blocks"].items():
@@ -250,18 +249,13 @@ class UploadRules:
                 return f"its {zone} block {problem}"
         if self._buffers is not None and (problem := buffers_problem(upload.get("buffers"), self._buffers)):
             return f"its {problem}"
-        kept = upload.get("stated")
-        for zone in upload["blocks"]:
-            fingerprint = kept.get(zone) if isinstance(kept, dict) else None
-            if not isinstance(fingerprint, bytes) or fingerprint != stated[zone]:  # an array would compare by elements
-                return (
-                    f"its {zone} block keeps other bounds, or has other noise, than the server goes by; both may "
-                    "follow from options and from what everybody was told, not from what a client alone keeps"
-                )
+        went_by = upload.get("facts")
+        if not isinstance(went_by, bytes) or went_by != facts:  # an array would compare by elements
+            return "it went by other public facts than the server has published, so by other bounds and noise, maybe"
         return ""
 
     def _unasked(self, upload: Mapping[Any, Any]) -> str:
-        asked = {"blocks", "stated", *(["buffers"] if self._buffers is not None else [])}
+        asked = {"blocks", "facts", *(["buffers"] if self._buffers is not None else [])}
         others = [shown(name) for name in upload if name not in asked]
         if not others:
             return ""

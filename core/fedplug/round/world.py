@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.data import About, ClientData, Dataset, Examples, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
-from fedplug.api.parties import stream
+from fedplug.api.facts import stream
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.recipe.check import misfit
 from fedplug.recipe.parts import Agreed

@@ -46,7 +46,7 @@ from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.charging import ledger_of
 from fedplug.recipe import session, trust
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, implemented_hooks, instantiate
+from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.own_files import in_file, is_own, keep, with_files
 from fedplug.recipe.parts import Use
@@ -314,7 +314,7 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
     if entry is None:
         raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
     kind: type[Extension] = entry.load()
-    if implemented_hooks(kind):
+    if wrapped_hooks(kind):
         raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
     if kind.reveals is not Extension.reveals:
         raise SetupError(

@@ -10,7 +10,7 @@ import dataclasses
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl
+from fedplug import Facts, Field, Finds
 from fedplug_attacks import AttackReport, Needs, View, each_round, stacked
 from fedplug_attacks.labels import Labels
 from fedplug_attacks.linear_leak import LinearLeak
@@ -36,7 +36,6 @@ class Sixty(fedplug.Attack):
         """One line for the plan."""
         return f"the first layers and the labels of up to {self.options.most} rounds"
 
-    @hookimpl
     def attack(self, view: View, facts: Facts) -> AttackReport:
         """Asks each round for the classes, and all of them together for the images."""
         rounds = each_round(view, self.options.most)

@@ -100,7 +100,7 @@ def test_a_recipes_own_attacks_run_again_without_being_named(
 ZEROS = """\
 import fedplug
 import numpy as np
-from fedplug import Finds, hookimpl
+from fedplug import Finds
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 
@@ -113,7 +113,6 @@ class Zeros(fedplug.Attack):
         return Finds(needs=Needs(update=True, model=False), what=frozenset({"labels"}),
                      headline=("count_error", "low"), success=("count_error", "<=", 0.1))
 
-    @hookimpl
     def attack(self, view, facts):
         return AttackReport(status="STATUS", labels=np.zeros(3, np.int64))
 """

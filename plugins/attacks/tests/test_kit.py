@@ -43,7 +43,6 @@ class Silent(fedplug.Attack):
     finds = Finds(needs=Needs(update=False), what=frozenset({"labels"}), headline=("hits", "high"),
                   success=("hits", ">=", 1.0))  # fmt: skip
 
-    @fedplug.hookimpl
     def attack(self, view: View, facts: fedplug.Facts) -> AttackReport:
         """Nothing."""
         return AttackReport("finished")

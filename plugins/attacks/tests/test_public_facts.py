@@ -11,7 +11,7 @@ import fedplug
 import numpy as np
 import pytest
 from attack_toys import Runs, attacked, observed
-from fedplug import Block, Client, Facts, Layout, hookimpl
+from fedplug import Block, Client, Facts, Layout
 from fedplug.api.known import Known
 from fedplug.api.links import Link
 from fedplug.api.operations import Clip, Map, Noise, Operations, Round, Scale, Scramble, Seal
@@ -39,7 +39,6 @@ class Giving(fedplug.Sealer):
     def __init__(self, operations: Operations) -> None:
         self.operations = operations
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return self.operations
 

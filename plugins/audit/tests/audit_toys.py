@@ -6,7 +6,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Known, Noise, Operations, Public, hookimpl
+from fedplug import Facts, Field, Known, Noise, Operations, Public
 from fedplug.recipe.catalog import Catalog, Entry
 from numpy.typing import NDArray
 
@@ -23,7 +23,6 @@ class Word(fedplug.Protector):
 
     options: Any
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """The noise, declared by this component."""
         norm = known.need_norm("put std.clip before it")

@@ -138,7 +138,6 @@ class Sums(fedplug.Sealer):
 
     opened_by = "clients"
 
-    @fedplug.hookimpl
     def protect(self, known: Known, facts: Any) -> fedplug.Operations:
         """A range of 1, in steps of 2^-20."""
         return (Seal(scheme="none", opened_by=self.opened_by, range=1.0, step=2.0**-20),)  # type: ignore[arg-type]

@@ -35,7 +35,6 @@ class Sealing(fedplug.Sealer):
     def __init__(self, total: Block) -> None:
         self.total = total
 
-    @fedplug.hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1),)
 

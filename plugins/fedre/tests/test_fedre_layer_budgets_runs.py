@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from attack_toys import Runs, observed
 from budget_toys import DELTA, LAYOUT, SCORES, client_with, layer_budgets, protect
-from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Operations, Scoring, gaussian_epsilon, hookimpl
+from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Operations, Scoring, gaussian_epsilon
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
@@ -183,7 +183,6 @@ class TwoFaced(fedplug.Scorer):
 
         first: float = Field(1.0, description="the first layer's score at the clients")
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Any:
         scores = np.ones(len(facts.layout.layers), np.float32)
         scores[0] = self.options.first

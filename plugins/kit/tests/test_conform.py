@@ -21,7 +21,6 @@ from fedplug import (
     Post,
     Public,
     Scale,
-    hookimpl,
 )  # fmt: skip
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import Catalog
@@ -141,7 +140,6 @@ def test_a_component_conforms(name: str) -> None:
 class WrongShape(fedplug.Protector):
     """Gives one value of many."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(lambda block, party, facts: block.plain()[:1]),)
 
@@ -149,7 +147,6 @@ class WrongShape(fedplug.Protector):
 class MakesNan(fedplug.Protector):
     """Divides by the largest value, of which there is none among zeros."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.scaled),)
 
@@ -163,7 +160,6 @@ class KeepsState(fedplug.Protector):
 
     calls = 0
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.counted),)
 
@@ -186,7 +182,6 @@ class KeepsInside(fedplug.Protector):
         super().__init__(options)
         self.box = Box()
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Map(self.counted),)
 
@@ -198,7 +193,6 @@ class KeepsInside(fedplug.Protector):
 class AtClientsAlone(fedplug.Protector):
     """Gives clients another operation than the server."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Scale(0.5),) if isinstance(facts.party, Client) else ()
 
@@ -206,7 +200,6 @@ class AtClientsAlone(fedplug.Protector):
 class OtherSize(AtClientsAlone):
     """Gives clients another number than the server."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Scale(0.5 if isinstance(facts.party, Client) else 0.25),)
 
@@ -214,7 +207,6 @@ class OtherSize(AtClientsAlone):
 class LaterOnly(fedplug.Protector):
     """Gives nothing while no model is known."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Scale(0.5),) if facts.layout.size else ()
 
@@ -224,7 +216,6 @@ class ReadsBehindNoise(fedplug.Protector):
 
     reads = fedplug.Reads(by="kit.scores")
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         scores = facts.party.scores_by("kit.scores") if isinstance(facts.party, Client) else np.zeros(1)
         most = np.float32(scores.max())
@@ -235,7 +226,6 @@ class ReadsBehindNoise(fedplug.Protector):
 class Flips(fedplug.Protector):
     """Draws its changes of values from a new generator each time."""
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Post(lambda values, public: values * np.float32(np.random.default_rng().random())),)
 
@@ -243,7 +233,6 @@ class Flips(fedplug.Protector):
 class InPlace(fedplug.Aggregator):
     """Adds up in the first block that it is handed."""
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         return (Combine(self.added),)
 
@@ -268,7 +257,6 @@ class Own(fedplug.Protector):
     size = 1.0
     source = "reproducible"
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         sample = functools.partial(self.drawn, self.norm(known))
         return (Noise.own("gaussian", sample, multiplier=1.0, order=2, source=self.source),)
@@ -326,7 +314,6 @@ class SaysPublic(fedplug.Scorer):
 
     scoring = fedplug.Scoring(public=True)
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Any:
         assert client.update is not None
         return np.abs(client.update)
@@ -335,7 +322,6 @@ class SaysPublic(fedplug.Scorer):
 class PublicAtFirst(SaysPublic):
     """In round 1 its scores are alike for all data."""
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Any:
         assert client.update is not None
         return np.abs(client.update) * np.float32(facts.round > 0)
@@ -346,7 +332,6 @@ class Forgets(fedplug.Negotiation):
 
     plans = fedplug.Plans(zones=frozenset({"clear"}), public=True)
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.ask(self.size)
         cohort.tell(self.adopt)

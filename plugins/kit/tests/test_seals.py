@@ -13,7 +13,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Known, Reveals, Seal, at_client, hookimpl
+from fedplug import Block, Client, Known, Reveals, Seal, at_client
 from fedplug.api import secrets
 from fedplug_kit import conformance
 from toy_sealers import AtClients
@@ -31,7 +31,6 @@ class Masked(fedplug.Sealer):
 
     cohort_secret = True
 
-    @hookimpl
     def protect(self, known: Known, facts: Any) -> Any:
         return (Seal(scheme="masks", opened_by="clients", range=2.0**12, step=STEP),)
 
@@ -76,7 +75,6 @@ class Shared(Masked):
     cohort_secret = False
     site = "server"
 
-    @hookimpl
     def protect(self, known: Known, facts: Any) -> Any:
         opens_with = self.enough(facts)
         return (Seal(scheme="shared masks", opened_by="shares", opens_with=opens_with, range=2.0**12, step=STEP),)

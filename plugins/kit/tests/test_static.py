@@ -15,7 +15,7 @@ PLUGIN = '''
 """A plugin with one good component and several faults."""
 from __future__ import annotations
 {extra}
-from fedplug import Field, Negotiation, Options, Plans, at_client, hookimpl
+from fedplug import Field, Negotiation, Options, Plans, at_client
 
 class Good(Negotiation):
     """Vote well."""
@@ -25,7 +25,6 @@ class Good(Negotiation):
     class Options(Options):
         ratio: float = Field(0.5, description="share")
 
-    @hookimpl
     def negotiate_mask(self, cohort, facts):
         cohort.ask(self.nominate)
         cohort.tell(self.adopt, 1)
@@ -44,7 +43,6 @@ class Bad(Negotiation):
     def __init__(self, options, more):
         self.options = options
 
-    @hookimpl
     def negotiate_mask(self, cohort, facts):
         cohort.ask(self.nominate)
         cohort.tell(self.absent)

@@ -7,7 +7,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Plan, Plans, at_client, hookimpl
+from fedplug import Plan, Plans, at_client
 from fedplug.api.errors import RecipeError
 from fedplug_kit import conformance
 from fedplug_kit.functions import awkward, executed
@@ -63,7 +63,6 @@ class Elsewhere(fedplug.Negotiation):
 
     plans = Plans(zones=frozenset({"clear", "retained"}))
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Any) -> None:
         cohort.tell(self.adopt)
 

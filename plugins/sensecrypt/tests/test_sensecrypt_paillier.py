@@ -13,7 +13,8 @@ from fedplug import Known, Seal
 from fedplug.api import codec
 from fedplug.api.blocks import Block, Layout
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Client, KeyServer, Party, Server
 from fedplug_kit.static import check_component
 from fedplug_sensecrypt._phe import COUNT_BITS, Phe
 from fedplug_sensecrypt.paillier import SCALE, Paillier, SignedFixedPoint

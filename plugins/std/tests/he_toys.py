@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from fedplug.api import codec
 from fedplug.api.blocks import Block, Layout
-from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Client, KeyServer, Party, Server
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from numpy.typing import NDArray

@@ -9,7 +9,8 @@ import pytest
 from fedplug import Known
 from fedplug.api.blocks import Block, Layout
 from fedplug.api.errors import ProtectionError
-from fedplug.api.parties import Client, Facts, KeyServer, Party, Server
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Client, KeyServer, Party, Server
 from fedplug_std import ckks_noise, tenseal_backend
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import PROFILES, Ckks, GridNumbers

@@ -10,7 +10,8 @@ import pytest
 from fedplug import Client, KeyServer, Layout
 from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
-from fedplug.api.parties import Facts, Server
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import DEGREE, Bfv
 from rlwe_toys import bfv

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from fedplug import Client, KeyServer, Layout
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.parties import Facts, Server
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks

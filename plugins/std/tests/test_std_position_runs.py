@@ -10,9 +10,10 @@ import pytest
 import toy_base
 import toy_components
 import toy_protocol
-from fedplug import Plan, at_client, hookimpl
+from fedplug import Plan, at_client
 from fedplug.api.blocks import ENCRYPTED, RETAINED
-from fedplug.api.parties import Client, Facts
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Client
 
 
 class Steps5(toy_base.Toy, fedplug.Negotiation):
@@ -20,7 +21,6 @@ class Steps5(toy_base.Toy, fedplug.Negotiation):
 
     plans = fedplug.Plans(zones=frozenset({ENCRYPTED, RETAINED}), own=frozenset({ENCRYPTED}))
 
-    @hookimpl
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         """Tells every client to make its own plan."""
         cohort.tell(self.choose)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.blocks import Layout
-from fedplug.api.parties import Client, Facts
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Client
 from fedplug_std.scorers import Magnitude, Random
 
 SIZE = 20_000

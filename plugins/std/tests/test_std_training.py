@@ -12,7 +12,8 @@ import torch
 from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import SetupError
-from fedplug.api.parties import Client, Facts
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Client
 from fedplug_std import _networks, models, training
 from fedplug_std._perceptron import Perceptron
 from fedplug_std.datasets import Digits

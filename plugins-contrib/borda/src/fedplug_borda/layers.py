@@ -7,7 +7,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Layout, Plan, Plans, Reads, Reveals, at_client
 from numpy.typing import NDArray
 
 
@@ -45,7 +45,6 @@ class Layers(fedplug.Negotiation):
             return [f"by: {self.options.by!r} is not a scorer of this recipe; it has {names}"]
         return []
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Rankings in, count, chosen layers out."""
         count, rankings = len(facts.layout.layers), cohort.ask(self.rank)  # runs at every client
@@ -65,13 +64,13 @@ class Layers(fedplug.Negotiation):
     @at_client
     def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
         """Sets the plan, the same at every client: the chosen layers are encrypted."""
-        layout, zones = client.facts.layout, client.facts.zones
+        layout = client.facts.layout
         encrypted = np.zeros(layout.size, np.bool_)
         slices = list(layout.layer_slices().values())
         for layer in chosen:
             for part in slices[layer]:
                 encrypted[part] = True
-        client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
+        client.plan = Plan.of(client.facts, self.options.other_zone, encrypted=encrypted)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """Visible information that no epsilon covers."""

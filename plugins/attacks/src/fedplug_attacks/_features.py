@@ -11,7 +11,6 @@ from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.dropout import _DropoutNd
 
 if TYPE_CHECKING:
-    from fedplug import Facts
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.view import View
@@ -28,7 +27,7 @@ def features_of(inputs: NDArray[np.generic], layer: str, view: View) -> NDArray[
 
 
 def inverted(
-    features: NDArray[np.float64], layer: str, view: View, facts: Facts, iterations: int
+    features: NDArray[np.float64], layer: str, view: View, attacker: Attacker, iterations: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Images whose features these are, by Adam from the public mean, inside the box of valid pixels.
 
@@ -54,8 +53,8 @@ def inverted(
     low, high = (0 - mean) / std, (1 - mean) / std
     noise = torch.from_numpy(np.random.default_rng(view.seed).standard_normal((len(wanted), *view.shape))).float()
     start = 0.1 * noise
-    if facts.public is not None:
-        start = start + to_tensor(facts.public.examples.inputs, view.mean, view.std).mean(0)
+    if attacker.facts.public is not None:
+        start = start + to_tensor(attacker.facts.public.examples.inputs, view.mean, view.std).mean(0)
     tried = start.requires_grad_()
     optimizer = torch.optim.Adam([tried], lr=_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, _LAST_RATE)
@@ -72,7 +71,7 @@ def inverted(
         with torch.no_grad():
             torch.clamp(tried, low, high, out=tried)
         if step % 50 == 49:
-            facts.party.progress(step + 1, iterations, float(least.mean()))  # type: ignore[attr-defined]
+            attacker.progress(step + 1, iterations, float(least.mean()))
     pixels = (best * std + mean).double().numpy().reshape(len(best), -1)
     return pixels, least.double().numpy()
 

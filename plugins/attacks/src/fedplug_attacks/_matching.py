@@ -27,7 +27,7 @@ from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
-    from fedplug import Facts, PublicData
+    from fedplug import PublicData
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import ObservedUpdate
@@ -322,7 +322,7 @@ class Record:
     """
 
     matcher: Matcher
-    facts: Facts
+    attacker: Attacker
     total: int = 1
     best: float = math.inf
     inputs: torch.Tensor | None = None
@@ -336,7 +336,7 @@ class Record:
     def progress(self, done: int, loss: float) -> None:
         """Notes a loss and reports progress; `done` of `total` steps of all searches."""
         self.losses.append(loss)
-        self.facts.party.progress(min(done, self.total), self.total, loss)  # type: ignore[attr-defined]
+        self.attacker.progress(min(done, self.total), self.total, loss)
 
     def offer(self, loss: float, inputs: torch.Tensor, labels: Sequence[int], score: float | None = None) -> bool:
         """Takes the result of one search; it is kept if its score (None: its loss) is the lowest so far. True if so."""
@@ -353,7 +353,7 @@ class Record:
     def report(self, seed: int, **metrics: float) -> AttackReport:
         """The attack's report. It is selected by the attack's own loss, since the truth is not known here."""
         losses = tuple(thinned(self.losses))
-        self.facts.party.progress(self.total, self.total, losses[-1] if losses else None)  # type: ignore[attr-defined]
+        self.attacker.progress(self.total, self.total, losses[-1] if losses else None)
         common: dict[str, Any] = {
             "seed": seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
             "metrics": {

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import Client, Facts
+from fedplug import Client
 from fedplug.api.data import ClientData
-from fedplug.api.parties import stream
+from fedplug.api.facts import stream
 
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
@@ -70,7 +70,7 @@ class Schooling:
         return ""
 
 
-def shadows(model: Any, schooling: Schooling, public: PublicData, facts: Facts, count: int, seconds: float,
+def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Attacker, count: int, seconds: float,
             progress: Callable[[int, int], None]) -> list[Shadow]:  # fmt: skip
     """Shadow models, from the party's cache if an earlier target was trained alike.
 
@@ -88,8 +88,8 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, facts: Facts, 
     buffers = {name: values.copy() for name, values in model.get_buffers().items()}
     for part in (*buffers.values(), public.examples.inputs, public.examples.labels):
         digest.update(np.ascontiguousarray(part).tobytes())
-    digest.update(repr((schooling.rounds, size, count, facts.seed)).encode())
-    kept: dict[str, list[Shadow]] = facts.party.cache.setdefault("attacks.membership shadows", {})
+    digest.update(repr((schooling.rounds, size, count, attacker.facts.seed)).encode())
+    kept: dict[str, list[Shadow]] = attacker.cache.setdefault("attacks.membership shadows", {})
     key = digest.hexdigest()
     if key not in kept:
         kept.clear()  # models of another round, whose attacks are finished
@@ -97,11 +97,11 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, facts: Facts, 
         for number in range(count):
             if number >= _FEWEST and time.monotonic() - started > seconds:
                 break
-            rng = stream(facts.seed, "shadow", number)
+            rng = stream(attacker.facts.seed, "shadow", number)
             inside = np.isin(np.arange(len(public.examples)), rng.permutation(len(public.examples))[:size])
             model.set_vector(schooling.start)
             model.set_buffers(buffers)
-            trained(model, schooling.rounds, public, np.flatnonzero(inside), number, facts)
+            trained(model, schooling.rounds, public, np.flatnonzero(inside), number, attacker)
             after = {name: values.copy() for name, values in model.get_buffers().items()}
             kept[key].append(Shadow(model.get_vector().copy(), after, inside))
             progress(number + 1, count)
@@ -109,7 +109,7 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, facts: Facts, 
 
 
 def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDArray[np.int64], number: int,
-            facts: Facts) -> None:  # fmt: skip
+            attacker: Attacker) -> None:  # fmt: skip
     """Trains the model in place on public examples.
 
     Args:
@@ -136,6 +136,6 @@ def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDAr
         ))  # fmt: skip
         trainer.name = "shadow"
         for _ in range(times // together):
-            client.facts = dataclasses.replace(facts, round=done, party=client)
+            client.facts = dataclasses.replace(attacker, round=done, party=client)
             trainer.train(client, client.facts)
             done += 1

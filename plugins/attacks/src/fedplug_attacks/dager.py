@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl, stream
+from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
@@ -91,8 +91,7 @@ class Dager(Formed):
         """A line for the plan."""
         return f"texts of a batch from the spans of gradients ({self.options.form})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the texts; not applicable to other models, or where there are too many tokens for every layer."""
         assert view.update is not None
         examples = int(view.update.meaning.examples or 1)
@@ -105,7 +104,7 @@ class Dager(Formed):
             hopeless, reason = _reason(view, inner, examples, why)
             return AttackReport(NOT_APPLICABLE if hopeless else DIVERGED, reason=reason)
         search = _Search(inner, spans, examples, self.options.threshold, view.seed, _possible(view, inner))
-        texts, shares = search.texts(facts)
+        texts, shares = search.texts(attacker)
         metrics = {"layers": float(len(spans)), "outside": float(shares.max()), "rank": float(search.rank)}
         over = int(np.count_nonzero(shares > self.options.threshold))
         unfit = ""
@@ -305,7 +304,7 @@ class _Search:
         free = {name: min(_MOST_FREE, spans[name].free) for name in self.deep}
         self.weights = {name: dimensions / sum(free.values()) for name, dimensions in free.items()}
 
-    def texts(self, facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def texts(self, attacker: Attacker) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """At most as many texts as there are examples, best first. For each, the share outside relative to that of
         random tokens (geometric mean over layers, largest over positions)."""
         positions = self.inner.positions
@@ -319,7 +318,7 @@ class _Search:
             trail = np.column_stack([scores[parents], shares])
             kept = self._kept(trail, parents)
             texts, scores = children[kept], trail[kept]
-            facts.party.progress(position + 1, positions, float(shares[kept].max()))  # type: ignore[attr-defined]
+            attacker.progress(position + 1, positions, float(shares[kept].max()))
         order = np.argsort(scores.sum(1), kind="stable")
         if np.exp(scores[order].max(1))[: self.examples].max() > self.threshold:  # some are guesses
             order = order[self._apart(texts[order])]

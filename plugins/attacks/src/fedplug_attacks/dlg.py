@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
-from fedplug import Field, Finds, hookimpl
+from fedplug import Field, Finds
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
@@ -14,7 +14,6 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Facts
 
     from fedplug_attacks._matching import Matcher, Record
 
@@ -93,10 +92,9 @@ class Dlg(Formed):
         chosen = self.options
         return f"DLG, {chosen.form}: up to {chosen.restarts} searches of {chosen.iterations} L-BFGS steps"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update, labels and all."""
-        return _search(self.options, view, facts, labels=None)
+        return _search(self.options, view, attacker, labels=None)
 
 
 class Idlg(Formed):
@@ -124,8 +122,7 @@ class Idlg(Formed):
         chosen = self.options
         return f"iDLG, {chosen.form}: up to {chosen.restarts} searches of {chosen.iterations} L-BFGS steps"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Infers the label, then searches for the single example behind the update."""
         from fedplug.api.errors import ViewError
 
@@ -136,10 +133,10 @@ class Idlg(Formed):
             guess = single_label(view.update.as_gradient(view.vector), view.num_classes, self.options.form)
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
-        return _search(self.options, view, facts, labels=guess.classes if len(guess.classes) <= _MOST_LABELS else None)
+        return _search(self.options, view, attacker, labels=guess.classes if len(guess.classes) <= _MOST_LABELS else None)
 
 
-def _search(options: _Search, view: View, facts: Facts, labels: tuple[int, ...] | None) -> AttackReport:
+def _search(options: _Search, view: View, attacker: Attacker, labels: tuple[int, ...] | None) -> AttackReport:
     """Searches from several starts; all examples have one of `labels` in turn, or their own logits if None."""
     from fedplug.api.errors import ViewError
 
@@ -149,20 +146,20 @@ def _search(options: _Search, view: View, facts: Facts, labels: tuple[int, ...] 
 
     assert view.update is not None  # the core has checked what the attack needs
     batch = view.update.meaning.examples or 1
-    device: str = facts.party.device  # type: ignore[attr-defined]
+    device: str = attacker.device
     try:
         matcher = Matcher(view, options.form, batch, device, options.precision == "double")
     except ViewError as error:
         return AttackReport("not_applicable", reason=str(error))
     noisy = options.prior == "gaussian" or matcher.noise > NOISY
-    prior = chosen(options.prior, matcher, facts.public) if noisy else None
+    prior = chosen(options.prior, matcher, attacker.facts.public) if noisy else None
     if prior is not None:
-        record = Record(matcher, facts)
-        known = [[label] for label in labels] if labels else likely_labels(matcher, facts.public, _MOST_LABELS)
+        record = Record(matcher, attacker)
+        known = [[label] for label in labels] if labels else likely_labels(matcher, attacker.facts.public, _MOST_LABELS)
         told = attack(matcher, record, prior, known, options.iterations)
         return record.report(view.seed, information=told)
     starts = max(options.restarts, len(labels or ()))
-    record = Record(matcher, facts, starts * options.iterations)
+    record = Record(matcher, attacker, starts * options.iterations)
     for number in range(starts):
         given = None if labels is None else matcher.one_hot([[labels[number % len(labels)]] * batch])
         _one_search(options, matcher, record, number, given)
@@ -182,7 +179,7 @@ def _one_search(options: _Search, matcher: Matcher, record: Record, number: int,
     rng = stream(matcher.view.seed, "attacks.dlg", number)
     if matcher.local is not None:
         matcher.local.begin()
-    inputs = matcher.start(rng, options.init, record.facts.public)[None].requires_grad_()
+    inputs = matcher.start(rng, options.init, record.attacker.facts.public)[None].requires_grad_()
     logits = torch.from_numpy(rng.standard_normal((1, matcher.batch, matcher.view.num_classes)))
     logits = logits.to(inputs.device, inputs.dtype).requires_grad_(known is None)
     variables = [inputs] if known is not None else [inputs, logits]

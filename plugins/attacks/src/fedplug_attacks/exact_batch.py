@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl, stream
+from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._first_layer import (
@@ -118,8 +118,7 @@ class ExactBatch(Formed):
         """A line for the plan."""
         return f"whole batches behind a first fully connected layer with ReLU ({self.options.form})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
         assert view.update is not None
         naive, layout, front = self.options.form == "naive", view.update.layout, None
@@ -127,7 +126,7 @@ class ExactBatch(Formed):
         needs = dataclasses.replace(
             self.finds.needs, tensors=((behind[0] if behind else FIRST_WEIGHT, "any"),), model=behind is not None
         )
-        if reason := needs.unmet(view, facts.public):
+        if reason := needs.unmet(view, attacker.facts.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
             if behind is None:
@@ -143,7 +142,7 @@ class ExactBatch(Formed):
             problem = _Problem.of(layer, examples, view.seed % 2**63)
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
-        found = self._search(problem, _model_rows(view, behind), view.seed, facts)
+        found = self._search(problem, _model_rows(view, behind), view.seed, attacker)
         if found is None:
             reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"
             return AttackReport(DIVERGED, reason=f"{reason}; the first layer has no ReLU, or noise fills them")
@@ -155,7 +154,7 @@ class ExactBatch(Formed):
             metrics["agreement"] = float(found.agreement.min())
         if front is not None:
             rng = stream(view.seed, "exact_batch", "images")
-            searched, shares = front.images(found.images, rng, facts.party.progress)  # type: ignore[attr-defined]
+            searched, shares = front.images(found.images, rng, attacker.progress)
             metrics["feature_mismatch"] = float(shares.max())
             missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
             return AttackReport(
@@ -165,7 +164,7 @@ class ExactBatch(Formed):
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
         else:
-            mean = None if facts.public is None else in_range(facts.public.examples.inputs).mean(0).reshape(-1)
+            mean = None if attacker.facts.public is None else in_range(attacker.facts.public.examples.inputs).mean(0).reshape(-1)
         images = filled(found.images, mean, examples)
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
         given = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
@@ -174,7 +173,7 @@ class ExactBatch(Formed):
             unfit=_unfit(problem, found),
         )  # fmt: skip
 
-    def _search(self, problem: _Problem, model: _Rows | None, seed: int, facts: Facts) -> _Found | None:
+    def _search(self, problem: _Problem, model: _Rows | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""
         rng, left = stream(seed, "exact_batch", "starts"), problem.factors.left
         rank = left.shape[1]
@@ -213,7 +212,7 @@ class ExactBatch(Formed):
                 directions = np.concatenate(more)
             assert best is not None
             missing = 1 - float(np.count_nonzero(best.exact)) / rank
-            facts.party.progress(restart + 1, self.options.restarts, missing)  # type: ignore[attr-defined]
+            attacker.progress(restart + 1, self.options.restarts, missing)
             if len(best.images) == rank and (not missing or (model is None and restart)):
                 break
         return best

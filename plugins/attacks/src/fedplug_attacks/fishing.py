@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl
+from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Needs, role
@@ -58,14 +58,14 @@ class Fishing(fedplug.Attack, Plants):
     def __init__(self, options: Options) -> None:
         self.options, self.for_each_target = options, options.handed == "target"
 
-    def plant(self, view: View, facts: Facts) -> NDArray[np.float32] | dict[int, NDArray[np.float32]]:
+    def plant(self, view: View, attacker: Attacker) -> NDArray[np.float32] | dict[int, NDArray[np.float32]]:
         """The honest model with another last layer.
 
         Raises:
             ViewError: its last layer is not fully connected with a bias, or has no such class.
         """
         assert view.vector is not None
-        planted, layout = view.vector.copy(), facts.layout
+        planted, layout = view.vector.copy(), attacker.facts.layout
         weight, bias = role(layout, LAST_WEIGHT, view.num_classes), role(layout, LAST_BIAS, view.num_classes)
         if weight is None or bias is None:
             raise ViewError("the last layer is not fully connected with a bias")
@@ -75,26 +75,25 @@ class Fishing(fedplug.Attack, Plants):
         kept = rows[self.options.label].copy()
         rows[:], shift[:] = 0.0, self.options.alpha
         rows[self.options.label], shift[self.options.label] = kept, 0.0
-        return to_target(planted, view.target, facts) if self.for_each_target and view.target is not None else planted
+        return to_target(planted, view.target, attacker) if self.for_each_target and view.target is not None else planted
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Inverts the remaining gradient as that of one example."""
         assert view.update is not None
-        weight, bias = (role(facts.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
+        weight, bias = (role(attacker.facts.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
         if weight is None:
             return AttackReport(NOT_APPLICABLE, reason="the last layer is not fully connected")
         update = _of_one(view.update, [weight, *([bias] if bias else [])], self.options.label)
         caught = dataclasses.replace(view, update=update)
-        report: AttackReport = self._inner(view, facts).attack(view=caught, facts=facts)
+        report: AttackReport = self._inner(view, attacker).attack(view=caught, attacker=attacker)
         return dataclasses.replace(report, labels=None)
 
-    def _inner(self, view: View, facts: Facts) -> fedplug.Attack:
+    def _inner(self, view: View, attacker: Attacker) -> fedplug.Attack:
         from fedplug_attacks.inverting import InvertingGradients
         from fedplug_attacks.linear_leak import LinearLeak
 
-        first = role(facts.layout, FIRST_WEIGHT)
-        shapes = {each.name: each.shape for each in facts.layout.parameters}
+        first = role(attacker.facts.layout, FIRST_WEIGHT)
+        shapes = {each.name: each.shape for each in attacker.facts.layout.parameters}
         if first is not None and shapes[first][1] == int(np.prod(view.shape)):
             return LinearLeak(LinearLeak.Options())
         options = InvertingGradients.Options(iterations=self.options.iterations, tv=self.options.tv)

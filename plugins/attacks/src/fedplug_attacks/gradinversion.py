@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Field, Finds, hookimpl
+from fedplug import Field, Finds
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
@@ -15,7 +15,7 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Facts, PublicData
+    from fedplug import PublicData
 
     from fedplug_attacks._matching import Matcher
     from fedplug_attacks._priors import Penalty
@@ -88,8 +88,7 @@ class GradInversion(Formed):
         chosen = self.options
         return f"GradInversion, {chosen.form}: {chosen.restarts} seeds, {chosen.iterations} Adam steps"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
         import torch
         from fedplug import stream
@@ -104,17 +103,17 @@ class GradInversion(Formed):
         assert view.update is not None  # the core has checked what the attack needs
         batch = view.update.meaning.examples or 1
         try:
-            matcher = Matcher(view, options.form, batch, facts.party.device)  # type: ignore[attr-defined]
+            matcher = Matcher(view, options.form, batch, attacker.device)
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
 
-        candidates = likely_labels(matcher, facts.public, options.labels)
-        prior = None if options.prior == "auto" and facts.public is None else (
-            _priors.chosen(options.prior, matcher, facts.public)
+        candidates = likely_labels(matcher, attacker.facts.public, options.labels)
+        prior = None if options.prior == "auto" and attacker.facts.public is None else (
+            _priors.chosen(options.prior, matcher, attacker.facts.public)
         )
         if prior is not None:
-            record = Record(matcher, facts)
-            penalty = _statistics(matcher, facts.public) if options.bn else None
+            record = Record(matcher, attacker)
+            penalty = _statistics(matcher, attacker.facts.public) if options.bn else None
             told = _priors.attack(
                 matcher, record, prior, candidates, options.iterations, options.restarts, None, penalty
             )
@@ -141,12 +140,12 @@ class GradInversion(Formed):
             labels = [each for _, each in trials]
             return labels[descend(matcher, record, inputs, labels, objective, rates, False, together)[0]]
 
-        starts = [matcher.start(seed, options.init, facts.public) for seed in seeds]
+        starts = [matcher.start(seed, options.init, attacker.facts.public) for seed in seeds]
         labels = candidates[0]
         if len(candidates) > 1:
-            tried = Record(matcher, facts, measure="distance")
+            tried = Record(matcher, attacker, measure="distance")
             labels = search(tried, candidates, screening(options.iterations))
-        record = Record(matcher, facts, measure="distance")
+        record = Record(matcher, attacker, measure="distance")
         search(record, [labels], options.iterations)
         return record.report(view.seed)
 

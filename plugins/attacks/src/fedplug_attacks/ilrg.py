@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl
+from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
@@ -55,8 +55,7 @@ class Ilrg(Formed):
         """A line for the plan."""
         return f"class counts from the last layer (iLRG, {self.options.form})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
         try:
             from fedplug_attacks._label_layer import bias_floor, complete, known, last_layer, mean_of
@@ -70,7 +69,7 @@ class Ilrg(Formed):
                 grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
                 features = _quotients(grad_weight, grad_bias)
             else:
-                feature = known(view, layer, facts.public).features.mean(0)
+                feature = known(view, layer, attacker.facts.public).features.mean(0)
                 grad_weight, grad_bias = complete(layer, feature)
                 features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
         except ViewError as error:
@@ -79,7 +78,7 @@ class Ilrg(Formed):
         counts = np.round(np.maximum(solved, 0.0)).astype(np.int64)
         # As in the authors' code, not clipped to B: such a count comes from a failed equation.
         counts[counts > layer.examples] = 0
-        facts.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        attacker.progress(1, 1, None)
         missing = float(counts.sum() - layer.examples)
         return AttackReport(
             FINISHED, {"hidden_entries": float(layer.hidden), "surplus": missing}, counts=counts, seed=view.seed

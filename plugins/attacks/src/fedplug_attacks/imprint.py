@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl
+from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
@@ -79,40 +79,39 @@ class Imprint(fedplug.Attack, Plants):
     def __init__(self, options: Options) -> None:
         self.options, self.for_each_target = options, options.handed == "target"
 
-    def plant(self, view: View, facts: Facts) -> NDArray[np.float32] | dict[int, NDArray[np.float32]]:
+    def plant(self, view: View, attacker: Attacker) -> NDArray[np.float32] | dict[int, NDArray[np.float32]]:
         """The honest model with the measurement in its first layer.
 
         Raises:
             ViewError: the model has no such layer, or there are no public examples to tell its features by.
         """
         assert view.vector is not None
-        planted, layout = view.vector.copy(), facts.layout
+        planted, layout = view.vector.copy(), attacker.facts.layout
         layer = _Layer.of(view, layout)
         weight, bias = parameter(planted, layout, layer.weight), parameter(planted, layout, layer.bias)
         direction = np.random.default_rng(view.seed).standard_normal(weight.shape[1])
         direction *= self.options.size * float(np.linalg.norm(weight[0])) / float(np.linalg.norm(direction))
-        quantiles = _quantiles(*_measured(direction, layer, view, facts), len(weight))
+        quantiles = _quantiles(*_measured(direction, layer, view, attacker), len(weight))
         weight[:], bias[:] = direction, -quantiles
         after = parameter(planted, layout, layer.following)
         after[:] = self.options.gain * after[:, :1]
         if self.options.handed == "all" or (self.for_each_target and view.target is None):
             return planted
         if self.for_each_target:
-            return to_target(planted, view.target or 0, facts)
-        return {client_id: _shut(planted, layer, layout, client_id, facts.num_clients)
-                for client_id in range(facts.num_clients)}  # fmt: skip
+            return to_target(planted, view.target or 0, attacker)
+        return {client_id: _shut(planted, layer, layout, client_id, attacker.facts.num_clients)
+                for client_id in range(attacker.facts.num_clients)}  # fmt: skip
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Subtracts each row from the one before it."""
         try:
-            layer = _Layer.of(view, facts.layout)
+            layer = _Layer.of(view, attacker.facts.layout)
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         assert view.update is not None
         assert view.vector is not None
-        thresholds = -parameter(view.vector, facts.layout, layer.bias).astype(np.float64)
-        its = parameter(view.vector, facts.layout, layer.weight).any(1)  # rows that are not shut
+        thresholds = -parameter(view.vector, attacker.facts.layout, layer.bias).astype(np.float64)
+        its = parameter(view.vector, attacker.facts.layout, layer.weight).any(1)  # rows that are not shut
         rows = view.update.tensor(layer.weight).dense(np.nan).astype(np.float64)
         scale = view.update.tensor(layer.bias).dense(np.nan).astype(np.float64)
         told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
@@ -134,12 +133,12 @@ class Imprint(fedplug.Attack, Plants):
         if not len(inputs):
             return AttackReport(NOT_APPLICABLE, metrics, reason=f"all visible gradients of {layer.bias} are equal")
         metrics["hidden_inputs"] = float(np.isnan(inputs).sum(1).mean())
-        images = _read(inputs, view, facts) if layer.direct else self._searched(inputs, layer, view, facts, metrics)
+        images = _read(inputs, view, attacker) if layer.direct else self._searched(inputs, layer, view, attacker, metrics)
         found = images.clip(0, 1).astype(np.float32).reshape(len(images), *view.shape)
         return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
 
     def _searched(
-        self, features: NDArray[np.float64], layer: _Layer, view: View, facts: Facts, metrics: dict[str, float]
+        self, features: NDArray[np.float64], layer: _Layer, view: View, attacker: Attacker, metrics: dict[str, float]
     ) -> NDArray[np.float64]:
         """Images with these features, those that fit best first; (n, pixels), in [0, 1]."""
         from fedplug_attacks._features import inverted
@@ -149,7 +148,7 @@ class Imprint(fedplug.Attack, Plants):
         # Most bins of a sum hold one example. The features of a mixture fit no image, so it comes last.
         mixed = np.nan_to_num(np.maximum(-features, 0.0)).max(1)
         chosen = features[np.argsort(mixed, kind="stable")[:size]]
-        images, misfit = inverted(chosen, layer.module, view, facts, self.options.iterations)
+        images, misfit = inverted(chosen, layer.module, view, attacker, self.options.iterations)
         metrics["feature_misfit"] = float(np.median(misfit))
         return images[np.argsort(misfit, kind="stable")]
 
@@ -199,24 +198,24 @@ def _shut(
     return own
 
 
-def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, facts: Facts) -> tuple[float, float]:
+def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, attacker: Attacker) -> tuple[float, float]:
     """Mean and spread of the measurement on public examples.
 
     Raises:
         ViewError: there are none, and the layer's inputs are features.
     """
     if not layer.direct:
-        if facts.public is None:
+        if attacker.facts.public is None:
             raise ViewError("behind convolutions the attack needs public examples; write data: {public: 200, ...}")
         from fedplug_attacks._features import features_of
 
-        measured = features_of(facts.public.examples.inputs, layer.module, view) @ direction
+        measured = features_of(attacker.facts.public.examples.inputs, layer.module, view) @ direction
         return float(measured.mean()), float(measured.std())
     size = len(direction) // view.shape[0]
     mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
-    if facts.public is None:  # grey, with pixels independent of each other
+    if attacker.facts.public is None:  # grey, with pixels independent of each other
         return float(direction @ ((0.5 - mean) / std)), float(np.linalg.norm(direction * 0.3 / std))
-    inputs = facts.public.examples.inputs
+    inputs = attacker.facts.public.examples.inputs
     images = inputs.reshape(len(inputs), -1) / (255.0 if inputs.dtype == np.uint8 else 1.0)
     measured = ((images - mean) / std) @ direction
     return float(measured.mean()), float(measured.std())
@@ -242,19 +241,19 @@ def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
     return quantiles
 
 
-def _read(inputs: NDArray[np.float64], view: View, facts: Facts) -> NDArray[np.float64]:
+def _read(inputs: NDArray[np.float64], view: View, attacker: Attacker) -> NDArray[np.float64]:
     """Images that rows hold directly, mixtures last; (n, pixels)."""
     images = _as_images(inputs, view)
     outside = np.maximum(-images, images - 1)
     mixed = np.nan_to_num(outside, nan=0.0).max(1) > _OUTSIDE
-    fill = np.full(images.shape[1], 0.5) if facts.public is None else _public_mean(facts)
+    fill = np.full(images.shape[1], 0.5) if attacker.facts.public is None else _public_mean(attacker)
     read: NDArray[np.float64] = np.where(np.isnan(images), fill, images)[np.argsort(mixed, kind="stable")]
     return read
 
 
-def _public_mean(facts: Facts) -> NDArray[np.float64]:
-    assert facts.public is not None
-    inputs = facts.public.examples.inputs
+def _public_mean(attacker: Attacker) -> NDArray[np.float64]:
+    assert attacker.facts.public is not None
+    inputs = attacker.facts.public.examples.inputs
     mean: NDArray[np.float64] = inputs.reshape(len(inputs), -1).mean(0) / (255.0 if inputs.dtype == np.uint8 else 1.0)
     return mean
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import fedplug
-from fedplug import Field, Finds, hookimpl
+from fedplug import Field, Finds
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
@@ -14,7 +14,6 @@ from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Facts
 
 TvWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -95,8 +94,7 @@ class InvertingGradients(Formed):
         trials = len(self.weights) * chosen.restarts
         return f"inverting gradients, {chosen.form}: {trials} trials of {chosen.iterations} Adam steps, tv {chosen.tv}"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
         import torch
         from fedplug import stream
@@ -111,14 +109,14 @@ class InvertingGradients(Formed):
         assert view.update is not None  # the core has checked what the attack needs
         batch = view.update.meaning.examples or 1
         try:
-            matcher = Matcher(view, options.form, batch, facts.party.device)  # type: ignore[attr-defined]
+            matcher = Matcher(view, options.form, batch, attacker.device)
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
 
-        candidates = likely_labels(matcher, facts.public, options.labels)
-        prior = _priors.chosen(options.prior, matcher, facts.public)
+        candidates = likely_labels(matcher, attacker.facts.public, options.labels)
+        prior = _priors.chosen(options.prior, matcher, attacker.facts.public)
         if prior is not None:
-            record = Record(matcher, facts)
+            record = Record(matcher, attacker)
             told = _priors.attack(
                 matcher, record, prior, candidates, options.iterations, options.restarts, options.at_once
             )
@@ -133,7 +131,7 @@ class InvertingGradients(Formed):
                 for number in range(options.restarts)
             ]
             seeds = [stream(view.seed, "attacks.inverting", number) for number, _, _ in trials]
-            inputs = torch.stack([matcher.start(seed, options.init, facts.public) for seed in seeds])
+            inputs = torch.stack([matcher.start(seed, options.init, attacker.facts.public) for seed in seeds])
             tv = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
 
             def objective(images: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,9 +145,9 @@ class InvertingGradients(Formed):
             return trials[best][1:]
 
         if batch > 1 and len(candidates) > 1:
-            tried = Record(matcher, facts, measure="cosine")
+            tried = Record(matcher, attacker, measure="cosine")
             _, labels = search(tried, candidates, screening(options.iterations))
             candidates = [labels]
-        record = Record(matcher, facts, measure="cosine")
+        record = Record(matcher, attacker, measure="cosine")
         weight, _ = search(record, candidates, options.iterations)
         return record.report(view.seed, tv=weight)

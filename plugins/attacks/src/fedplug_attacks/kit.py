@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.data import ClientData, PublicData
 from fedplug.api.errors import MetricError, SetupError
-from fedplug.api.parties import Facts
 from fedplug_kit.parts import CLASSES, SHAPE, Images, TwoLayers
 from fedplug_std.per_sample import mean_gradient
 
@@ -84,11 +83,11 @@ def attack_problems(attack: Attack) -> Iterator[str]:
     public = PublicData(data.test, **data.about)
     party = Attacker()
     facts = Facts(0, 1, model.layout, (), 4, 2, 7, "", party, public=public)
-    party.facts = facts
+    party.facts = attacker
     if attack.finds.needs.unmet(view, public):
         return
     values = update.values.copy()
-    report = checked(attack.attack(view, facts), view)
+    report = checked(attack.attack(view, attacker), view)
     if not np.array_equal(values, update.values):
         yield "it writes into the view that it is given"
     wanted = {"images": report.images, "labels": (report.counts, report.labels), "members": report.members,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl
+from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
@@ -74,8 +74,7 @@ class Labels(Formed):
         """A line for the plan."""
         return f"class counts from the last layer ({self.options.method}, {self.options.form})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
         from fedplug_attacks._label_layer import complete, known, last_layer, zero_filled
 
@@ -86,7 +85,7 @@ class Labels(Formed):
             hidden = float(layer.hidden)
             if self.options.form == "naive":
                 layer = zero_filled(layer)
-            examples = known(view, layer, facts.public)
+            examples = known(view, layer, attacker.facts.public)
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         if self.options.method == "rows" and examples.labels is not None:
@@ -96,7 +95,7 @@ class Labels(Formed):
             expected = equal if self.options.method == "simple" else examples.probabilities.mean(0)
             shares = expected - complete(layer, examples.features.mean(0))[1]
         counts = largest_remainder(shares, layer.examples)
-        facts.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        attacker.progress(1, 1, None)
         return AttackReport(FINISHED, {"hidden_entries": hidden}, counts=counts, seed=view.seed)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl
+from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
@@ -98,8 +98,7 @@ class LinearLeak(Formed):
         """A line for the plan."""
         return f"inputs of a first fully connected layer ({self.options.form})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Reads the images off; not applicable where the first layer does not take the image itself."""
         try:
             layer = first_layer(view, naive=self.options.form == "naive")
@@ -117,7 +116,7 @@ class LinearLeak(Formed):
         if layer.standardised is not None and not np.nan_to_num(layer.bias).any():
             reason = "no bias of the first layer is visible and not 0, and columns of a table have no range to scale by"
             return AttackReport(NOT_APPLICABLE, reason=reason)
-        prior = self._prior(layer, view, facts)
+        prior = self._prior(layer, view, attacker)
         if prior is not None and examples == 1:
             images = layer.images(_likely(layer, prior, view.seed))[None]
         elif examples == 1:
@@ -134,23 +133,23 @@ class LinearLeak(Formed):
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
         else:
-            mean = None if facts.public is None else in_range(facts.public.examples.inputs).mean(0).reshape(-1)
+            mean = None if attacker.facts.public is None else in_range(attacker.facts.public.examples.inputs).mean(0).reshape(-1)
         images = filled(images, mean, examples)
-        facts.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        attacker.progress(1, 1, None)
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
         found = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
         return AttackReport(FINISHED, metrics, images=found.reshape(examples, *view.shape), seed=view.seed)
 
-    def _prior(self, layer: FirstLayer, view: View, facts: Facts) -> GaussianPrior | None:
+    def _prior(self, layer: FirstLayer, view: View, attacker: Attacker) -> GaussianPrior | None:
         """The prior of images, if there is enough noise for one to matter."""
         noise = layer.noise
         if self.options.prior == "none" or self.options.form == "naive" or noise < _QUIET:
             return None
-        if self.options.prior == "auto" and facts.public is None and noise <= _NOISY:
+        if self.options.prior == "auto" and attacker.facts.public is None and noise <= _NOISY:
             return None
         from fedplug_attacks._priors import gaussian
 
-        return gaussian(view, facts.public)
+        return gaussian(view, attacker.facts.public)
 
 
 def _quotient(layer: FirstLayer) -> NDArray[np.float64]:

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Examples, Facts, Field, Finds, Learns, hookimpl
+from fedplug import Examples, Field, Finds, Learns
 from fedplug.api.data import ClientData
-from fedplug.api.parties import stream
+from fedplug.api.facts import stream
 from pydantic import model_validator
 
 from fedplug_attacks._public import sigma_of
@@ -146,8 +146,7 @@ class Membership(fedplug.Attack):
             "loss": f"membership by the loss under {model}",
         }[options.asked]
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """A score for each candidate, higher for those that look like members.
 
         The metrics name the attacked model in the mean loss of the candidates under it, such as `loss_under_local`. For
@@ -160,47 +159,47 @@ class Membership(fedplug.Attack):
         if which == "personal" and view.personal is None:
             reason = f"the adversary {view.adversary} has no personal model of the target"
             return AttackReport(NOT_APPLICABLE, reason=reason)
-        method, unmet = self._method(which, view, facts)
+        method, unmet = self._method(which, view, attacker)
         if unmet:
             return AttackReport(NOT_APPLICABLE, reason=unmet)
         if method == "gradient":
-            report = self._by_gradients(view, facts)
+            report = self._by_gradients(view, attacker)
         elif method in _BY_SHADOWS:
-            report = self._by_shadows(method, which, view, facts)
+            report = self._by_shadows(method, which, view, attacker)
         else:
-            report = self._without_shadows(method == "likelihood_ratio", which, view, facts)
+            report = self._without_shadows(method == "likelihood_ratio", which, view, attacker)
         if len(view.candidates) >= _FEWEST_CANDIDATES:
             return report
         few = f"{len(view.candidates)} candidates are too few to tell a weak attack from none"
         return dataclasses.replace(report, unfit=few)
 
-    def _method(self, which: str, view: View, facts: Facts) -> tuple[str, str]:
+    def _method(self, which: str, view: View, attacker: Attacker) -> tuple[str, str]:
         """The method, `auto` resolved, and why it does not apply here; empty if it does."""
         method = self.options.asked
         if method not in ("auto", *_BY_SHADOWS):
             return method, ""
-        unknown = "there are no public examples" if facts.public is None else self._schooling(which, view).unknown
-        if not unknown and facts.public is not None and len(facts.public.examples) < _FEWEST_PUBLIC:
-            unknown = f"{len(facts.public.examples)} public examples are too few to train shadow models on"
+        unknown = "there are no public examples" if attacker.facts.public is None else self._schooling(which, view).unknown
+        if not unknown and attacker.facts.public is not None and len(attacker.facts.public.examples) < _FEWEST_PUBLIC:
+            unknown = f"{len(attacker.facts.public.examples)} public examples are too few to train shadow models on"
         if method != "auto":
             return method, unknown
         meaning = view.update.meaning if which == "local" and view.update is not None else None
         one_step = meaning is not None and meaning.steps == 1 and bool(meaning.lr)
-        if one_step and not _needs("gradient", "local", "auto").unmet(view, facts.public):
+        if one_step and not _needs("gradient", "local", "auto").unmet(view, attacker.facts.public):
             return "gradient", ""
         return ("likelihood_ratio" if unknown else "rmia"), ""
 
-    def _without_shadows(self, ratio: bool, which: str, view: View, facts: Facts) -> AttackReport:
+    def _without_shadows(self, ratio: bool, which: str, view: View, attacker: Attacker) -> AttackReport:
         """By the likelihood ratio to non-members, or by the loss."""
-        assert isinstance(facts.party, Attacker)
+        assert isinstance(attacker, Attacker)
         assert view.candidates is not None
         reference = self.options.reference
         from_released = ratio and which != "released" and reference != "public"
-        from_public = ratio and facts.public is not None and reference != "released"
+        from_public = ratio and attacker.facts.public is not None and reference != "released"
         if ratio and which == "released" and reference in ("released", "both"):
             reason = "the released model is the closest known one to the target's, and cannot be its own reference"
             return AttackReport(NOT_APPLICABLE, reason=reason)
-        sets = [view.candidates] + ([facts.public.examples] if from_public and facts.public else [])
+        sets = [view.candidates] + ([attacker.facts.public.examples] if from_public and attacker.facts.public else [])
         models = {which: self._vector(which, view)}
         if from_released:
             models["released"] = self._vector("released", view)
@@ -209,7 +208,7 @@ class Membership(fedplug.Attack):
         for name, vector in models.items():
             seen[name] = []
             for examples in sets:
-                seen[name].append(_confidence(view, vector, examples, _after(done, total, facts.party.progress)))
+                seen[name].append(_confidence(view, vector, examples, _after(done, total, attacker.progress)))
                 done += len(examples)
         for name, found in seen.items():
             if reason := _lost(found, name):
@@ -227,14 +226,14 @@ class Membership(fedplug.Attack):
                 members = above_non_members(members, sets[0].labels, statistics[1], sets[1].labels, view.num_classes)
         return AttackReport(FINISHED, metrics, members=members, seed=view.seed)
 
-    def _by_shadows(self, method: str, which: str, view: View, facts: Facts) -> AttackReport:
+    def _by_shadows(self, method: str, which: str, view: View, attacker: Attacker) -> AttackReport:
         """By `lira` or `rmia`; of the candidates under the target and under every shadow model."""
-        assert isinstance(facts.party, Attacker)
+        assert isinstance(attacker, Attacker)
         assert view.candidates is not None
-        assert facts.public is not None
-        count, told = self.options.shadow_models, facts.party.progress
+        assert attacker.facts.public is not None
+        count, told = self.options.shadow_models, attacker.progress
         trained = shadows(
-            copy.deepcopy(view.model), self._schooling(which, view), facts.public, facts, count, self.options.seconds,
+            copy.deepcopy(view.model), self._schooling(which, view), attacker.facts.public, attacker, count, self.options.seconds,
             lambda done, of: told(done, of + 1, None),
         )  # fmt: skip
         target = _confidence(view, self._vector(which, view), view.candidates)
@@ -246,33 +245,33 @@ class Membership(fedplug.Attack):
             members = gaussian_scores(target.log_odds, np.stack([one.log_odds for one in out]))
         else:
             members = ratios(-target.loss, np.stack([-one.loss for one in out]))
-        numbers = {"shadow_models": float(len(trained)), "public_examples": float(len(facts.public.examples))}
+        numbers = {"shadow_models": float(len(trained)), "public_examples": float(len(attacker.facts.public.examples))}
         metrics = self._metrics(which, view, target) | numbers
-        return AttackReport(FINISHED, metrics, members=members, seed=facts.seed)
+        return AttackReport(FINISHED, metrics, members=members, seed=attacker.facts.seed)
 
-    def _by_gradients(self, view: View, facts: Facts) -> AttackReport:
+    def _by_gradients(self, view: View, attacker: Attacker) -> AttackReport:
         """By the weight of each candidate in the gradient estimated from the visible part of the update."""
         import torch
         from fedplug_std.per_sample import per_sample_gradients
 
-        assert isinstance(facts.party, Attacker)
+        assert isinstance(attacker, Attacker)
         assert view.candidates is not None
         assert view.update is not None
-        assert facts.public is not None
+        assert attacker.facts.public is not None
         found = view.update.as_gradient(view.vector)
         where = np.flatnonzero(found.visible)
-        count, total = len(facts.public.examples), len(facts.public.examples) + len(view.candidates)
+        count, total = len(attacker.facts.public.examples), len(attacker.facts.public.examples) + len(view.candidates)
         most = max(1, _GRADIENT_BYTES // (4 * total))
         part = np.arange(len(where))
         if len(where) > most:
             part = np.sort(stream(view.seed, "entries").permutation(len(where))[:most])
         entries, done, rows = torch.from_numpy(where[part]), 0, list[torch.Tensor]()
-        for examples in (facts.public.examples, view.candidates):
-            data = ClientData(examples, examples, examples, **facts.public.about)
+        for examples in (attacker.facts.public.examples, view.candidates):
+            data = ClientData(examples, examples, examples, **attacker.facts.public.about)
             for chunk in per_sample_gradients(view.model, examples, data, vector=view.vector):
                 rows.append(chunk.detach().cpu()[:, entries])
                 done += len(chunk)
-                facts.party.progress(done, total, None)
+                attacker.progress(done, total, None)
         gradients = torch.cat(rows)
         assert found.meaning.examples is not None
         members = weights_in(

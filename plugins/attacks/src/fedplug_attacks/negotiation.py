@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, Layout, hookimpl
+from fedplug import Field, Finds, Layout
 from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import ViewError
 
@@ -68,12 +68,11 @@ class Negotiation(fedplug.Attack):
         options = self.options
         return f"class presence from negotiation messages ({options.read}, compared by {options.compare})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Scores the classes; not applicable if no message is about scalars, or the last layer is not dense."""
         try:
-            rows = last_rows(facts.layout, view.num_classes)
-            kind, found = self._read(view, facts.layout, rows)
+            rows = last_rows(attacker.facts.layout, view.num_classes)
+            kind, found = self._read(view, attacker.facts.layout, rows)
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         assert view.target is not None
@@ -84,7 +83,7 @@ class Negotiation(fedplug.Attack):
             presence = scores - np.mean(others, axis=0) if others else scores
         if self.options.large == "absent":
             presence, scores = -presence, scores.max() - scores
-        facts.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        attacker.progress(1, 1, None)
         placed = float(np.mean([told.placed for _, told in found[view.target]]))
         own = {"placed": placed, "told": float(len(found[view.target])), "kind": float(_KINDS.index(kind))}
         counts = counts_of(scores, examples_of(view.told))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, Learns, Measures, hookimpl, stream
+from fedplug import Field, Finds, Learns, Measures, stream
 from fedplug.api.errors import MetricError
 
 from fedplug_attacks._forms import Formed
@@ -67,14 +67,13 @@ class Property(Formed):
         """A line for the plan."""
         return f"the share of an attribute, by {self.options.shadow_updates} shadow updates ({self.options.form})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Predicts the share; not applicable if no attribute is requested, or the training is unknown."""
         assert view.update is not None
-        if reason := _unmet(view, facts):
+        if reason := _unmet(view, attacker):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         assert view.attribute is not None
-        updates, shares, halves = self._shadow_updates(view, facts)
+        updates, shares, halves = self._shadow_updates(view, attacker)
         visible, rng = view.update.visible, stream(view.seed, "property", "noise")
         if self.options.form == "naive":
             target = view.update.dense(0.0).astype(np.float64)
@@ -101,14 +100,14 @@ class Property(Formed):
         )  # fmt: skip
 
     def _shadow_updates(
-        self, view: View, facts: Facts
+        self, view: View, attacker: Attacker
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Updates (k, P) from the target's start on public examples, the share of these with the attribute, and the
         half of the public examples that they use."""
         assert view.update is not None
         assert view.attribute is not None
         assert view.vector is not None
-        assert facts.public is not None
+        assert attacker.facts.public is not None
         meaning, rng = view.update.meaning, stream(view.seed, "property", "shadows")
         order = rng.permutation(len(view.attribute.public))
         having, lacking = (order[view.attribute.public[order] == whether] for whether in (True, False))
@@ -127,11 +126,11 @@ class Property(Formed):
             rows = np.concatenate([_drawn(mine, count, rng), _drawn(others, size - count, rng)])
             view.model.set_vector(view.vector)
             view.model.set_buffers(buffers)
-            trained(view.model, (learns,), facts.public, rng.permutation(rows), number, facts)
+            trained(view.model, (learns,), attacker.facts.public, rng.permutation(rows), number, attacker)
             updates.append(-meaning.sign * (view.model.get_vector().astype(np.float64) - view.vector))
             shares.append(count / size)
             if number % 10 == 0:
-                facts.party.progress(number, self.options.shadow_updates, None)  # type: ignore[attr-defined]
+                attacker.progress(number, self.options.shadow_updates, None)
         return np.array(updates), np.array(shares), np.arange(len(shares)) % 2 == 0
 
 
@@ -140,7 +139,7 @@ def _drawn(rows: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDA
     return rng.choice(rows, count, replace=count > len(rows))
 
 
-def _unmet(view: View, facts: Facts) -> str:
+def _unmet(view: View, attacker: Attacker) -> str:
     """Why the attack does not apply; empty if it does."""
     assert view.update is not None
     meaning = view.update.meaning
@@ -155,7 +154,7 @@ def _unmet(view: View, facts: Facts) -> str:
     if meaning.examples is None or not meaning.lr:
         what = "learning rate" if not meaning.lr else "number of examples"
         return f"the {what} behind the update is not known to this adversary"
-    task = facts.public.task if facts.public is not None else None
+    task = attacker.facts.public.task if attacker.facts.public is not None else None
     descends = "cross_entropy" if task is None else task.descends
     if meaning.loss != descends:
         return f"the update descends {meaning.loss}, and shadow updates would descend {descends}"

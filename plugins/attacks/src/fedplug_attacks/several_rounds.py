@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl, stream
+from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
@@ -66,23 +66,22 @@ class Rounds(Formed):
         """A line for the plan."""
         return f"up to {self.options.most} rounds of the same examples at once ({self.options.form})"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Uses the visible entries of all rounds."""
         method, reason = self.options.method, ""
         report = None
         if method != "search":
-            report = self._by_layer(view, facts, method == "layer")
+            report = self._by_layer(view, attacker, method == "layer")
         if report is None or (report.status == NOT_APPLICABLE and method is None):
             reason = report.reason if report else ""
-            report = self._by_search(view, facts)
+            report = self._by_search(view, attacker)
             if report.status == NOT_APPLICABLE and reason:
                 report = dataclasses.replace(report, reason=f"{reason}; nor does a search: {report.reason}")
         most = self.options.most
         told = {"rounds": float(max(1, len(of_the_same(view, most)))), "coverage": coverage(view, most)}
         return dataclasses.replace(report, metrics={**report.metrics, **told})
 
-    def _by_layer(self, view: View, facts: Facts, wanted: bool) -> AttackReport | None:
+    def _by_layer(self, view: View, attacker: Attacker, wanted: bool) -> AttackReport | None:
         """From the first layer of all rounds; None where a search does better."""
         from fedplug_attacks.linear_leak import LinearLeak
 
@@ -98,12 +97,12 @@ class Rounds(Formed):
             return None
         leak = LinearLeak(LinearLeak.Options(form=self.options.form))
         if noisy and single and adaptive:
-            return _from_noise(wide, facts)
+            return _from_noise(wide, attacker)
         if single or noisy:
-            return leak.attack(wide, facts)
-        return self._by_rank(view, facts) or leak.attack(wide, facts)
+            return leak.attack(wide, attacker)
+        return self._by_rank(view, attacker) or leak.attack(wide, attacker)
 
-    def _by_rank(self, view: View, facts: Facts) -> AttackReport | None:
+    def _by_rank(self, view: View, attacker: Attacker) -> AttackReport | None:
         """The exact attack on a batch, with the first round alone, with few, and with all; None if it never applies.
 
         A trained model hardly moves for examples that it knows, so an early round may show a batch better than all
@@ -116,7 +115,7 @@ class Rounds(Formed):
         few = of_the_same(view, min(_FEW, self.options.most))
         for chosen in dict.fromkeys((tuple(places[:1]), tuple(few), tuple(places))):
             some = [view.observations[place] for place in chosen]
-            report = exact.attack(stacked(dataclasses.replace(view, observations=some)), facts)
+            report = exact.attack(stacked(dataclasses.replace(view, observations=some)), attacker)
             if report.status != FINISHED:
                 continue
             if best is None or report.metrics["exact"] >= best.metrics["exact"]:
@@ -125,7 +124,7 @@ class Rounds(Formed):
                 break
         return best
 
-    def _by_search(self, view: View, facts: Facts) -> AttackReport:
+    def _by_search(self, view: View, attacker: Attacker) -> AttackReport:
         import torch
 
         from fedplug_attacks._descent import descend, total_variation
@@ -140,13 +139,13 @@ class Rounds(Formed):
             lacks = "a search is for images, but the inputs are not images"
         if lacks:
             return AttackReport(NOT_APPLICABLE, reason=lacks)
-        device: str = facts.party.device  # type: ignore[attr-defined]
+        device: str = attacker.device
         try:
             matcher = SeveralRounds(views, options.form, view.update.meaning.examples or 1, device)
         except ViewError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
-        labels = _labels(matcher, facts)
-        start = matcher.start(stream(view.seed, "attacks.rounds"), "normal", facts.public)
+        labels = _labels(matcher, attacker)
+        start = matcher.start(stream(view.seed, "attacks.rounds"), "normal", attacker.facts.public)
 
         def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
             distance = matcher.cosine(matcher.gradients(candidates, known)[0])
@@ -154,20 +153,20 @@ class Rounds(Formed):
 
         cuts = [share * options.iterations for share in _MILESTONES]
         rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
-        record = Record(matcher, facts, measure="cosine")
+        record = Record(matcher, attacker, measure="cosine")
         descend(matcher, record, torch.stack([start] * len(labels)), labels, objective, rates, True)
         return record.report(view.seed)
 
 
-def _from_noise(wide: View, facts: Facts) -> AttackReport:
+def _from_noise(wide: View, attacker: Attacker) -> AttackReport:
     """One example behind a first layer's gradient with noise, of all rounds together."""
     from fedplug_attacks._rank_one import rank_one
 
     try:
-        found = rank_one(wide, facts.public)
+        found = rank_one(wide, attacker.facts.public)
     except ViewError as error:
         return AttackReport(NOT_APPLICABLE, reason=str(error))
-    facts.party.progress(1, 1, 1 - found.alignment)  # type: ignore[attr-defined]
+    attacker.progress(1, 1, 1 - found.alignment)
     hidden = "noise alone would explain the common direction of the first layer's rows"
     return AttackReport(
         FINISHED, {"alignment": found.alignment}, images=found.image.astype(np.float32).reshape(1, *wide.shape),
@@ -175,7 +174,7 @@ def _from_noise(wide: View, facts: Facts) -> AttackReport:
     )  # fmt: skip
 
 
-def _labels(matcher: SeveralRounds, facts: Facts) -> list[list[int]]:
+def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
     """The labels to try, from all rounds together."""
     from fedplug_attacks._last_layer import batch_labels, single_label
 
@@ -190,7 +189,7 @@ def _labels(matcher: SeveralRounds, facts: Facts) -> list[list[int]]:
             row[list(guess.classes)] = np.arange(len(guess.classes))
         likely = np.argsort(ranks.sum(0), kind="stable")
         return [[int(label)] for label in likely[: min(len(guess.classes) for guess in guesses)][:16]]
-    found = [batch_labels(p.update, batch, classes, form, p.probabilities(facts.public)) for p in matcher.parts]
+    found = [batch_labels(p.update, batch, classes, form, p.probabilities(attacker.facts.public)) for p in matcher.parts]
     shares = np.mean([np.bincount(labels, minlength=classes) for labels in found], axis=0)
     counts = np.floor(shares + 1e-9).astype(np.int64)
     counts[np.argsort(counts - shares, kind="stable")[: batch - int(counts.sum())]] += 1

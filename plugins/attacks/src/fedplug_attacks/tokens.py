@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, Measures, hookimpl
+from fedplug import Field, Finds, Measures
 from fedplug.api.errors import MetricError
 
 from fedplug_attacks._public import sigma_of
@@ -56,8 +56,7 @@ class Tokens(fedplug.Attack):
         """A line for the plan."""
         return "tokens whose row of the embedding moves"
 
-    @hookimpl
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Finds the tokens; not applicable if the first parameter is not an embedding."""
         assert view.update is not None
         update, name = view.update, role(view.update.layout, FIRST_WEIGHT)
@@ -68,7 +67,7 @@ class Tokens(fedplug.Attack):
             reason = f"the first parameter is {instead}, but {rows_of}"
             return AttackReport(NOT_APPLICABLE, reason=reason)
         there = moving(update, rows, self.options.least, self.options.deviations)
-        facts.party.progress(1, 1, None)  # type: ignore[attr-defined]
+        attacker.progress(1, 1, None)
         metrics = {"rows_hidden": float(np.count_nonzero(~rows.visible.any(1)))}
         return AttackReport(FINISHED, metrics, tokens=np.flatnonzero(there), seed=view.seed)
 

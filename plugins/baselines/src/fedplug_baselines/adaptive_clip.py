@@ -26,11 +26,9 @@ from fedplug import (
     Map,
     Noise,
     Operations,
-    Plan,
     Plans,
     Reveals,
     at_client,
-    hookimpl,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import Party
@@ -45,7 +43,7 @@ EXACT = (
 )
 
 
-class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
+class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedplug.Opener):
     """Clip each update at the clients' median norm, and add noise to the sum at a trusted server (Geyer et al. 2017).
 
     `estimate: noised` keeps a norm that all parties know. In each round every client says whether its update is within
@@ -94,7 +92,11 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
     @property
     def plans(self) -> Plans:
         """One zone, for any clients and any data."""
-        return Plans(zones=frozenset({self.options.zone}), public=True)
+        return Plans(zones=frozenset({self.options.zone}), fixed=True)
+
+    def plan(self, facts: Facts) -> str:
+        """The zone of the options."""
+        return self.options.zone
 
     @property
     def is_noised(self) -> bool:
@@ -120,30 +122,28 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     # -- the norm ------------------------------------------------------------------------------------------------------
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """The clients get this round's norm. They send back the count, or their norms."""
-        memory = facts.party.memory(self)
+        log = cohort.server.log
         if self.is_noised:
+            memory = cohort.server.memory(self)
             norm = float(memory.get("next", self.options.initial_norm))
-            self._keep(facts, norm)
-            cohort.tell(self.adopt, norm)
+            cohort.publish(self, {"norm": norm}, covered_by="epsilon")
             within = self._answers(cohort, cohort.ask(self.is_within))
             # 1/2 is subtracted from each answer, so that one client moves the count by 1/2 compared with none.
             centred = {client_id: np.array([answer - 0.5], np.float32) for client_id, answer in within.items()}
-            count = facts.party.release(self, "count", centred)
+            count = cohort.server.release(self, "count", centred)
             # The share of a noised count can be any number. Clamping it costs nothing and keeps one step small.
             share = min(1.0, max(0.0, 0.5 + float(count.sum()) / max(1, len(within))))
             memory["next"] = norm * math.exp(-self.options.rate * (share - self.options.quantile))
-            facts.party.log[f"{self.name}.share_within"] = share
+            log[f"{self.name}.share_within"] = share
         else:
             lengths = [*self._answers(cohort, cohort.ask(self.length)).values()]
             middle = float(np.quantile(lengths, self.options.quantile)) if lengths else 0.0
             # Where half the clients have an update of 0, the norm stays: there is no clip to 0.
             norm = middle or self._norm(facts)
-            self._keep(facts, norm)
-            cohort.tell(self.adopt, norm)
-        facts.party.log[f"{self.name}.norm"] = norm
+            cohort.publish(self, {"norm": norm})
+        log[f"{self.name}.norm"] = norm
 
     def _answers(self, cohort: Cohort, replies: dict[int, Any]) -> dict[int, float]:
         """The valid replies, by client. A client that sent another reply is left out of the round."""
@@ -165,12 +165,6 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         return self.options.noise_multiplier / math.sqrt(1 - share)
 
     @at_client
-    def adopt(self, client: Client, norm: float) -> None:
-        """Sets this round's plan and norm."""
-        client.plan = Plan.single(self.options.zone, client.facts.layout.size, client.facts.zones)
-        self._keep(client.facts, norm)
-
-    @at_client
     def is_within(self, client: Client) -> bool:
         """Where the count has noise: whether this client's update is within the norm that it was told."""
         return norm_of(client.update, client) <= self._norm(client.facts)
@@ -180,22 +174,12 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
         """Where there is no noise: the norm of this client's update."""
         return norm_of(client.update, client)
 
-    def _keep(self, facts: Facts, norm: float) -> None:
-        """Remembers the norms of this round and of the last, by round: adopting a sum, or charging for it, needs the
-        norm of its round. Earlier rounds are never asked for, so checkpoints do not grow with them.
-        """
-        memory = facts.party.memory(self)
-        kept = {round: before for round, before in memory.get("norms", {}).items() if round >= facts.round - 1}
-        memory["norms"] = {**kept, facts.round: norm}
-
     def _norm(self, facts: Facts) -> float:
-        """The norm of this round at this party. Where it is not known yet, the last one; before a run, the first."""
-        norms = {} if facts.party is None else facts.party.memory(self).get("norms", {})
-        return float(norms.get(facts.round, norms[max(norms)] if norms else self.options.initial_norm))
+        """The norm of the round; before it is known the last one, and before a run the first."""
+        return float(facts.of(self).get("norm", self.options.initial_norm))
 
     # -- the clip ------------------------------------------------------------------------------------------------------
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip to the round's norm. An exact median follows from the data, so that clip earns no guarantee.
 
@@ -219,7 +203,6 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     # -- the noise -----------------------------------------------------------------------------------------------------
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the sum, scaled to the round's norm."""
         std, note = self._sum_multiplier() * self._norm(facts), "" if self.is_noised else f"as published: {EXACT}"
@@ -227,7 +210,7 @@ class AdaptiveClip(fedplug.Negotiation, fedplug.Protector, fedplug.Opener):
 
     # -- its cost and what it reveals ----------------------------------------------------------------------------------
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
+    def ballots(self, facts: Facts) -> Operations:
         """The noised count: each client's answer is half a client from the middle."""
         if not self.is_noised:
             return ()

@@ -26,7 +26,6 @@ from fedplug import (
     Reveals,
     Seal,
     at_client,
-    hookimpl,
 )
 from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import MessageError, ProtectionError
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class BatchCrypt(Encryption, fedplug.Negotiation):
+class BatchCrypt(Encryption, fedplug.PublicPlan):
     """Encrypt quantised updates with Paillier, with as many as fit in each ciphertext (BatchCrypt).
 
     Values are clipped, quantised to `bits` bits with room for the sum of all clients, and written in two's complement
@@ -88,7 +87,11 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """The whole model is encrypted. The agreed clips also follow from data, and from who takes part."""
-        return Plans(zones=frozenset({ENCRYPTED}), public=self.options.clip == "range")
+        return Plans(zones=frozenset({ENCRYPTED}), fixed=True)
+
+    def plan(self, facts: Facts) -> str | None:
+        """One zone; where the clip is agreed, clients are told it with the plan."""
+        return ENCRYPTED if self.options.clip == "range" else None
 
     def scheme(self) -> str:
         """Its parameters in one line."""
@@ -102,7 +105,6 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
             return math.nan
         return float(self.options.range / max(code_limit(self.options.bits, num_clients), 1))
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Values leave encrypted, clipped and rounded.
 
@@ -168,11 +170,9 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
 
     # -- the clip, agreed each round (dACIQ) ---------------------------------------------------------------------------
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Extremes in, common clips out. The whole model is encrypted."""
-        if self.options.clip == "range":
-            cohort.tell(self.adopt, None)
+        if facts.plan is not None:
             return
         extremes = cohort.ask(self.extremes)  # runs at every client
         for client_id, found in list(extremes.items()):
@@ -184,7 +184,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         lowest, highest = (np.array([found[i] for found in extremes.values()]) for i in (0, 1))
         counts = np.array(tensor_sizes(facts.layout)) * len(extremes)
         clips = dynamic_clip(lowest.min(0), highest.max(0), counts, self.options.bits)
-        memory = facts.party.memory(self)
+        memory = cohort.server.memory(self)
         if memory.get("round") != facts.round:
             memory.update(round=facts.round, clips={})
         memory["clips"] |= dict.fromkeys(cohort.client_ids, clips)  # by client: other groups have other clips
@@ -200,7 +200,7 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         return np.stack([np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)])
 
     @at_client
-    def adopt(self, client: Client, clips: NDArray[np.float64] | None) -> None:
+    def adopt(self, client: Client, clips: NDArray[np.float64]) -> None:
         """Sets the plan, and keeps this round's clips."""
         client.memory(self)["clips"] = clips
         client.plan = Plan.single(ENCRYPTED, client.facts.layout.size, client.facts.zones)
@@ -214,36 +214,36 @@ class BatchCrypt(Encryption, fedplug.Negotiation):
         packing = self._packing(block, client, clips, sizes).varied(rng=chance)
         return Encryption.seal(packing, block, client, facts)
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """Adds the ciphertexts at the server, which holds no key. States the clips under which to read the sum.
         """
         client_id, first = next(iter(blocks.items()))
-        clips, sizes = facts.party.memory(self).get("clips", {}).get(client_id), tensor_sizes(facts.layout)
-        packing = self._packing(first, facts.party, clips, sizes)
-        total = Encryption.add_blocks(packing, blocks, facts)
+        clips, sizes = server.memory(self).get("clips", {}).get(client_id), tensor_sizes(facts.layout)
+        packing = self._packing(first, server, clips, sizes)
+        total = Encryption.add_blocks(packing, blocks, server, facts)
         if self.options.clip == "daciq":  # the party that opens it may be in another round, or have no model
             total = total.replace(meta={**total.meta, "clips": clips, "sizes": np.array(sizes)})
         return total
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         """Decrypts the weighted sum at the key holder, unless it overflowed or holds too few updates."""
         clips, sizes = block.meta.get("clips"), block.meta.get("sizes")
         if self.options.clip == "daciq" and not is_reading(clips, sizes, block.size):
             raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
-        return Encryption.open(self._packing(block, facts.party, clips, sizes), block, facts)
+        return Encryption.open(self._packing(block, party, clips, sizes), block, party, facts)
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
         """One upload, opened as an insider with the secret key could open it in an attack.
 
         In the protocol only sums are opened. They come with the clips that the server says they were made under. A
         client knows its own group's clips.
         """
         for party in parties if self.options.clip == "daciq" else ():
-            sizes = np.array(tensor_sizes(party.facts.layout))
+            sizes = np.array(tensor_sizes(facts.layout))
             clipped = block.replace(meta={**block.meta, "clips": party.memory(self).get("clips"), "sizes": sizes})
-            if opened := super().open_upload(clipped, sender, [party]):
+            if opened := super().open_upload(clipped, sender, [party], facts):
                 return opened
-        return super().open_upload(block, sender, parties)
+        return super().open_upload(block, sender, parties, facts)
 
     def _packing(self, block: Block, party: Party, clips: Any, sizes: Any) -> BatchCrypt:
         """This component with the fields of its keys, and with this round's clip of each scalar.

@@ -30,7 +30,7 @@ from fedplug_std.he_blocks import Encryption
 from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Facts, Recipe
+    from fedplug import Block, Client, Facts, Party, Recipe
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 
@@ -156,20 +156,20 @@ class Ckks(Encryption):
         """
         return Encryption.seal(self._packing(block, _tensors(facts)), block, client, facts)
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """Adds the clients' ciphertexts at the server, which holds no key."""
         packing = self._packing(next(iter(blocks.values())), _tensors(facts))
-        total = Encryption.add_blocks(packing, blocks, facts)
+        total = Encryption.add_blocks(packing, blocks, server, facts)
         if packing.tensors:  # the key server has no model
             total = total.replace(meta={**total.meta, "tensors": list(packing.tensors)})
         return total
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         """Decrypts the weighted sum at the key holder and rounds it to the grid, unless it holds too few updates."""
         tensors = _tensors(facts) or block.meta.get("tensors", [])
         if not (isinstance(tensors, list) and all(isinstance(size, int) and size > 0 for size in tensors)):
             raise MessageError(f"the {block.zone} sum must say how large each tensor is; its meta says something else")
-        return Encryption.open(self._packing(block, tensors), block, facts)
+        return Encryption.open(self._packing(block, tensors), block, party, facts)
 
     def _packing(self, block: Block, tensors: list[int]) -> Ckks:
         """A copy of this component that packs blocks of this model."""

@@ -22,7 +22,6 @@ from fedplug import (
     Plans,
     Reveals,
     at_client,
-    hookimpl,
 )  # fmt: skip
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import ProtectionError, SetupError
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
+class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
     """Keep parameters of high Fisher information at each client, train those first and the shared ones after (FedDPA).
 
     Yang, Huang and Ye, Dynamic personalized federated learning with adaptive differential privacy, NeurIPS 2023, as in
@@ -82,7 +81,7 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
     def plans(self) -> Plans:
         """One zone for all; or personal parameters, which differ from client to client, stay."""
         if self.options.send_personal:
-            return Plans(zones=frozenset({self.options.zone}), public=True)
+            return Plans(zones=frozenset({self.options.zone}), fixed=True)
         zones = frozenset({self.options.zone, RETAINED})
         return Plans(zones=zones, own=zones)
 
@@ -189,23 +188,23 @@ class FedDpa(Sgd, fedplug.Negotiation, fedplug.Protector):
 
     # -- what is sent --------------------------------------------------------------------------------------------------
 
-    @hookimpl
+    def plan(self, facts: Facts) -> str | None:
+        """One zone, where personal parameters are sent as well."""
+        return self.options.zone if self.options.send_personal else None
+
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing: each client decides alone what it keeps."""
-        cohort.tell(self.keep)
+        if facts.plan is None:
+            cohort.tell(self.keep)
 
     @at_client
     def keep(self, client: Client) -> None:
         """M of this round is retained and the rest is sent. A client that was not in the round sends nothing."""
-        options, zones, size = self.options, client.facts.zones, client.facts.layout.size
-        if options.send_personal:
-            client.plan = Plan.single(options.zone, size, zones)
-            return
+        size = client.facts.layout.size
         round, mask = client.cache.get(f"{self.name}.mask", (-1, None))
         kept = mask if round == client.facts.round else np.zeros(size, np.bool_)
-        client.plan = Plan.of(options.zone, size, zones, **{RETAINED: kept})
+        client.plan = Plan.of(client.facts, self.options.zone, **{RETAINED: kept})
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """With `send_personal`: the update sent is w - w_g, even where training did not start from w_g.
 

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Misplaced, Operations, Trainer, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Operations, Trainer
 from fedplug.api.errors import ProtectionError
 from fedplug_std.gaussian import Gaussian, local_noise
 
@@ -59,7 +59,6 @@ class FedDpaNoise(fedplug.Protector):
             "of all clients together"
         ]
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of the size that is really added, independent of the claim.
 

@@ -25,7 +25,6 @@ from fedplug import (
     Sealer,
     at_client,
     at_key_server,
-    hookimpl,
 )  # fmt: skip
 from fedplug.api.blocks import CLEAR, ENCRYPTED
 from fedplug.api.errors import ProtectionError
@@ -36,7 +35,7 @@ from fedplug_std.scores import highest
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
-    from fedplug import KeyServerLine, Recipe
+    from fedplug import KeyServerLine, Party, Recipe
     from numpy.typing import NDArray
 
 
@@ -106,7 +105,7 @@ class FedMLHE(masks.ScoredShare):
                 raise ProtectionError(
                     f"client {client_id} sent something else than a map of {facts.layout.size} scores; start again"
                 )
-        total = cipher.add_blocks(maps, facts)  # runs here, on ciphertexts
+        total = cipher.add_blocks(maps, cohort.server, facts)  # runs here, on ciphertexts
         if seal.opened_by == "clients":
             cohort.tell(self.open, total)
         else:
@@ -134,19 +133,18 @@ class FedMLHE(masks.ScoredShare):
 
         Refuses sums of fewer than `min_clients` maps.
         """
-        return self._selected(total, key_server.facts)
+        return self._selected(total, key_server)
 
     @at_client
     def open(self, client: Client, total: Block) -> None:
         """Where every client holds the key: opens the sum. All find the same mask."""
-        client.memory(self)["mask"] = self._selected(total, client.facts)
+        client.memory(self)["mask"] = self._selected(total, client)
 
     @at_client
     def learn(self, client: Client, mask: NDArray[np.uint8]) -> None:
         """Where the key server holds the key: keeps the mask that it found."""
         client.memory(self)["mask"] = mask
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Asks nothing: the mask of the set-up holds in every round."""
         cohort.tell(self.adopt)
@@ -167,14 +165,15 @@ class FedMLHE(masks.ScoredShare):
         scorer = scorers[self.options.by or next(iter(scorers))]
         return masks.spread(scorer.score_parameters(client, client.facts), client.facts.layout)
 
-    def _selected(self, total: Block, facts: Facts) -> NDArray[np.uint8]:
+    def _selected(self, total: Block, party: Party) -> NDArray[np.uint8]:
         """Select(sum_i alpha_i S_i, p): the packed mask of the `ratio` P highest; of equal ones the first."""
+        facts = party.facts
         if total.contributors < facts.min_clients:
             raise ProtectionError(
                 f"a sum of {total.contributors} maps would show too much of each; min_clients is {facts.min_clients}"
             )
         cipher, _ = self._cipher(facts)
-        return select(cipher.open(total, facts).mean(), self.options.ratio)
+        return select(cipher.open(total, party, facts).mean(), self.options.ratio)
 
     def _cipher(self, facts: Facts) -> tuple[Sealer, Seal]:
         """The component that encrypts the maps, and its seal.

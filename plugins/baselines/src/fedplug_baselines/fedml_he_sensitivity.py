@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Examples, Field, hookimpl
+from fedplug import Examples, Field
 from fedplug_std.per_sample import per_sample_gradients
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ class FedMLHESensitivity(fedplug.Scorer):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """The client's sensitivity map, float32 (P,), not negative; in nats per unit of the parameter."""
         memory = client.memory(self)

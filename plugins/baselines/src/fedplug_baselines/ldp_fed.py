@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal
 import fedplug
 import numpy as np
 from fedplug import (
-    Client,
     Clip,
     Cohort,
     Facts,
@@ -28,8 +27,6 @@ from fedplug import (
     Operations,
     Plan,
     Plans,
-    at_client,
-    hookimpl,
 )  # fmt: skip
 from fedplug.api.blocks import NOISED, RETAINED
 from fedplug.api.errors import SetupError
@@ -114,7 +111,6 @@ class LdpFed(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: LdpFed.Options = options
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Each value is clipped and redrawn on its grid. The cost covers all values that a client sends in the round.
 
@@ -175,7 +171,7 @@ class LdpFed(fedplug.Protector):
         return f"values in ±{options.bound:g}, {options.precision} decimals, drawn anew with {budget}"
 
 
-class LdpFedCycle(fedplug.Negotiation):
+class LdpFedCycle(fedplug.PublicPlan):
     """Let the layers take turns: each round uploads some of them and the others stay at the clients (LDP-Fed).
 
     Parameter cycling. A client trains the whole model in every round and sends the update of the layers whose turn it
@@ -213,7 +209,7 @@ class LdpFedCycle(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """The layers of the round in one zone, the others retained. Only the round number decides."""
-        return Plans(zones=frozenset({self.options.zone, RETAINED}), public=True)
+        return Plans(zones=frozenset({self.options.zone, RETAINED}))
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Checks that the model has the layers.
@@ -223,20 +219,12 @@ class LdpFedCycle(fedplug.Negotiation):
         """
         self.turn(0, facts.layout)
 
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        """Asks nothing: the number of the round decides whose turn it is."""
-        cohort.tell(self.adopt)
-
-    @at_client
-    def adopt(self, client: Client) -> None:
-        """Sets this round's plan, the same at every client."""
-        facts = client.facts
+    def plan(self, facts: Facts) -> Plan:
+        """The layers whose turn it is by the number of the round."""
         uploaded = np.zeros(facts.layout.size, np.bool_)
         for part in self.turn(facts.round, facts.layout):
             uploaded[part] = True
-        where = {self.options.zone: uploaded}
-        client.plan = Plan.of(RETAINED, facts.layout.size, facts.zones, shared=facts.zones, **where)
+        return Plan.of(facts, RETAINED, **{self.options.zone: uploaded})
 
     def turn(self, round: int, layout: Layout) -> list[slice]:
         """The slices of the flat vector that a round uploads.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import AccountKeeper, Field, Map, Reveals, hookimpl
+from fedplug import AccountKeeper, Field, Map, Reveals
 from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient
 
@@ -56,7 +56,6 @@ class Lus(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: Lus.Options = options
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """The values that matter least become zero, and with `noise: kept` once more after the noise.
 

@@ -20,7 +20,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import fedplug
 import numpy as np
@@ -36,7 +36,6 @@ from fedplug import (
     Round,
     Seal,
     at_client,
-    hookimpl,
 )
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.letters import Correspondent
@@ -49,7 +48,7 @@ from fedplug_baselines.lwe_options import LweOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedplug import Cohort, KeyServerLine, Party, Recipe
+    from fedplug import Cohort, KeyServerLine, Party, Recipe, Server
     from numpy.typing import NDArray
 
 
@@ -83,7 +82,6 @@ class Lwe(Correspondent, fedplug.Sealer):
         shares = "more than half" if options.threshold is None else f"{options.threshold}"
         return f"LWE masks, n={options.dimension}, q=2^31-1; shares of {shares} of the clients open a sum"
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Whole steps g, the error e as noise calibrated for the sum, and a mask that only many clients can open.
 
@@ -101,7 +99,7 @@ class Lwe(Correspondent, fedplug.Sealer):
             remedy = "write aggregate: {use: std.mean, weighting: uniform}"
             raise Misplaced(f"{self.name}: masked updates cannot be weighted; {remedy}")
         bound = known.need_norm(CLIP_FIRST)
-        std = self._multiplier(facts) * bound
+        std = self._multiplier(known.zone, facts) * bound
         step = lwe_numbers.step_of(bound, std, facts.num_clients, self.options.grid) if math.isfinite(bound) else 0.0
         error = Noise.gaussian(
             std, source=self.options.source, grid=step or None, trust="distributed",
@@ -115,9 +113,11 @@ class Lwe(Correspondent, fedplug.Sealer):
         # While no model is known, a bound of each value bounds no norm yet, and there is no step.
         return (Round(step, toward_zero=True), error, seal) if step else (error, seal)
 
-    def _multiplier(self, facts: Facts) -> float:
+    def _multiplier(self, zone: str, facts: Facts) -> float:
         """Noise multiplier of one client in this round."""
-        return self.options.of_one(facts.round, facts.rounds, facts.num_clients, facts.min_clients)
+        return self.options.of_one(
+            facts.turn(zone), facts.times(zone), facts.num_clients, facts.min_clients
+        )
 
     def check(self, recipe: Recipe) -> list[str]:
         """Obstacles to opening the sum of that many clients."""
@@ -168,7 +168,7 @@ class Lwe(Correspondent, fedplug.Sealer):
             meta={**block.meta, "step": step, "shares": sealed},
         )  # fmt: skip
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """Adds masked updates modulo q, and sorts the sealed shares by their receivers.
 
         Raises:
@@ -191,7 +191,7 @@ class Lwe(Correspondent, fedplug.Sealer):
             weighted=True, meta={"step": step, "shares": shares},
         )  # fmt: skip
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         """sum g + sum e = sum h - A sum s, with sum s from the shares of the clients whose updates are in the sum.
 
         Raises:
@@ -205,30 +205,29 @@ class Lwe(Correspondent, fedplug.Sealer):
         if step is None:
             raise MessageError(f"the {block.zone} sum must say its step, a finite number > 0")
         sharing = self.options.sharing(facts.num_clients)
-        answers = lwe_exchange.answers(self, block, facts)
+        answers = lwe_exchange.answers(self, block, cast("Server", party), facts)
         if len(answers) < sharing.threshold:
             raise TooFewClients(
                 f"round {facts.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
                 f"{block.zone} sum answered with their shares; threshold={sharing.threshold} are needed to open it"
             )
-        return self._unmasked(block, step, sharing.open(answers, self.options.dimension), facts)
+        return self._unmasked(block, step, sharing.open(answers, self.options.dimension), party, facts)
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
         """One upload, opened with the shares of its secret that clients among the parties received."""
         clients = [party for party in parties if isinstance(party, Client)]
         shares, step = {}, lwe_exchange.step_of(block)
         for client in clients:
             box = {sender: block.meta["shares"][client.client_id]}
             shares[client.client_id] = np.frombuffer(self.read_letters(client, box, block.zone)[sender], "<u4")
-        if not clients or step is None or len(shares) < self.options.sharing(clients[0].facts.num_clients).threshold:
+        if not clients or step is None or len(shares) < self.options.sharing(facts.num_clients).threshold:
             return None
-        facts = clients[0].facts
         s = self.options.sharing(facts.num_clients).open(shares, self.options.dimension)
-        return self._unmasked(block.replace(divisor=1.0), step, s, facts)
+        return self._unmasked(block.replace(divisor=1.0), step, s, clients[0], facts)
 
-    def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], facts: Facts) -> Block:
+    def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], party: Party, facts: Facts) -> Block:
         """Masked values without the mask that a secret makes."""
-        with facts.party.operation(f"{self.name}.unmask", block.size):
+        with party.operation(f"{self.name}.unmask", block.size):
             masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
             total = centred((masked + Q - masks(self._seed(facts, block.zone), block.size, s)) % Q)
         lwe_numbers.check_sum(total, block.contributors, facts.num_clients)

@@ -13,7 +13,7 @@ from fedplug.api.records import shown
 from fedplug_baselines.lwe_field import Q
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Facts
+    from fedplug import Block, Client, Facts, Server
     from numpy.typing import NDArray
 
     from fedplug_baselines.lwe import Lwe
@@ -49,12 +49,13 @@ def problem(component: Lwe, block: Block, size: int, step: float, facts: Facts) 
     return ""
 
 
-def answers(component: Lwe, block: Block, facts: Facts) -> dict[int, NDArray[Any]]:
+def answers(component: Lwe, block: Block, server: Server, facts: Facts) -> dict[int, NDArray[Any]]:
     """Replies of the clients whose updates are in a sum. Each client receives only its own shares.
 
     Runs at the server. A round continues with fewer replies than uploads if the shares are enough.
     """
-    cohort, length = facts.party.cohort, share_length(component, facts)  # type: ignore[attr-defined]
+    cohort, length = server.cohort, share_length(component, facts)
+    assert cohort is not None  # while a sum is opened
     found: dict[int, NDArray[Any]] = {}
     questions = {client_id: [block.zone, block.meta["shares"][client_id]] for client_id in cohort.client_ids}
     for client_id, answer in cohort.ask_each(component.sum_of_shares, questions).items():

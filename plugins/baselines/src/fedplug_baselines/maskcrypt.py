@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Reveals, at_client
 from fedplug.api.blocks import CLEAR
 from fedplug_std.scores import highest
 
@@ -56,7 +56,6 @@ class MaskCrypt(masks.ScoredShare):
         """Something must score the scalars."""
         return masks.scorer_problems(recipe, self.options.by, "score_parameters: [{use: baselines.maskcrypt_priority}]")
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Proposals in, interleaved, mask out."""
         size = facts.layout.size

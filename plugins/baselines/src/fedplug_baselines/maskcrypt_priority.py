@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Look, hookimpl
+from fedplug import Look
 from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug_std.per_sample import mean_gradient
 
@@ -58,7 +58,6 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
             for zone in deaf
         ]
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """(w_exposed - w_latest) * g, float32 (P,); the highest are the most urgent to encrypt.
 
@@ -74,7 +73,6 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
         return (exposed - client.local) * gradient
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """It records what leaves, and passes it on unchanged.
 

@@ -14,7 +14,7 @@ from fedplug.api.blocks import ENCRYPTED
 from fedplug_std.scores import require_ranked, unknown_scorer
 
 if TYPE_CHECKING:
-    from fedplug import Client, Facts, Layout, Recipe
+    from fedplug import Client, Layout, Recipe
     from numpy.typing import NDArray
 
 
@@ -75,5 +75,4 @@ def spread(scores: NDArray[np.float32], layout: Layout) -> NDArray[np.float32]:
 
 def adopt(client: Client, encrypted: NDArray[Any], other_zone: str) -> None:
     """Sets the plan of this round: a mask or indices to encrypt, the rest in one zone; the same at every client."""
-    facts: Facts = client.facts
-    client.plan = Plan.of(other_zone, facts.layout.size, facts.zones, shared=facts.zones, **{ENCRYPTED: encrypted})
+    client.plan = Plan.of(client.facts, other_zone, **{ENCRYPTED: encrypted})

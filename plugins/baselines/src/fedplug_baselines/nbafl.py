@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Clip, Facts, Field, Known, Map, Misplaced, Noise, Operations, Post, Shift, hookimpl
+from fedplug import Block, Client, Clip, Facts, Field, Known, Map, Misplaced, Noise, Operations, Post, Shift
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest
 from fedplug.mechanisms.noise import add_noise
@@ -73,7 +73,6 @@ class NbAFL(fedplug.Protector):
         norm, epsilon, examples, constant, exposures = self.constants(rounds)
         return uplink_std(norm, epsilon, examples, constant, exposures)
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """The update becomes the client's weights, which are clipped and noised, and then becomes a difference again
         (Algorithm 1, at the clients).
@@ -100,7 +99,7 @@ class NbAFL(fedplug.Protector):
             Map(self.weights),
             Clip(options.norm),
             Noise.gaussian(self.std(facts.rounds), source=options.source, as_published=True, note=note),
-            Shift(minus_the_model),
+            Shift.model(-1),
         )
 
     def weights(self, block: Block, client: Client, facts: Facts) -> NDArray[np.float32]:
@@ -163,7 +162,6 @@ class NbAFLDownlink(fedplug.Opener):
             )
         return problems
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the mean of the uploads (Algorithm 1, at the server; Theorem 1), where the paper asks for it.
 
@@ -207,12 +205,6 @@ class NbAFLDownlink(fedplug.Opener):
         """One line for the plan of the run."""
         who = "all clients" if self.options.scheduled is None else f"{self.options.scheduled} clients a round"
         return f"noise on the broadcast mean of {who}, where the paper asks for it; no credit in the ledger"
-
-
-def minus_the_model(public: Public) -> NDArray[np.float32]:
-    """Minus the global model at these positions, (n,): the server has the model already."""
-    assert public.start is not None  # clients have the model, and know the positions of their values
-    return -public.start
 
 
 def noised(std: float, source: str, mean: NDArray[np.float32], public: Public) -> NDArray[np.float32]:

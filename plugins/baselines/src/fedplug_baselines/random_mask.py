@@ -8,13 +8,13 @@ masks.py).
 from __future__ import annotations
 
 import fedplug
-from fedplug import Client, Cohort, Facts, Field, Plans, at_client, hookimpl
-from fedplug.api.blocks import CLEAR
+from fedplug import Facts, Field, Plan, Plans
+from fedplug.api.blocks import CLEAR, ENCRYPTED
 
 from fedplug_baselines import masks
 
 
-class RandomMask(fedplug.Negotiation):
+class RandomMask(fedplug.PublicPlan):
     """Encrypt a random share of the scalars: the control for every selection by importance.
 
     The mask follows from the recipe's seed, so it is public, depends on no data, and costs no message. With
@@ -38,21 +38,16 @@ class RandomMask(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """A share is encrypted, the rest is not. The public seed decides, for any set of clients."""
-        return Plans(zones=masks.zones_of(self.options.ratio, self.options.other_zone), public=True)
+        zones = masks.zones_of(self.options.ratio, self.options.other_zone)
+        return Plans(zones=zones, fixed=not self.options.per_round)
 
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        """Asks nothing and sends only the call: every client draws the same mask."""
-        cohort.tell(self.draw)
-
-    @at_client
-    def draw(self, client: Client) -> None:
-        """Sets this round's plan: floor(ratio * P) distinct positions from the public seed."""
-        facts = client.facts
+    def plan(self, facts: Facts) -> Plan:
+        """floor(ratio * P) distinct positions from the public seed."""
         purpose = ("round", facts.round) if self.options.per_round else ("run",)
         rng = fedplug.stream(facts.seed, self.name, *purpose)
         count = masks.count_of(self.options.ratio, facts.layout.size)
-        masks.adopt(client, rng.choice(facts.layout.size, count, replace=False, shuffle=False), self.options.other_zone)
+        chosen = rng.choice(facts.layout.size, count, replace=False, shuffle=False)
+        return Plan.of(facts, self.options.other_zone, **{ENCRYPTED: chosen})
 
     def describe(self) -> str:
         """One line for the plan of the run."""

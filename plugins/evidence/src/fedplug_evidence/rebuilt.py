@@ -9,10 +9,10 @@ from typing import Any
 
 from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.errors import FedplugError
+from fedplug.api.facts import Facts
 from fedplug.api.known import Release
 from fedplug.api.links import released
 from fedplug.api.operations import INTEGER, OF_EPSILON
-from fedplug.api.parties import Facts, Server
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.api.rows import Compared
 from fedplug.api.verdict import Verdict
@@ -176,8 +176,7 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
         try:
             recipe = Recipe.from_plain(plain, catalog)
             composition, layout = Composition(recipe), Layout.of([("all", (contents.facts.parameters,))])
-            facts = facts_of(recipe, composition, layout, 0, Server())
-            facts.party.facts = facts
+            facts = facts_of(composition, layout, 0)
             return _Begun(ledger_of(recipe, composition, layout), (recipe, composition, facts))
         except (FedplugError, ImportError) as error:
             why = f"the recipe cannot be read here ({str(error).splitlines()[0]})"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Misplaced, Reveals, add_blocks, at_client, hookimpl
+from fedplug import Field, Misplaced, Reveals, add_blocks, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import FedplugError, MessageError, ProtectionError
 
@@ -65,7 +65,6 @@ class Scramble(fedplug.Sealer):
                 found.append(f"{names[-1]} comes after it in the chain of zone {zone}; scrambling is the last link")
         return found
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Fixed-point words that the server and the clients can read, as the last link of the chain.
 
@@ -100,7 +99,7 @@ class Scramble(fedplug.Sealer):
                 copies[client_id] = secrets.seal(key, public_key, self._purpose(facts, client_id))
             except Exception as error:
                 cohort.drop(client_id, f"its public key for the scrambling key cannot be used: {error}")
-        facts.party.memory(self)["key"] = key
+        cohort.server.memory(self)["key"] = key
         cohort.tell_each(self.take_key, copies)
 
     @at_client
@@ -151,7 +150,7 @@ class Scramble(fedplug.Sealer):
             message = scrambler.scramble(words, "upload", client.client_id, facts.round, block.zone)
         return block.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """Unscrambles the uploads, adds them as plain values, scrambles the sum (Algorithm 2, lines 11-21).
 
         The order of the additions is that of plain uploads, so the sum differs from theirs only by the fixed point.
@@ -161,16 +160,16 @@ class Scramble(fedplug.Sealer):
             ProtectionError: an upload cannot be summed, or the words cannot hold a sum. The client with the largest
                 value is blamed.
         """
-        scrambler, plain = self._scrambler(facts.party), {}
+        scrambler, plain = self._scrambler(server), {}
         for client_id, block in sorted(blocks.items()):
             try:
-                with facts.party.operation(f"{self.name}.unscramble", block.size):
+                with server.operation(f"{self.name}.unscramble", block.size):
                     plain[client_id] = self._opened(scrambler, block, "upload", client_id, facts.round, block.zone)
             except FedplugError as error:
                 raise error.blame(client_id) from error.__cause__
         # The protocol has checked that each divisor is its client's weight.
         weights = {client_id: float(block.divisor) for client_id, block in plain.items()}
-        total = add_blocks(plain, weights, facts)
+        total = add_blocks(plain, weights, server, facts)
         words, saturated = to_words(total.plain(), self.options.fraction_bits)
         if saturated:
             largest = {client_id: float(np.abs(block.plain()).max()) for client_id, block in plain.items()}
@@ -180,14 +179,14 @@ class Scramble(fedplug.Sealer):
                 f"largest that words with fraction_bits={self.options.fraction_bits} hold, and client {worst} sent the "
                 f"largest; lower fraction_bits in {self.name}, or lr in train"
             ).blame(worst)
-        with facts.party.operation(f"{self.name}.scramble", total.size):
+        with server.operation(f"{self.name}.scramble", total.size):
             message = scrambler.scramble(words, "sum", facts.round, total.zone)
         return total.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         """Unscrambles the sum at a client (Algorithm 3, lines 10-13)."""
-        with facts.party.operation(f"{self.name}.unscramble", block.size):
-            return self._opened(self._scrambler(facts.party), block, "sum", facts.round, block.zone)
+        with party.operation(f"{self.name}.unscramble", block.size):
+            return self._opened(self._scrambler(party), block, "sum", facts.round, block.zone)
 
     def _opened(self, scrambler: Scrambler, block: Block, *header: object) -> Block:
         """The block with plain values.

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Field, Plan, Plans, at_client, hookimpl
+from fedplug import Field, Plan, Plans
 from fedplug.api.blocks import ENCRYPTED, NOISED, RETAINED
 from pydantic import field_validator
 
 if TYPE_CHECKING:
-    from fedplug import Client, Cohort, Facts
+    from fedplug import Facts
     from numpy.typing import NDArray
 
 
-class Share(fedplug.Negotiation):
+class Share(fedplug.PublicPlan):
     """Encrypt a fixed share of the scalars, chosen once without looking at any data; the rest is noised (FAS).
 
     floor(ratio * P) of the P scalars are `encrypted`, at the same positions in every round and at every client, so that
@@ -64,25 +64,17 @@ class Share(fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """Both zones, from the seed or the order alone. With ratio 0 or 1 one is empty, and a recipe may name both."""
-        return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}), public=True)
+        return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}), fixed=True)
 
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        """Asks nothing: every client draws the same mask."""
-        cohort.tell(self.split)
-
-    @at_client
-    def split(self, client: Client) -> None:
-        """Sets this round's plan (Algorithm 1, lines 11-13)."""
-        facts = client.facts
+    def plan(self, facts: Facts) -> Plan:
+        """The same in every round (Algorithm 1, lines 11-13)."""
         count = count_of(self.options.ratio, facts.layout.size)
         if self.options.order == "prefix":
             chosen: NDArray[Any] = np.arange(count)
         else:
             rng = fedplug.stream(facts.seed, self.name, "mask")
             chosen = rng.choice(facts.layout.size, count, replace=False, shuffle=False)
-        other = self.options.other_zone
-        client.plan = Plan.of(other, facts.layout.size, facts.zones, shared=facts.zones, **{ENCRYPTED: chosen})
+        return Plan.of(facts, self.options.other_zone, **{ENCRYPTED: chosen})
 
     def describe(self) -> str:
         """One line for the plan of the run."""

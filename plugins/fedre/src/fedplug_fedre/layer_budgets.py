@@ -22,9 +22,7 @@ from fedplug import (
     Party,
     Reads,
     Reveals,
-    hookimpl,
 )
-from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import ProtectionError
 from fedplug_std.scores import unknown_scorer
 from pydantic import Discriminator, Tag
@@ -32,12 +30,9 @@ from pydantic import Discriminator, Tag
 from fedplug_fedre.budget_picture import picture
 from fedplug_fedre.budgets import FLOOR, Allocation, Budgets, budgets, floored, literal_limit, released_multiplier
 from fedplug_fedre.layer_scores import (
-    layer_numbers,
     layer_of_scalars,
-    public_scores,
     scores_are_public,
     scores_of_layers,
-    whole_and_seen,
 )
 
 if TYPE_CHECKING:
@@ -46,8 +41,6 @@ if TYPE_CHECKING:
 
 OTHERS = "others"
 """Key for every layer that a mapping of norms does not name."""
-_MACHINES = 1 - 1e-3
-"""Scores computed on two machines differ by rounding; the cost differs by less than this."""
 Norm = Annotated[float, Field(gt=0, lt=math.inf)]
 # Tested beforehand, so that a wrong number is not also reported as not being a mapping.
 Norms = Annotated[
@@ -138,77 +131,60 @@ class LayerBudgets(fedplug.Protector):
         """
         self._norms(facts)
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Alg. 1, lines 8 and 9: every layer of the zone clipped to its norm, and noise by its budget.
 
-        A party that does not know the scores knows the clips, and an upper bound on the cost for any scores.
+        Each client works out its noise by its own scores. The price is an upper bound for any scores, or what public
+        scores make of it.
 
         Raises:
             Misplaced: something clips or noises the values already.
-            ProtectionError: a client has no score for each layer, or scores are not finite.
         """
         known.before("clip", f"{self.name} clips each layer itself; leave std.clip out and write norm")
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         if not facts.layout.layers:  # before a model is known, the largest norm counts for all
             given = self.options.norm.values() if isinstance(self.options.norm, dict) else [self.options.norm]
-            return Clip(max(given), per="layer"), self._noise(None, None, facts)
-        norms, found = self._norms(facts), self._known_budgets(known, facts)
-        clip = Clip(tuple(norms.tolist()), per="layer")  # eq. 7
-        if found is None:
-            return clip, self._noise(None, None, facts)
-        present, share = found
-        # Layers without a scalar in the zone reveal nothing, as if their noise were infinite.
-        stds = np.full(len(norms), math.inf)
-        stds[present] = norms[present] * share.sigmas
-        tell = functools.partial(self._tell, present, share, norms[present])
-        return clip, Look(tell), self._noise(share, tuple(stds.tolist()), facts)  # eq. 8
+            return Clip(max(given), per="layer"), self._noise(np.array([max(given)]), facts)
+        norms = self._norms(facts)
+        tell = functools.partial(self._tell, norms)
+        return Clip(tuple(norms.tolist()), per="layer"), Look(tell), self._noise(norms, facts)  # eqs. 7 and 8
 
-    def _noise(self, share: Budgets | None, stds: tuple[float, ...] | None, facts: Facts) -> Noise:
-        """The noise of a round: its cost with these budgets, or the largest cost for any scores."""
+    def _noise(self, norms: NDArray[np.float64], facts: Facts) -> Noise:
+        """The noise of a round, with the largest cost for any scores."""
         options, layers = self.options, max(1, len(facts.layout.layers))
-        bound = released_multiplier(rounds=facts.rounds, layers=layers, **self._budget)
-        promised = bound
-        if options.allocation == "exact":
-            note = "all layers together, whatever their scores"
-        elif share is None:
-            note = {
-                "sum": "a bound: budgets of layers add up to epsilon, and their noise costs less together",
-                "as_published": "eq. 9 as printed: a bound, reached where one layer has all of epsilon; a layer costs "
-                f"more than its eps_l where that exceeds {literal_limit(options.delta / layers):.3g}",
-            }[options.allocation]
-        else:
-            promised = max(bound, share.multiplier * _MACHINES)
-            note = (
-                "what the layers of this round cost together with its public scores, stated after the fact, since "
-                f"later scores follow from earlier noise; before it, a bound: a multiplier of {bound:.4g}"
-            )
-        return Noise.gaussian(
-            stds, source=options.source, promised=promised, calibrated_delta=options.delta, scored=True,
-            as_published=options.allocation == "as_published", note=note,
+        note = {
+            "exact": "all layers together, whatever their scores",
+            "sum": "a bound: budgets of layers add up to epsilon, and their noise costs less together",
+            "as_published": "eq. 9 as printed: a bound, reached where one layer has all of epsilon; a layer costs "
+            f"more than its eps_l where that exceeds {literal_limit(options.delta / layers):.3g}",
+        }[options.allocation]
+        return Noise.by(
+            functools.partial(self._stds, norms, facts.rounds), reads="scores", scorer=options.by,
+            at_least=released_multiplier(rounds=facts.rounds, layers=layers, **self._budget), source=options.source,
+            calibrated_delta=options.delta, as_published=options.allocation == "as_published", note=note,
         )  # fmt: skip
 
-    def _known_budgets(self, known: Known, facts: Facts) -> tuple[NDArray[np.int64], Budgets] | None:
-        """The layers that have scalars in the zone, and their budgets in this round, as far as this party knows them.
+    def _stds(
+        self, norms: NDArray[np.float64], rounds: int, scores: Scores, present: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """C_l sigma_l of every layer, (L,). Those without a scalar in the zone reveal nothing, as if their noise were
+        infinite.
 
-        A client knows its scores and its plan. Any party with the model that the round started from computes public
-        scores. None where the scores are not known, or differ between clients.
+        Raises:
+            ProtectionError: the scores are not those of layers.
         """
-        party = facts.party
-        if isinstance(party, Client):
-            if not party.scores or party.plan is None:
-                return None
-            scores: Scores | None = scores_of_layers(party, self.options.by)
-            sent = [known.zone, RETAINED] if known.covers_support else [known.zone]
-            where = np.concatenate([party.plan.positions(zone) for zone in sent])
-            present = np.unique(layer_numbers(facts)[where])
-        else:
-            scores = public_scores(party, facts, self.options.by) if whole_and_seen(known.zone, facts) else None
-            present = np.arange(len(facts.layout.layers))
-        if scores is None or not len(present):
-            return None
-        some = floored(scores, self.options.floor)[present]
-        return present, budgets(some, layers=len(facts.layout.layers), rounds=facts.rounds, **self._budget)
+        stds = np.full(len(norms), math.inf)
+        if len(scores) != len(norms):
+            raise ProtectionError(
+                f"{self.name} is given {len(scores)} scores where one for each of {len(norms)} layers is needed; add "
+                "{use: fedre.psi} to score_parameters and write by: fedre.psi"
+            )
+        stds[present] = norms[present] * self._shares(scores, present, len(norms), rounds).sigmas
+        return stds
+
+    def _shares(self, scores: Scores, present: NDArray[np.int64], layers: int, rounds: int) -> Budgets:
+        """The budgets of the layers with scalars in the zone."""
+        return budgets(floored(scores, self.options.floor)[present], layers=layers, rounds=rounds, **self._budget)
 
     @property
     def _budget(self) -> dict[str, Any]:
@@ -231,18 +207,18 @@ class LayerBudgets(fedplug.Protector):
             )
         return np.array([given[layer] if layer in given else given[OTHERS] for layer in layers])
 
-    def _tell(
-        self, present: NDArray[np.int64], share: Budgets, norms: NDArray[np.float64],
-        block: Block, party: Party, facts: Facts,
-    ) -> None:  # fmt: skip
+    def _tell(self, norms: NDArray[np.float64], block: Block, party: Party, facts: Facts) -> None:
         """The signal-to-noise of each layer, the norm of the clipped values over that of the noise: metrics and report.
         """
         options, client = self.options, cast("Client", party)
-        raw = scores_of_layers(client, options.by)
+        raw, layer = scores_of_layers(client, options.by), layer_of_scalars(block, client, facts)
+        present, place = np.unique(layer, return_inverse=True)
+        if not len(present):
+            return
+        share = self._shares(raw, present, len(norms), facts.rounds)
         client.log[f"{self.name}.floored"] = float(np.count_nonzero((floored(raw, options.floor) > raw)[present]))
-        place = np.searchsorted(present, layer_of_scalars(block, client, facts))
         lengths = np.sqrt(np.bincount(place, np.square(block.plain(), dtype=np.float64), len(present)))
-        ratios = lengths / (norms * share.sigmas * np.sqrt(np.bincount(place, minlength=len(present))))
+        ratios = lengths / (norms[present] * share.sigmas * np.sqrt(np.bincount(place, minlength=len(present))))
         client.log[f"{self.name}.snr_min"] = float(ratios.min())
         client.log[f"{self.name}.snr_median"] = float(np.median(ratios))
         if options.allocation == "as_published":

@@ -16,11 +16,10 @@ from fedplug import (
     Look,
     Negotiation,
     Operations,
-    Party,
     Reveals,
+    Server,
     Wants,
     WeightedSum,
-    hookimpl,
     stream,
 )
 from fedplug.api.errors import DataError, ProtectionError
@@ -114,16 +113,15 @@ class PdaPam(fedplug.Aggregator):
                 f"{len(wrong)} labels of the public examples are none of 0 to {classes - 1}, such as {wrong[0]}; "
                 "without labels there is no gradient to score: label the public set, or leave it out"
             )
-        self._task(facts)
+        self._task(cohort.server, facts)
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """Alg. 1, lines 11 and 12, for one zone. If it arrives encrypted, nothing is scored and all weigh the same."""
         if known.sealed:
             return WeightedSum(), Look(self._tell_unscored)
-        return (WeightedSum(layers=self.weigh),)
+        return (WeightedSum(by=self.weigh),)
 
-    def weigh(self, blocks: Mapping[int, Block], facts: Facts) -> Shares:
+    def weigh(self, blocks: Mapping[int, Block], server: Server, facts: Facts) -> Shares:
         """The weight of each client's update in each layer, and its addition to the divisor (eqs. 10 and 11).
 
         Raises:
@@ -133,7 +131,7 @@ class PdaPam(fedplug.Aggregator):
         layers, options = facts.layout.layers, self.options
         zone, scores = next(iter(blocks.values())).zone, np.full((len(blocks), len(layers)), np.nan)
         if facts.public is not None:
-            scores = np.array([self._scores(client_id, facts) for client_id in blocks])  # S_l(w^k; D)
+            scores = np.array([self._scores(client_id, server, facts) for client_id in blocks])  # S_l(w^k; D)
         numbers = np.arange(len(layers))
         layer = facts.layout.per_scalar(numbers)  # of each position
         shows = np.array([np.isin(numbers, layer[block.positions]) for block in blocks.values()])
@@ -144,15 +142,14 @@ class PdaPam(fedplug.Aggregator):
                 f"eq. 11 counts an update of layer {worst} {factors.max():.1e} times: the scores differ too much; "
                 f"write weighting: normalised, or standardise: true, in {self.name}"
             )
-        self._tell(facts, zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
+        self._tell(server, facts, zone, min(blocks), np.where(shows & np.isfinite(scores), factors, np.nan))
         return dict(zip(blocks, zip(factors, shares, strict=True), strict=True))
 
-    def _scores(self, client_id: int, facts: Facts) -> NDArray[np.float64]:
+    def _scores(self, client_id: int, server: Server, facts: Facts) -> NDArray[np.float64]:
         """S_l(w^k; D) of eq. 10, (L,), for the client's model as far as the server can read it; once a round."""
-        server: Any = facts.party
         public = facts.public
         assert public is not None, "only called where there are public examples"
-        known = self._of_round(facts)["scores"]
+        known = self._of_round(server, facts)["scores"]
         if client_id not in known:
             if server.model is None or server.vector is None:
                 raise ProtectionError(f"{self.name} scores models at the server, and there is none")
@@ -161,7 +158,7 @@ class PdaPam(fedplug.Aggregator):
                 if block.values is not None:
                     _require_usable(client_id, block, facts.layout.size)
                     vector[block.positions] += block.plain()
-            examples, regions = self._task(facts)
+            examples, regions = self._task(server, facts)
             seed = int(stream(facts.seed, self.name, "projections", facts.round).integers(2**63))
             with server.operation(f"{self.name}.score", len(examples)):
                 known[client_id] = psi_scores(
@@ -171,9 +168,9 @@ class PdaPam(fedplug.Aggregator):
         found: NDArray[np.float64] = known[client_id]
         return found
 
-    def _task(self, facts: Facts) -> tuple[Examples, NDArray[np.bool_]]:
+    def _task(self, server: Server, facts: Facts) -> tuple[Examples, NDArray[np.bool_]]:
         """The public examples to score on, the same for every client and round, and their regions."""
-        cache, public = facts.party.cache, facts.public
+        cache, public = server.cache, facts.public
         key, preference = f"{self.name}.task", self.options.preference or Preference()
         assert public is not None, "only called where there are public examples"
         if key not in cache:
@@ -186,35 +183,38 @@ class PdaPam(fedplug.Aggregator):
         task: tuple[Examples, NDArray[np.bool_]] = cache[key]
         return task
 
-    def _of_round(self, facts: Facts) -> dict[str, Any]:
+    def _of_round(self, server: Server, facts: Facts) -> dict[str, Any]:
         """Values kept from zone to zone: scores by client, and weights by zone and group."""
-        kept: dict[str, Any] = facts.party.cache.setdefault(self.name, {})
+        kept: dict[str, Any] = server.cache.setdefault(self.name, {})
         if kept.get("round") != facts.round:
             kept.update(round=facts.round, scores={}, weights={})
         return kept
 
-    def _tell_unscored(self, block: Block, party: Party, facts: Facts) -> None:
-        self._tell(facts, block.zone, -1, np.full((1, len(facts.layout.layers)), np.nan))
+    def _tell_unscored(self, block: Block, server: Any, facts: Facts) -> None:
+        self._tell(server, facts, block.zone, -1, np.full((1, len(facts.layout.layers)), np.nan))
 
-    def _tell(self, facts: Facts, zone: str, group: int, factors: NDArray[np.float64]) -> None:
+    def _tell(
+        self, server: Server, facts: Facts, zone: str, group: int, factors: NDArray[np.float64]
+    ) -> None:
         """Weights for the metrics and the report: 1 is the weight in the plain mean.
 
         Args:
-            facts: the server's.
+            server: keeps them.
+            facts: of the round.
             zone, group: of the sum; the group is named by its first client.
             factors: (clients, L); NaN where nothing was scored, or a client shows nothing.
         """
-        told = self._of_round(facts)["weights"]
+        told = self._of_round(server, facts)["weights"]
         told[zone, group] = factors
         every = np.vstack(list(told.values()))
         scored = np.isfinite(every).any(0)
-        log = facts.party.log
+        log = server.log
         log[f"{self.name}.scored_layers"] = float(scored.mean())
         if scored.any():
             log[f"{self.name}.weight_min"] = float(np.nanmin(every))
             log[f"{self.name}.weight_max"] = float(np.nanmax(every))
             names = [layer for layer, known in zip(facts.layout.layers, scored, strict=True) if known]
-            facts.party.figures[self.name] = picture(names, every[:, scored])
+            server.figures[self.name] = picture(names, every[:, scored])
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """Positions, and the information in the weights."""

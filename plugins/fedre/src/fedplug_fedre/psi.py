@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Examples, Facts, Field, Model, Reveals, Scoring, hookimpl, stream
+from fedplug import Client, Examples, Facts, Field, Model, Reveals, Scoring, stream
 from fedplug.api.errors import ProtectionError
 
 from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores
@@ -102,7 +102,6 @@ class Psi(fedplug.Scorer):
             found.append("fields are marked in data, but random images have none; give a box, or source: public")
         return found
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Eq. 5 for each layer, float32 (L,), >= 0, in the order of the layout's layers.
 

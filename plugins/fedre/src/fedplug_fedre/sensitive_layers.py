@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, Layout, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Layout, Plan, Plans, Reads, Reveals, at_client
 from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug_std.scores import unknown_scorer
 from pydantic import model_validator
@@ -76,7 +76,6 @@ class SensitiveLayers(fedplug.Negotiation):
             )
         return complaints
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Scores in, mean, chosen layers out."""
         ballots = cohort.ask(self.score)  # runs at every client
@@ -86,7 +85,7 @@ class SensitiveLayers(fedplug.Negotiation):
                 del ballots[client_id]
         mean = mean_scores(ballots.values(), len(facts.layout.layers))  # runs here, at the server
         chosen = choose(mean, layer_sizes(facts.layout), self.options.ratio, self.options.layers)
-        facts.party.log[f"{self.name}.layers"] = float(len(chosen))
+        cohort.server.log[f"{self.name}.layers"] = float(len(chosen))
         cohort.tell(self.adopt, chosen)
 
     @at_client
@@ -97,9 +96,9 @@ class SensitiveLayers(fedplug.Negotiation):
     @at_client
     def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
         """Sets the plan, the same at every client: the chosen layers are encrypted."""
-        layout, zones = client.facts.layout, client.facts.zones
+        layout = client.facts.layout
         encrypted = layout.per_scalar(np.isin(np.arange(len(layout.layers)), chosen))
-        client.plan = Plan.of(self.options.other_zone, layout.size, zones, shared=zones, encrypted=encrypted)
+        client.plan = Plan.of(client.facts, self.options.other_zone, encrypted=encrypted)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """Visible quantities that no epsilon covers."""

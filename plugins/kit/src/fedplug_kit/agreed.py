@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import FedplugError
+from fedplug.api.facts import Facts
 from fedplug.api.links import fold
 from fedplug.api.operations import Clip, Look, Noise, as_operations
-from fedplug.api.parties import Facts, Server
+from fedplug.api.parties import Server
 
 from fedplug_kit.parts import SERVER
 

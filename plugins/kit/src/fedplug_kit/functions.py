@@ -18,10 +18,11 @@ from fedplug.api.operations import Combine, Noise, Open, Post, Public, Scramble,
 from fedplug.mechanisms.execution import add_up, execute
 
 if TYPE_CHECKING:
+    from fedplug.api.facts import Facts
     from fedplug.api.known import Known
     from fedplug.api.links import Step
     from fedplug.api.operations import Operation
-    from fedplug.api.parties import Facts, Party
+    from fedplug.api.parties import Party
     from numpy.typing import NDArray
 
     from fedplug_kit.world import World

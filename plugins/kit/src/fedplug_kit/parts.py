@@ -30,7 +30,7 @@ from fedplug_std.single_zone import SingleZone
 if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
     from fedplug.api.data import Model
-    from fedplug.api.parties import Facts
+    from fedplug.api.facts import Facts
     from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4
@@ -105,7 +105,6 @@ class Push(Trainer):
 class UpdateScores(Scorer):
     """How far each scalar moved."""
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """|update|."""
         assert client.update is not None
@@ -117,7 +116,6 @@ class LayerScores(Scorer):
 
     scoring = Scoring(per="layer")
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Mean |update|."""
         assert client.update is not None
@@ -134,7 +132,6 @@ class Clip(Protector):
         norm: float = 1.0
         order: int = 2
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip."""
         return (operations.Clip(self.options.norm, order=self.options.order),)
@@ -143,7 +140,6 @@ class Clip(Protector):
 class Sum(Aggregator):
     """The unweighted mean of all."""
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """A weighted sum."""
         return (WeightedSum(),)
@@ -152,7 +148,6 @@ class Sum(Aggregator):
 class Still(Aggregator):
     """Sums with means of zero, so that every round starts from the first model, which is public."""
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """A weighted sum, divided by more than float32 can hold."""
         return (WeightedSum(rate=1e-300),)

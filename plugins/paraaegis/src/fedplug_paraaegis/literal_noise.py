@@ -16,7 +16,6 @@ from fedplug import (
     Operations,
     Reveals,
     at_client,
-    hookimpl,
 )
 
 _CLIP_FIRST = "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
@@ -52,44 +51,34 @@ class LiteralNoise(fedplug.Protector):
             if type(count) is not int or count < 1:
                 cohort.drop(client_id, f"its number of examples is a {type(count).__name__}, not a whole number > 0")
                 del told[client_id]
-        largest = max(told.values(), default=1)
-        facts.party.memory(self)["largest"] = largest
-        cohort.tell(self.adopt, largest)
+        # Told to all, so that each knows what the noise of the worst client is worth.
+        cohort.publish(self, {"largest": max(told.values(), default=1)})
 
     @at_client
     def count(self, client: Client) -> int:
         """The number of this client's examples."""
         return client.num_examples
 
-    @at_client
-    def adopt(self, client: Client, largest: int) -> None:
-        """Stores the largest number of examples, from which the client knows the charge for all."""
-        client.memory(self)["largest"] = largest
-
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise with a different scale at each client. All are charged as the worst; the clipping norm cancels.
-
-        From the set-up on, the server and the clients know that multiplier.
 
         Raises:
             Misplaced: nothing bounds the values.
         """
-        bound = known.need_norm(_CLIP_FIRST)
-        party, largest = facts.party, facts.party.state.get(self.name, {}).get("largest")
-        promised = math.nan if largest is None else self.stddev(1.0, largest, facts.rounds)
-        std = self.stddev(bound, party.num_examples, facts.rounds) if isinstance(party, Client) and largest else None
+        bound, rounds, largest = known.need_norm(_CLIP_FIRST), facts.rounds, facts.of(self).get("largest")
         note = "Remark 1 as printed: sensitivity 2C/|D_k| holds for an average over records, not for a clipped update"
-        return (Noise.gaussian(std, source="reproducible", promised=promised, as_published=True, note=note),)
+        return (
+            Noise.by(
+                lambda num_examples: self.stddev(bound, num_examples, rounds), reads="num_examples",
+                at_least=0.0 if largest is None else self.stddev(1.0, largest, rounds), source="reproducible",
+                as_published=True, note=note,
+            ),
+        )  # fmt: skip
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """The scale of the noise needs the number of examples."""
         note = "sent once, in the clear, for the ledger"
-        told = "told to all, so that each knows what the noise of the worst client is worth"
-        return [
-            Reveals("number of examples", ("server",), asked=("count",), note=note),
-            Reveals("largest number of examples", ("client",), note=told),
-        ]
+        return [Reveals("number of examples", ("server",), asked=("count",), note=note)]
 
     def describe(self) -> str:
         claimed = f"{self.options.epsilon:g} (as published, reproducible from the seed)"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, Field, hookimpl
+from fedplug import Client, Facts, Field
 from fedplug.api.blocks import Scores
 
 
@@ -27,7 +27,6 @@ class Magnitude(fedplug.Scorer):
     def __init__(self, options: Options) -> None:
         self.options: Magnitude.Options = options
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """float32 (P,); the highest are nominated."""
         if client.update is None:

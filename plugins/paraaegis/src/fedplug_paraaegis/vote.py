@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import secrets
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
-from fedplug.api.blocks import ENCRYPTED, unchangeable
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client
+from fedplug.api.blocks import ENCRYPTED, shared_plan
 from fedplug_std.scores import unknown_scorer
 
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Vote(fedplug.Negotiation):
+class Vote(fedplug.PublicPlan):
     """Encrypt the scalars that most clients nominate (ParaAegis, Sec. 3).
 
     Each client nominates the share p_t of the model with its highest scores. Its ballot holds these indices, encrypted
@@ -59,7 +58,7 @@ class Vote(fedplug.Negotiation):
         """The same at all clients. They follow from the ballots, if there are any."""
         if self.votes:
             return Plans(zones=frozenset({ENCRYPTED, self.options.other_zone}))
-        return Plans(zones=frozenset({ENCRYPTED if self.options.ratio else self.options.other_zone}), public=True)
+        return Plans(zones=frozenset({ENCRYPTED if self.options.ratio else self.options.other_zone}))
 
     @property
     def reads(self) -> Reads | None:
@@ -80,13 +79,19 @@ class Vote(fedplug.Negotiation):
         # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
         return math.floor(self.options.ratio * self.options.decay**round * size + 1e-9)
 
-    @hookimpl
+    def plan(self, facts: Facts) -> str | None:
+        """The zone of the whole model, in rounds without a vote: DP-FedAvg, or fully encrypted FedAvg."""
+        size = facts.layout.size
+        seats = self.seats(facts.round, size)
+        if self.votes and not (size and seats in (0, size)):
+            return None
+        return ENCRYPTED if seats or (not size and self.options.ratio) else self.options.other_zone
+
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Alg. 1: ballots in, count, winners out."""
         size = facts.layout.size
         seats = self.seats(facts.round, size)
-        if seats in (0, size):  # nothing to vote on: DP-FedAvg or fully encrypted FedAvg
-            cohort.tell(self.adopt_all, ENCRYPTED if seats else self.options.other_zone)
+        if facts.plan is not None:  # nothing to vote on
             return
         # A run that is killed and resumed repeats its round. If the key depended on the round alone, the server could
         # compare the ballots of both attempts.
@@ -113,13 +118,8 @@ class Vote(fedplug.Negotiation):
     def adopt(self, client: Client, attempt: bytes, winners: NDArray[np.uint8]) -> None:
         """Decrypts the winners."""
         cipher, started = self._cipher(client, attempt), time.perf_counter()
-        client.plan, alone = _plan(cipher, winners.tobytes(), self.options.other_zone, client.facts.zones)
+        client.plan, alone = _plan(cipher, winners.tobytes(), self.options.other_zone, client.facts)
         client.saved(alone - (time.perf_counter() - started))
-
-    @at_client
-    def adopt_all(self, client: Client, zone: str) -> None:
-        """The whole model goes into one zone."""
-        client.plan = Plan.single(zone, client.facts.layout.size, client.facts.zones)
 
     def _cipher(self, client: Client, attempt: bytes) -> IndexCipher:
         """The permutation of this negotiation, kept between ballot and winners."""
@@ -158,12 +158,11 @@ class Vote(fedplug.Negotiation):
 
 
 @functools.lru_cache(maxsize=2)
-def _plan(cipher: IndexCipher, winners: bytes, other_zone: str, zones: tuple[str, ...]) -> tuple[Plan, float]:
+def _plan(cipher: IndexCipher, winners: bytes, other_zone: str, facts: Facts) -> tuple[Plan, float]:
     """The plan of these winners, and the seconds it took. The clients of a process that share the permutation share one
     plan, which cannot be changed.
     """
     started = time.perf_counter()
     encrypted = cipher.decrypt(np.frombuffer(winners, np.uint8))
-    plan = Plan.of(other_zone, len(cipher.index_of), zones, shared=zones, **{ENCRYPTED: encrypted})
-    plan = dataclasses.replace(plan, labels=unchangeable(plan.labels))
+    plan = shared_plan(Plan.of(facts, other_zone, **{ENCRYPTED: encrypted}))
     return plan, time.perf_counter() - started

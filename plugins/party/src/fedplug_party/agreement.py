@@ -74,7 +74,7 @@ def _charged(
     """A ledger of these rounds, with every client in every round."""
     ledger = ledger_of(recipe, composition, layout)
     server = Server()
-    server.facts = facts_of(recipe, composition, layout, 0, server)
+    server.facts = facts_of(composition, layout, 0)
     charging = Charging(recipe, composition, server, ledger, layout.size)
     clients = list(range(recipe.data.clients))
     for round in rounds:
@@ -125,9 +125,7 @@ def agreement(
 
 def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: HostedClient | None) -> Iterator[str]:
     """One line for each thing that this party sends, in the order in which the server asks for it."""
-    server = Server()
-    facts = facts_of(recipe, composition, layout, 0, server)
-    server.facts = facts
+    facts = facts_of(composition, layout, 0)
     steps = {zone: facts.steps(zone) for zone in recipe.protect}
     if client is None:
         opened = [zone for zone, links in composition.links.items() if any(link.site == "key_server" for link in links)]

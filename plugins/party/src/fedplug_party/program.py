@@ -19,8 +19,8 @@ from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.api.files import open_private
 from fedplug.api.letters import Correspondent, read_signing_key
-from fedplug.api.parties import Server
-from fedplug.api.roles import Groups, Negotiation
+from fedplug.api.links import ballots_of
+from fedplug.api.roles import Ballots
 from fedplug.console.lines import tell
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
@@ -113,15 +113,13 @@ class Site:
         None: the ledger does not charge for the question.
         """
         name, _, method = question.rpartition(".")
-        component = self.composition.components.get(name)
-        if not isinstance(component, Groups | Negotiation):
+        if not isinstance(self.composition.components.get(name), Ballots):
             return None
-        server, round = Server(), max(round, 0)
-        server.facts = facts_of(self.recipe, self.composition, self.layout, round, server)
-        named = [shown for shown in component.reveals(server.facts) if method in shown.asked]
+        facts = facts_of(self.composition, self.layout, max(round, 0))
+        named = [shown for shown in facts.component(name).reveals(facts) if method in shown.asked]
         if not any(shown.covered_by == "epsilon" for shown in named):
             return None
-        return int(round < self.recipe.rounds and bool(component.ballots(round, server.facts)))
+        return int(facts.round < self.recipe.rounds and bool(ballots_of(name, facts)))
 
     @property
     def doubts(self) -> list[str]:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
+from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client
 from fedplug.api import codec, secrets
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.letters import SIGNATURE, Correspondent
@@ -136,7 +136,6 @@ class Masked(Correspondent, fedplug.Sealer):
         """Its parameters in one line."""
         return f"masks modulo 2^{self.options.bits}, {self.parameters(clients).describe()}"
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A seal that no party opens alone.
 
@@ -280,7 +279,7 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"round {facts.round + 1}: {len(left)} clients have shared their keys, and the shares of {threshold} "
                 f"others open a sum of {self.name}"
             )
-        memory = facts.party.memory(self)
+        memory = cohort.server.memory(self)
         if memory.get("round") != facts.round:
             memory.update(round=facts.round, neighbours={}, keys={}, thresholds={}, sizes={}, answers={})
         memory["neighbours"] |= {c: [v for v in neighbours[c] if v in left] for c in sorted(left)}
@@ -297,7 +296,7 @@ class Masked(Correspondent, fedplug.Sealer):
         members = next(ids for ids in cohort.groups.values() if present[0] in ids)
         ids = members if 2 * len(present) > len(members) else present
         seed = hashlib.blake2b(f"{facts.digest} {self.name} {ids}".encode(), digest_size=32)
-        for _, key in sorted(facts.party.memory(self)["letters: public keys"].items()):
+        for _, key in sorted(cohort.server.memory(self)["letters: public keys"].items()):
             seed.update(key)
         return graph.draw(ids, self.parameters(len(ids)).degree, seed.digest())
 
@@ -445,7 +444,7 @@ class Masked(Correspondent, fedplug.Sealer):
         first, second = sorted((one, other))
         return f"{facts.digest} {self.name} round {facts.round} {zone} of {first} and {second}".encode()
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """Adds masked updates modulo 2^bits.
 
         Raises:
@@ -454,7 +453,7 @@ class Masked(Correspondent, fedplug.Sealer):
         first = next(iter(blocks.values()))
         bits, bound = self.options.bits, first.meta.get("bound")
         total = np.zeros(first.size, masks.word(bits))
-        weights = getattr(facts.party, "weights", {})
+        weights = getattr(server, "weights", {})
         for client_id, block in blocks.items():
             if problem := self._problem(block, first.size, bound, weights.get(client_id, block.divisor)):
                 raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
@@ -477,7 +476,7 @@ class Masked(Correspondent, fedplug.Sealer):
             return f"an upload holds one update with its client's weight, {weight}"
         return ""
 
-    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
+    def join_sums(self, sums: Sequence[Block], server: Party, facts: Facts) -> Block:
         """Adds sums of different clients."""
         kind, first = masks.word(self.options.bits), sums[0]
         total = np.zeros(first.size, kind)
@@ -491,7 +490,7 @@ class Masked(Correspondent, fedplug.Sealer):
 
     # -- the sum -------------------------------------------------------------------------------------------------------
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         """Unmasking, at the server.
 
         Raises:
@@ -501,7 +500,7 @@ class Masked(Correspondent, fedplug.Sealer):
         """
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-        inside, memory = set(block.meta["clients"]), facts.party.memory(self)
+        inside, memory = set(block.meta["clients"]), party.memory(self)
         if memory.get("round") != facts.round or not inside <= set(memory["neighbours"]):
             raise ProtectionError(f"{self.name}: round {facts.round + 1} was not prepared by this server")
         size = memory["sizes"][min(inside)]
@@ -513,20 +512,20 @@ class Masked(Correspondent, fedplug.Sealer):
             )
         neighbours = {c: memory["neighbours"][c] for c in inside}
         gone = {v for others in neighbours.values() for v in others} - inside
-        found = self._collected(block, inside, gone, neighbours, facts)
+        found = self._collected(block, inside, gone, neighbours, party)
         total = np.frombuffer(block.ciphertexts[0], masks.word(self.options.bits)).copy()
         taken: list[tuple[bytes, int]] = []
         for client_id in sorted(inside):
-            taken.append((self._own(self._secret(found, client_id, _SELF, facts), facts, block.zone), -1))
+            taken.append((self._own(self._secret(found, client_id, _SELF, party), facts, block.zone), -1))
         for absent in sorted(gone):
-            agreement = masks.KeyAgreement(self._secret(found, absent, _PAIR, facts))
+            agreement = masks.KeyAgreement(self._secret(found, absent, _PAIR, party))
             if agreement.public != memory["keys"][absent]:
                 raise ProtectionError(f"the shares of client {absent}'s key open another one: a share is wrong")
             for other in memory["neighbours"][absent]:
                 if other in inside:  # this client added or subtracted its mask with the absent client
                     seed = agreement.seed(memory["keys"][other], self._purpose(facts, block.zone, absent, other))
                     taken.append((seed, -1 if absent > other else 1))
-        with facts.party.operation(f"{self.name}.unmask", block.size * len(taken)):
+        with party.operation(f"{self.name}.unmask", block.size * len(taken)):
             masks.add_masks(total, taken)
         return self._plain(block, total, facts.num_clients)
 
@@ -544,10 +543,10 @@ class Masked(Correspondent, fedplug.Sealer):
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     def _collected(
-        self, block: Block, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], facts: Facts
+        self, block: Block, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], party: Any
     ) -> dict[int, dict[int, bytes]]:
         """The shares that neighbours reply with, by the client whose secret it is. Asked for once a round."""
-        answers: dict[str, Any] = facts.party.memory(self)["answers"]
+        answers: dict[str, Any] = party.memory(self)["answers"]
         key = ",".join(map(str, sorted(inside)))
         if key in answers:
             return answers[key]  # type: ignore[no-any-return]
@@ -556,25 +555,25 @@ class Masked(Correspondent, fedplug.Sealer):
         }
         found: dict[int, dict[int, bytes]] = {client_id: {} for client_id in (*inside, *gone)}
         if self.signers() is not None:
-            asked = self._with_signatures(asked, inside, facts)
-        for holder, given in facts.party.cohort.ask_each(self.unmask, asked).items():  # type: ignore[attr-defined]
+            asked = self._with_signatures(asked, inside, party)
+        for holder, given in party.cohort.ask_each(self.unmask, asked).items():
             owners = sorted([*asked[holder][0], *asked[holder][1]])
             if not isinstance(given, list) or len(given) != len(owners):
-                facts.party.cohort.drop(holder, f"{self.name}: it did not answer with the shares it was asked for")  # type: ignore[attr-defined]
+                party.cohort.drop(holder, f"{self.name}: it did not answer with the shares it was asked for")
                 continue
             for owner, share in zip(owners, given, strict=True):
                 found[owner][holder] = share
         answers[key] = found
         return found
 
-    def _with_signatures(self, asked: Mapping[int, list[Any]], inside: set[int], facts: Facts) -> dict[int, list[Any]]:
+    def _with_signatures(self, asked: Mapping[int, list[Any]], inside: set[int], party: Any) -> dict[int, list[Any]]:
         """ConsistencyCheck: the questions for the clients that sign, with the signatures of all their neighbours.
 
         Raises:
             TooFewClients: fewer clients sign than shares open.
         """
-        cohort: Cohort = facts.party.cohort  # type: ignore[attr-defined]
-        memory = facts.party.memory(self)
+        cohort: Cohort = party.cohort
+        memory, facts = party.memory(self), party.facts
         given = cohort.ask_each(self.agree, dict.fromkeys(asked, sorted(inside)))
         signatures = {
             client_id: answer[32:]
@@ -592,14 +591,14 @@ class Masked(Correspondent, fedplug.Sealer):
             c: [*asked[c], {v: signatures[v] for v in memory["neighbours"][c] if v in signatures}] for c in signatures
         }
 
-    def _secret(self, found: Mapping[int, Mapping[int, bytes]], owner: int, which: int, facts: Facts) -> bytes:
+    def _secret(self, found: Mapping[int, Mapping[int, bytes]], owner: int, which: int, party: Party) -> bytes:
         """A client's secret of this round from the shares in the replies."""
-        shares, threshold = found[owner], facts.party.memory(self)["thresholds"][owner]
+        shares, threshold = found[owner], party.memory(self)["thresholds"][owner]
         if len(shares) < threshold:
             what = "own mask" if which == _SELF else "key"
             raise TooFewClients(
-                f"round {facts.round + 1}: {len(shares)} clients answered with a share of client {owner}'s {what}, and "
-                f"{threshold} open it"
+                f"round {party.facts.round + 1}: {len(shares)} clients answered with a share of client {owner}'s "
+                f"{what}, and {threshold} open it"
             )
         return shamir.combine(shares, threshold)
 
@@ -686,16 +685,16 @@ class Masked(Correspondent, fedplug.Sealer):
             contents = self.read_letters(client, letters, self._about(memory))
             return [shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters]
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
         """One upload, opened with the shares of its masks that clients among the parties received, and with the
         server's keys.
         """
         servers = [p.memory(self) for p in parties if not isinstance(p, Client)]
-        clients = [p for p in parties if isinstance(p, Client) and p.memory(self).get("round") == p.facts.round]
+        clients = [p for p in parties if isinstance(p, Client) and p.memory(self).get("round") == facts.round]
         clients = [client for client in clients if sender in client.memory(self)["letters"]]
         if not servers or not clients or sender not in servers[0].get("thresholds", {}):
             return None
-        server, facts = servers[0], clients[0].facts
+        server = servers[0]
         shares = {
             c.client_id: self.read_letters(
                 c, {sender: c.memory(self)["letters"][sender]}, self._about(c.memory(self))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client
 from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import uploaded
@@ -95,7 +95,6 @@ class Consensus(fedplug.Negotiation):
         tau = self.options.tau
         return tau[client_id] if isinstance(tau, tuple) else tau
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Alg. 1, lines 8-11: masks in, count, the encrypted zone out."""
         ballots = cohort.ask(self.mark)  # runs at every client
@@ -132,12 +131,12 @@ class Consensus(fedplug.Negotiation):
         round, marked = client.cache.get(self.name, (-1, None))
         if round != client.facts.round:
             marked = np.zeros_like(encrypted)
-        size, zones = client.facts.layout.size, client.facts.zones
+        size = client.facts.layout.size
         masks = {
             ENCRYPTED: np.unpackbits(encrypted, count=size).view(np.bool_),
             RETAINED: np.unpackbits(marked & ~encrypted, count=size).view(np.bool_),
         }
-        client.plan = Plan.of(self.options.other_zone, size, zones, shared=(ENCRYPTED,), **masks)
+        client.plan = Plan.of(client.facts, self.options.other_zone, **masks)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """What the negotiation and the uploads reveal, and to which party."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, Field, Layout, Reveals, hookimpl
+from fedplug import Client, Facts, Field, Layout, Reveals
 from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient, mean_squared_gradients
 
@@ -56,7 +56,6 @@ class Fisher(fedplug.Scorer):
             return []
         return [f"figure_client={chosen} must be < data.clients={recipe.clients}; clients count from 0"]
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Eq. 13 of this client's Fisher information.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedplug
-from fedplug import Facts, Known, Operations, Widen, hookimpl
+from fedplug import Facts, Known, Operations, Widen
 
 
 class HideSupport(fedplug.Protector):
@@ -24,7 +24,6 @@ class HideSupport(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Zeros, which lengthen no norm.
 

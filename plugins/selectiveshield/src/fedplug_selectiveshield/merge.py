@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import fedplug
-from fedplug import Block, Client, Facts, Known, Map, Misplaced, Operations, Party, hookimpl
+from fedplug import Block, Client, Facts, Known, Map, Misplaced, Operations, Party
 from fedplug.api.blocks import RETAINED
 
 
@@ -22,7 +22,6 @@ class Merge(fedplug.Opener):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The client continues with its personal model. The values stay as they are.
 

@@ -8,7 +8,7 @@ import math
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Operations, hookimpl
+from fedplug import Clip, Facts, Field, Known, Misplaced, Operations
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import (
     effective_multiplier,
@@ -19,9 +19,6 @@ from fedplug.privacy.accounting import (
 from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions, local_noise
 from fedplug_std.schedules import geometric_schedule
 from pydantic import model_validator
-
-_OTHERS = -1
-"""Key of the clients that have no separate norm or noise."""
 
 
 class Own(fedplug.Options):
@@ -150,7 +147,6 @@ class Noise(fedplug.Protector):
         root = math.sqrt(self.options.participants or num_clients)
         return {"local": 1.0, "distributed": 1 / root, "as_published": root}[self.options.choice]
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Eq. 21, with the std of `choice`: the noise that one upload really carries, whatever sigma claims.
 
@@ -164,7 +160,7 @@ class Noise(fedplug.Protector):
         if options.own:
             return self._of_each(known, facts)
         trust: Literal["local", "distributed"] = "distributed" if options.choice == "distributed" else "local"
-        sigma = options.multiplier(facts.round, facts.rounds)
+        sigma = options.multiplier(facts.turn(known.zone), facts.times(known.zone))
         note = {
             "local": "",
             "distributed": f"enough noise for sigma={sigma:.4g} in the sum of all",
@@ -188,29 +184,25 @@ class Noise(fedplug.Protector):
                     "clipped before; raise the norm of std.clip, or lower this one"
                 )
         given = [own.client for own in options.own]
-        if len(given) < facts.num_clients:
-            given.append(_OTHERS)
-        promised = factor * min(options.of_client(number).multiplier(facts.round, facts.rounds) for number in given)
-        party = facts.party
-        mine = party.client_id if isinstance(party, Client) else None
-        said = options.said_of(mine)
-        clip = Clip(bound, tighter=said.norm if said else None)
-        noise = local_noise(
-            options.of_client(mine), known.after(clip), facts, factor, as_published=options.choice == "as_published",
-            note=f"the least of any client; {self._paid(given, facts)}",
+        own_norms = {own.client: own.norm for own in options.own if own.norm is not None}
+        turn, times = facts.turn(known.zone), facts.times(known.zone)
+        norms = {c: own_norms.get(c, bound) for c in given}  # C_n
+        stds = {c: factor * options.of_client(c).multiplier(turn, times) * norms[c] for c in given}  # C_n sigma_n
+        others = local_noise(
+            options.of_client(None), known, facts, factor, as_published=options.choice == "as_published",
+            note=f"the least of any client; {self._paid(given, known.zone, facts)}",
         )  # fmt: skip
-        return clip, dataclasses.replace(noise, std=noise.std if mine is not None else None, promised=promised)
+        return Clip(norms, others=bound), dataclasses.replace(others, std=stds, others=others.std)
 
-    def _paid(self, given: list[int], facts: Facts) -> str:
+    def _paid(self, given: list[int], zone: str, facts: Facts) -> str:
         """The cost of each client that takes part in every round, in words."""
-        factor, delta = self.factor(facts.num_clients), self.options.delta
+        factor, delta, times = self.factor(facts.num_clients), self.options.delta, facts.times(zone)
         paid: dict[str, list[str]] = {}
-        rounds = facts.rounds
-        for number in given:
+        for number in [*given, *([None] if len(given) < facts.num_clients else [])]:
             options = self.options.of_client(number)
-            total = factor * effective_multiplier(options.multiplier(round, rounds) for round in range(rounds))
+            total = factor * effective_multiplier(options.multiplier(turn, times) for turn in range(times))
             cost = f"a multiplier of {total:.4g}" if delta is None else f"epsilon {gaussian_epsilon(total, delta):.4g}"
-            paid.setdefault(cost, []).append("the others" if number == _OTHERS else f"client {number}")
+            paid.setdefault(cost, []).append("the others" if number is None else f"client {number}")
         return "over all rounds " + ", ".join(f"{cost} at {' and '.join(who)}" for cost, who in paid.items())
 
     def describe(self) -> str:

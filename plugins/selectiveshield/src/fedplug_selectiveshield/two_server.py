@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Misplaced, Operations, Seal, WeightedSum, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Operations, Seal, WeightedSum
 from fedplug_std.gaussian import NoiseOptions
 
 
@@ -44,7 +44,6 @@ class TwoServer(fedplug.Aggregator):
             "server_lr and divide_by have no effect on them; leave both out"
         ]
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """Eqs. 23 and 24: the sum of one zone, whose divisor makes its mean the step of eq. 26.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Clusters(fedplug.Groups):
+class Clusters(fedplug.Groups, fedplug.Ballots):
     """Group clients with similar data by affinity propagation on noised sensitivity vectors (SenseCrypt, Alg. 2).
 
     In round 1 only, each client clips its sensitivity vector to the norm G, adds Gaussian noise and sends it. The
@@ -163,8 +163,8 @@ class Clusters(fedplug.Groups):
         cohesion = silhouette(apart, found.labels)
         if cohesion is not None:
             numbers["silhouette"] = cohesion
-        facts.party.memory(self)["facts"] = numbers
-        facts.party.log.update({f"{self.name}.{key}": value for key, value in numbers.items()})
+        cohort.server.memory(self)["facts"] = numbers
+        cohort.server.log.update({f"{self.name}.{key}": value for key, value in numbers.items()})
 
     @at_client
     def vector(self, client: Client) -> NDArray[np.float32]:
@@ -185,10 +185,10 @@ class Clusters(fedplug.Groups):
 
     # -- its cost and what it reveals ----------------------------------------------------------------------------------
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
+    def ballots(self, facts: Facts) -> Operations:
         """The vectors of round 1: clipped to G, then noised. Without noise they have no cost that can be counted."""
         options, std = self.options, self.stddev()
-        if round > 0 or std == 0 or options.norm is None:
+        if facts.round > 0 or std == 0 or options.norm is None:
             return ()
         note = "sensitivity vectors, sent once"
         as_published = options.calibration == "classical"

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client
 from fedplug.api.blocks import CLEAR, ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import seal_of
@@ -101,7 +101,7 @@ class Select(fedplug.Negotiation):
             if problem := device_problem(device):
                 cohort.drop(client_id, problem)
                 del told[client_id]
-        facts.party.memory(self)["devices"] = told
+        cohort.server.memory(self)["devices"] = told
 
     @at_client
     def device(self, client: Client) -> Device:
@@ -121,7 +121,6 @@ class Select(fedplug.Negotiation):
         alphas = budgets(*zip(*(devices[client_id] for client_id in compared), strict=True))
         return dict(zip(compared, alphas.tolist(), strict=True))
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Sends each client of the group its budget. The client does the rest."""
         alphas = self.budgets(cohort)
@@ -129,7 +128,7 @@ class Select(fedplug.Negotiation):
             cohort.only([client_id]).tell_now(self.choose, alphas[client_id])
             if facts.round == 0:  # the floor of Eq. 7, which the clients' mean in the metrics would hide
                 level = security_level(alphas[client_id], self.options.B, self.options.C)
-                facts.party.log[f"{self.name}.security_level.client_{client_id}"] = level
+                cohort.server.log[f"{self.name}.security_level.client_{client_id}"] = level
 
     # -- Sec. 3.3: the selection problem -------------------------------------------------------------------------------
 
@@ -150,7 +149,7 @@ class Select(fedplug.Negotiation):
         with client.operation(f"{self.name}.solve", facts.layout.size):
             selection = solve(gamma, problem, client.local)
         # No zone is shared: blocks travel with their positions, because every client has a different mask.
-        client.plan = Plan.of(options.other_zone, facts.layout.size, facts.zones, **{ENCRYPTED: selection.mask})
+        client.plan = Plan.of(facts, options.other_zone, **{ENCRYPTED: selection.mask})
         client.log.update({f"{self.name}.{key}": value for key, value in numbers(alpha, selection).items()})
 
     def reveals(self, facts: Facts) -> list[Reveals]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, Scoring, hookimpl
+from fedplug import Client, Facts, Scoring
 from fedplug.api.blocks import Scores
 from fedplug_std.per_sample import mean_gradient
 
@@ -26,7 +26,6 @@ class Sensitivity(fedplug.Scorer):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Gamma_i of Alg. 1, lines 1 and 8: float32 (P,), >= 0."""
         if client.update is None:

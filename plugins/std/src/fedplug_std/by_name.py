@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, Known, Map, Misplaced, Operations, Plan, Plans, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Known, Map, Misplaced, Operations, Plan, Plans
 from fedplug.api.blocks import CLEAR, RETAINED
 from fedplug.api.errors import SetupError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class ByName(fedplug.Negotiation, fedplug.Opener):
+class ByName(fedplug.PublicPlan, fedplug.Opener):
     """Put parameters into zones by their names: personal heads, FedBN, encrypted layers.
 
     * FedBN (Li et al. 2021): `norm: retained`. Scales and shifts of batch norm stay with each client, like its running
@@ -54,7 +54,7 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
     def plans(self) -> Plans:
         """The named zones, whatever the clients and the data."""
         norm = set() if self.options.norm is None else {self.options.norm}
-        return Plans(zones=frozenset({*self.options.zones, self.options.other_zone, *norm}), public=True, fixed=True)
+        return Plans(zones=frozenset({*self.options.zones, self.options.other_zone, *norm}), fixed=True)
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Checks that the model has the named parameters.
@@ -91,23 +91,15 @@ class ByName(fedplug.Negotiation, fedplug.Opener):
             found[parameter.name] = next(named, normal or options.other_zone)
         return found
 
-    @hookimpl
-    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        """Asks nothing: every client computes the plan itself."""
-        cohort.tell(self.adopt)
-
-    @at_client
-    def adopt(self, client: Client) -> None:
-        """Sets this round's plan, the same in every round."""
-        facts, placed = client.facts, self.placed(client.facts.layout)
+    def plan(self, facts: Facts) -> Plan:
+        """The zones of the names, the same in every round."""
         held: dict[str, list[NDArray[np.intp]]] = {}
+        placed = self.placed(facts.layout)
         for parameter in facts.layout.parameters:
             zone = placed[parameter.name]
             held.setdefault(zone, []).append(np.arange(parameter.slice.start, parameter.slice.stop))
-        positions = {zone: np.concatenate(parts) for zone, parts in held.items()}
-        client.plan = Plan.of(self.options.other_zone, facts.layout.size, facts.zones, shared=facts.zones, **positions)
+        return Plan.of(facts, self.options.other_zone, **{zone: np.concatenate(parts) for zone, parts in held.items()})
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The client continues with its retained values; the values do not change.
 

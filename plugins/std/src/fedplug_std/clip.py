@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import fedplug
-from fedplug import Facts, Field, Known, Operations, hookimpl
+from fedplug import Facts, Field, Known, Operations
 
 
 class Clip(fedplug.Protector):
@@ -28,7 +28,6 @@ class Clip(fedplug.Protector):
             "update; .inf clips nothing",
         )
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip; none for an infinite norm, which scales nothing and bounds nothing.
 
@@ -60,7 +59,6 @@ class ClipL1(fedplug.Protector):
             "update; .inf clips nothing",
         )
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A clip; none for an infinite norm, which scales nothing and bounds nothing.
 

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Misplaced, Noise, Operations, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 
 from fedplug_std.factors import LARGEST_TREE, Factor, factor
@@ -143,7 +143,6 @@ class CorrelatedGaussian(fedplug.Opener):
     def __init__(self, options: Options) -> None:
         self.options: CorrelatedGaussian.Options = options
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """This round's noise.
 
@@ -186,7 +185,6 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: DistributedCorrelatedGaussian.Options = options
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of this round's noise.
 

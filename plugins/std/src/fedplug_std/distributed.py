@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Noise, Operations, Round, hookimpl
+from fedplug import Facts, Field, Known, Noise, Operations, Round
 from fedplug.api import norms
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import IntegerNoise
@@ -82,7 +82,6 @@ class DistributedGaussian(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: DistributedGaussian.Options = options
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of the noise.
 
@@ -91,7 +90,7 @@ class DistributedGaussian(fedplug.Protector):
             ProtectionError: no such schedule exists.
         """
         options, sharing = self.options, self.options.sharing(facts.min_clients)
-        note = options.share(options.multiplier(facts.round, facts.rounds), sharing)
+        note = options.share(options.multiplier(facts.turn(known.zone), facts.times(known.zone)), sharing)
         root = 1 / math.sqrt(sharing)
         return (local_noise(options, known, facts, root, "distributed", note=note, colluders=options.colluders),)
 
@@ -144,7 +143,6 @@ class _InSteps(fedplug.Protector):
     words: ClassVar[str]
     options: StepsOptions
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Rounding at random to the grid, and one client's share of the noise on it.
 
@@ -155,7 +153,8 @@ class _InSteps(fedplug.Protector):
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         known.before("encryption", "noise is added to plain values; put it before the encryption")
         options, sharing = self.options, self.options.sharing(facts.min_clients)
-        clipped, multiplier = known.need_norm(CLIP_FIRST), options.multiplier(facts.round, facts.rounds)
+        clipped = known.need_norm(CLIP_FIRST)
+        multiplier = options.multiplier(facts.turn(known.zone), facts.times(known.zone))
         grid = options.grid or coarsest(clipped, multiplier * clipped / math.sqrt(sharing), known.size, options.beta)
         rounding = Round(grid, beta=options.beta)
         norm = known.after(rounding).need_norm(CLIP_FIRST)

@@ -7,7 +7,7 @@ import math
 from typing import Any, Literal, Self
 
 import fedplug
-from fedplug import Facts, Field, Known, Misplaced, Noise, Operations, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest, power_of_two, too_fine
 from fedplug.api.operations import Bound
@@ -22,7 +22,9 @@ CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0}
 class NoiseAmount(fedplug.Options):
     """The size and the source of the noise; shared by all components."""
 
-    epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, at q=1; with delta")
+    epsilon: float | None = Field(
+        None, gt=0, description="privacy loss of all rounds together in which the zone is sent, at q=1; with delta"
+    )
     delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
     noise_multiplier: float | None = Field(
         None,
@@ -86,7 +88,7 @@ class NoiseOptions(NoiseAmount):
     decay: float = Field(1.0, gt=0, le=1, description="factor from one round's noise to the next")
 
     def multiplier(self, round: int, rounds: int) -> float:
-        """The noise multiplier of a round, 0-based, of a run of `rounds`.
+        """The noise multiplier of the round, 0-based, of `rounds` in which the zone is sent.
 
         Raises:
             ProtectionError: no schedule of that decay and length exists in float64.
@@ -129,7 +131,6 @@ class Gaussian(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: Gaussian.Options = options
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of this round's standard deviation, scaled to the clip before it.
 
@@ -169,7 +170,6 @@ class CentralGaussian(fedplug.Opener):
     def __init__(self, options: Options) -> None:
         self.options: CentralGaussian.Options = options
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the sum, with a standard deviation from `norm`; its price follows from the actual bound.
 
@@ -177,7 +177,7 @@ class CentralGaussian(fedplug.Opener):
             Misplaced: one client's contribution to the sum has no bound, or one above `norm`; or it is encrypted.
         """
         norm = require_bound(self.options.norm, known)
-        std = self.options.multiplier(facts.round, facts.rounds) * norm
+        std = self.options.multiplier(facts.turn(known.zone), facts.times(known.zone)) * norm
         # The grid must hold the sum of all clients, whatever their number, which it must not reveal.
         grid = grid_of(self.options, norm * facts.num_clients, std) if std else None
         return (Noise.gaussian(std, source=self.options.source, grid=grid, calibrated_delta=self.options.delta),)
@@ -253,7 +253,8 @@ def local_noise(
     """
     known.before("noise", "this zone has noise already; keep one noise component in the chain")
     known.before("encryption", "noise is added to plain values; put it before the encryption")
-    std = factor * options.multiplier(facts.round, facts.rounds) * known.need_norm(CLIP_FIRST)
+    multiplier = options.multiplier(facts.turn(known.zone), facts.times(known.zone))
+    std = factor * multiplier * known.need_norm(CLIP_FIRST)
     return Noise.gaussian(
         std, source=options.source, grid=options.grid, trust=trust, as_published=as_published, note=note,
         calibrated_delta=options.delta if std else None, colluders=colluders,

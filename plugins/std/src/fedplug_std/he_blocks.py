@@ -30,12 +30,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import fedplug
 import numpy as np
-from fedplug import Seal, at_client, at_key_server, hookimpl
+from fedplug import Seal, at_client, at_key_server
 
 from fedplug_std import he_keys, he_sums
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Facts, KeyServer, KeyServerLine, Known, Operations, Recipe, Reveals
+    from fedplug import (
+        Block,
+        Client,
+        Cohort,
+        Facts,
+        KeyServer,
+        KeyServerLine,
+        Known,
+        Operations,
+        Party,
+        Recipe,
+        Reveals,
+    )
     from fedplug.api.roles import Site
     from numpy.typing import NDArray
 
@@ -164,7 +176,6 @@ class Encryption(fedplug.Sealer):
         """One line for the plan of a run."""
         return f"{self.scheme()}; secret key at {'every client' if self.site == 'client' else 'the key server'}"
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Values leave encrypted, rounded to the scheme's grid; once, as the last link.
 
@@ -219,19 +230,19 @@ class Encryption(fedplug.Sealer):
         """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
         return he_sums.seal(self, block, client, facts)
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """Adds the clients' ciphertexts at the server, which holds no secret key."""
-        return he_sums.add_blocks(self, blocks, facts)
+        return he_sums.add_blocks(self, blocks, server, facts)
 
     @property
     def joins(self) -> bool:
         """Whether it adds like the schemes here; a scheme with different packing may join sums differently."""
         return type(self).add_blocks is Encryption.add_blocks
 
-    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
+    def join_sums(self, sums: Sequence[Block], server: Party, facts: Facts) -> Block:
         """Adds the ciphertexts of sums of different clients."""
-        return he_sums.join_sums(self, sums, facts)
+        return he_sums.join_sums(self, sums, server)
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         """Decrypts the weighted sum at the key holder, unless it holds too few updates."""
-        return he_sums.open_sum(self, block, facts)
+        return he_sums.open_sum(self, block, party, facts)

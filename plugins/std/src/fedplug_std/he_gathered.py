@@ -14,7 +14,7 @@ import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
 
 if TYPE_CHECKING:
-    from fedplug import Block, Facts
+    from fedplug import Block, Party
     from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Codec, Encryption
@@ -54,7 +54,7 @@ def check_uploads(component: Encryption, blocks: Mapping[int, Block], codec: Cod
             ).blame(client_id)
 
 
-def add(component: Encryption, context: Any, blocks: Mapping[int, Block], facts: Facts) -> Block:
+def add(component: Encryption, context: Any, blocks: Mapping[int, Block], server: Party) -> Block:
     """The sum of the clients' blocks, ciphertext by ciphertext.
 
     Raises:
@@ -63,7 +63,7 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], facts:
     first = next(iter(blocks.values()))
     uploads = {client_id: block.ciphertexts for client_id, block in blocks.items()}
     return first.replace(
-        ciphertexts=add_ciphertexts(component, context, uploads, facts),
+        ciphertexts=add_ciphertexts(component, context, uploads, server),
         contributors=len(blocks),
         divisor=sum(block.divisor for block in blocks.values()),
         meta={},
@@ -71,7 +71,7 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], facts:
 
 
 def add_ciphertexts(
-    component: Encryption, context: Any, uploads: Mapping[int, Sequence[bytes]], facts: Facts, what: str = ""
+    component: Encryption, context: Any, uploads: Mapping[int, Sequence[bytes]], server: Party, what: str = ""
 ) -> tuple[bytes, ...]:
     """Adds equally many ciphertexts of each client; `what` describes them in the message about a damaged one."""
     adding = next(iter(uploads))
@@ -82,7 +82,7 @@ def add_ciphertexts(
             yield f"client {adding}{what}", ciphertexts
 
     try:
-        with facts.party.operation(f"{component.name}.add", sum(map(len, uploads.values()))):
+        with server.operation(f"{component.name}.add", sum(map(len, uploads.values()))):
             return component.backend.add(context, each(), component.slots)
     except MessageError as error:
         raise error.blame(adding) from error.__cause__

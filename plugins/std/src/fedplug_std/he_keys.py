@@ -125,7 +125,7 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
         raise ProtectionError(f"{component.name}: {made['error']}")
     if problem := _made_problem(component, made, max_clients):
         raise ProtectionError(f"{component.name}: {maker} makes the keys, but {problem}; start the run again")
-    facts.party.memory(component).update(context=made["adding"], terms=made["terms"])
+    cohort.server.memory(component).update(context=made["adding"], terms=made["terms"])
     cohort.tell(component.adopt_keys, made["keys"], made["terms"])
 
 

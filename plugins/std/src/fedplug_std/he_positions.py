@@ -22,7 +22,7 @@ from fedplug.api.records import shown
 from fedplug_std.he_gathered import add_ciphertexts
 
 if TYPE_CHECKING:
-    from fedplug import Block, Facts
+    from fedplug import Block, Facts, Party
     from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Codec, Encryption
@@ -75,7 +75,7 @@ def check_uploads(component: Encryption, blocks: Mapping[int, Block], size: int)
             ).blame(client_id)
 
 
-def add(component: Encryption, context: Any, blocks: Mapping[int, Block], facts: Facts) -> Block:
+def add(component: Encryption, context: Any, blocks: Mapping[int, Block], server: Party, facts: Facts) -> Block:
     """The sum over the positions that at least `min_clients` clients encrypted, and their ciphertexts.
 
     Returns:
@@ -100,9 +100,9 @@ def add(component: Encryption, context: Any, blocks: Mapping[int, Block], facts:
     ciphertexts: list[bytes] = []
     for index, part in parts.items():
         uploads = {client_id: [ciphertext] for client_id, ciphertext in part.items()}
-        ciphertexts += add_ciphertexts(component, context, uploads, facts, f", position block {index},")
+        ciphertexts += add_ciphertexts(component, context, uploads, server, f", position block {index},")
     # Values of all clients and groups of the round: number encrypted, and number encrypted in vain.
-    log = facts.party.log
+    log = server.log
     for word, count in (("encrypted", covers.sum()), ("in_no_sum", covers[~held].sum())):
         log[f"{component.name}.{word}"] = log.get(f"{component.name}.{word}", 0.0) + float(count)
     # The party that decrypts also sees the omitted positions of these ciphertexts, which the noise of few clients

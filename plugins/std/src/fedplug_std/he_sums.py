@@ -25,7 +25,7 @@ from fedplug_std import he_gathered, he_positions
 from fedplug_std.he_keys import context_of, opened_of
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Facts
+    from fedplug import Block, Client, Facts, Party
     from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Encryption
@@ -72,7 +72,7 @@ def seal(component: Encryption, block: Block, client: Client, facts: Facts) -> B
     )
 
 
-def add_blocks(component: Encryption, blocks: dict[int, Block], facts: Facts) -> Block:
+def add_blocks(component: Encryption, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
     """Adds ciphertexts of several clients with the bare parameters; the divisor is the sum of their weights.
 
     Raises:
@@ -82,7 +82,7 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], facts: Facts) ->
 
     A fault of one client is blamed on it, and the protocol adds again without it.
     """
-    context, terms = context_of(component, facts.party)
+    context, terms = context_of(component, server)
     blocks = dict(sorted(blocks.items()))
     for client_id, block in blocks.items():
         _check_seal(component, client_id, block, terms)
@@ -92,7 +92,7 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], facts: Facts) ->
     else:
         he_gathered.check_uploads(component, blocks, component.codec(terms))
     _require_room(sum(block.contributors for block in blocks.values()), terms)
-    weights = facts.party.weights if isinstance(facts.party, Server) else {}  # other parties that add have none
+    weights = server.weights if isinstance(server, Server) else {}  # other parties that add have none
     for client_id, block in blocks.items():
         weight = weights.get(client_id, block.divisor)
         if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
@@ -101,27 +101,27 @@ def add_blocks(component: Encryption, blocks: dict[int, Block], facts: Facts) ->
                 f"than {weight}, or of several; an upload holds one update, with its client's weight"
             ).blame(client_id)
     if scattered:
-        return he_positions.add(component, context, blocks, facts)
-    return he_gathered.add(component, context, blocks, facts)
+        return he_positions.add(component, context, blocks, server, facts)
+    return he_gathered.add(component, context, blocks, server)
 
 
-def join_sums(component: Encryption, sums: Sequence[Block], facts: Facts) -> Block:
+def join_sums(component: Encryption, sums: Sequence[Block], server: Party) -> Block:
     """Adds sums of different clients, of gathered blocks.
 
     Raises:
         ProtectionError: more updates than a sum can hold.
     """
-    context, terms = context_of(component, facts.party)
+    context, terms = context_of(component, server)
     contributors = sum(block.contributors for block in sums)
     _require_room(contributors, terms)
-    with facts.party.operation(f"{component.name}.add", sum(len(block.ciphertexts) for block in sums)):
+    with server.operation(f"{component.name}.add", sum(len(block.ciphertexts) for block in sums)):
         parts = [(f"sum {number}", block.ciphertexts) for number, block in enumerate(sums)]
         ciphertexts = component.backend.add(context, parts, component.slots)
     divisor = sum(block.divisor for block in sums)
     return sums[0].replace(ciphertexts=ciphertexts, contributors=contributors, divisor=divisor, meta={})
 
 
-def open_sum(component: Encryption, block: Block, facts: Facts) -> Block:
+def open_sum(component: Encryption, block: Block, party: Party, facts: Facts) -> Block:
     """Decrypts a sum, after checking how many updates it really holds; values become the weighted sum.
 
     Raises:
@@ -133,7 +133,7 @@ def open_sum(component: Encryption, block: Block, facts: Facts) -> Block:
     """
     if block.sealed_by != component.name:
         raise ProtectionError(f"{component.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-    context, terms = context_of(component, facts.party)
+    context, terms = context_of(component, party)
     codec = component.codec(terms)
     if block.positions is None:
         claimed = he_gathered.claimed_counts(component, block, codec)
@@ -141,12 +141,12 @@ def open_sum(component: Encryption, block: Block, facts: Facts) -> Block:
         claimed = he_positions.claimed_counts(component, block)
     if len(block.ciphertexts) != len(claimed):
         raise MessageError(f"{len(block.ciphertexts)} ciphertexts for {block.size} values, expected {len(claimed)}")
-    opened = opened_of(component, facts.party)
+    opened = opened_of(component, party)
     sum_of = block.ciphertexts, block.zone, block.size, block.contributors, facts.min_clients, terms
     small = block.positions is None and sum(map(len, block.ciphertexts)) <= _KEPT_BYTES
-    with facts.party.operation(f"{component.name}.decrypt", len(claimed)):
+    with party.operation(f"{component.name}.decrypt", len(claimed)):
         if small and opened.sum_of == sum_of:
-            facts.party.saved(opened.seconds)
+            party.saved(opened.seconds)
             return block.replace(values=opened.values, ciphertexts=(), sealed_by=None, meta={})
         started = time.perf_counter()
         rows = component.backend.decrypt(context, block.ciphertexts, component.slots)

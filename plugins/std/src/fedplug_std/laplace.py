@@ -8,7 +8,7 @@ import sys
 from typing import Any, Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Noise, Operations, hookimpl
+from fedplug import Facts, Field, Known, Noise, Operations
 from fedplug.api.grids import power_of_two
 from fedplug.privacy.accounting import composed_epsilon
 from pydantic import field_validator, model_validator
@@ -87,7 +87,6 @@ class Laplace(fedplug.Protector):
     def __init__(self, options: Options) -> None:
         self.options: Laplace.Options = options
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of this round's scale, relative to the bound of the L1 norm before it.
 
@@ -97,7 +96,7 @@ class Laplace(fedplug.Protector):
         known.before("noise", "this zone has noise already; keep one noise component in the chain")
         known.before("encryption", "noise is added to plain values; put it before the encryption")
         options = self.options
-        scale = options.multiplier(facts.rounds) * known.need_norm(CLIP_FIRST, order=1)
+        scale = options.multiplier(facts.times(known.zone)) * known.need_norm(CLIP_FIRST, order=1)
         delta = options.delta if scale else None
         return (Noise.laplace(scale, source=options.source, grid=options.grid, calibrated_delta=delta),)
 

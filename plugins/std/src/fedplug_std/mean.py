@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Operations, Wants, WeightedSum, hookimpl
+from fedplug import Facts, Field, Known, Operations, Wants, WeightedSum
 
 
 class Mean(fedplug.Aggregator):
@@ -31,7 +31,6 @@ class Mean(fedplug.Aggregator):
         """Weight of a client, in (0, 1]: relative to the largest data set."""
         return num_examples / max_examples
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """The weighted sum, with the total weight at each position as its divisor."""
         return (WeightedSum(),)

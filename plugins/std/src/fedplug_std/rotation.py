@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Operations, hookimpl
+from fedplug import Facts, Field, Known, Operations
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -37,7 +37,6 @@ class Rotate(fedplug.Protector, fedplug.Opener):
         """The place of the inverse rotation."""
         return "server" if self.options.at == "server" else "client"
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """The rotation.
 
@@ -48,7 +47,6 @@ class Rotate(fedplug.Protector, fedplug.Opener):
         known.before("encryption", f"ciphertexts cannot be rotated; put {self.name} before the encryption")
         return (fedplug.Rotate(),)
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Its inverse, on the sum.
 

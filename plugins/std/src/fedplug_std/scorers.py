@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Field, hookimpl
+from fedplug import Field
 
 if TYPE_CHECKING:
     from fedplug import Client, Facts
@@ -22,7 +22,6 @@ class Magnitude(fedplug.Scorer):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """|local minus global model|, (P,), in units of the parameters."""
         if client.update is None:
@@ -47,7 +46,6 @@ class Random(fedplug.Scorer):
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Independent uniform values in [0, 1), (P,); the same for equal seeds, new in every round."""
         rng = facts.rng(self.name) if self.options.shared else client.rng(self)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Known, Misplaced, Operations, Post, Public, hookimpl
+from fedplug import Facts, Field, Known, Misplaced, Operations, Post, Public
 from fedplug.api.blocks import RETAINED
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class FedOpt(fedplug.Opener):
         """The place in the options."""
         return self.options.at
 
-    @hookimpl
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The step, which keeps the price of noise before it.
 

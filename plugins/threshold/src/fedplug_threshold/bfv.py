@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client, hookimpl
+from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.letters import Correspondent
@@ -35,7 +35,7 @@ from fedplug_threshold.scheme import Scheme
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedplug import Cohort, KeyServerLine, Party, Recipe
+    from fedplug import Cohort, KeyServerLine, Party, Recipe, Server
     from fedplug.api.roles import Site
     from numpy.typing import NDArray
 
@@ -163,7 +163,6 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         """The scheme with which the parties compute in this run."""
         return _scheme(self.parameters(facts.num_clients))
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A seal that no party opens alone.
 
@@ -303,7 +302,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         self._require(len(holders), needed, "have a share of the key")
         (packed,) = scheme.chain.pack(joint[None])
         cohort.tell(self.take_key, [packed, self._seed(facts, nonces), dealers])
-        facts.party.memory(self).update(holders=sorted(holders), dealers=dealers)
+        cohort.server.memory(self).update(holders=sorted(holders), dealers=dealers)
 
     def _dealt(
         self, cohort: Cohort, some: list[int], nonces: dict[int, bytes], scheme: Scheme
@@ -435,14 +434,14 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         joint, seed = memory["key"]
         return _public_key(scheme.parameters, joint, seed)
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """Adds ciphertexts modulo q.
 
         Raises:
             ProtectionError: an upload is not like the others; its client is blamed.
         """
         first, scheme = next(iter(blocks.values())), self.scheme(facts)
-        bound, weights = first.meta.get("bound"), getattr(facts.party, "weights", {})
+        bound, weights = first.meta.get("bound"), getattr(server, "weights", {})
         parts = []
         for client_id, block in blocks.items():
             problem = self._problem(block, first.size, bound, weights.get(client_id, block.divisor), scheme)
@@ -490,7 +489,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             return f"an upload holds one update with its client's weight, {weight}"
         return ""
 
-    def join_sums(self, sums: Sequence[Block], facts: Facts) -> Block:
+    def join_sums(self, sums: Sequence[Block], server: Party, facts: Facts) -> Block:
         """Adds sums of different clients."""
         first = sums[0]
         return first.replace(
@@ -502,17 +501,17 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     # -- the sum -------------------------------------------------------------------------------------------------------
 
-    def gather(self, block: Block, facts: Facts) -> Block:
+    def gather(self, block: Block, server: Server, facts: Facts) -> Block:
         """Has t clients open the sum. At the server, it stays closed under a pad.
 
         Raises:
             TooFewClients: fewer than t of the clients in the sum are left.
         """
-        phases, question = self._phases(block, facts)
+        phases, question = self._phases(block, server, facts)
         packed = tuple(self.scheme(facts).chain.pack(phases))
         return block.replace(ciphertexts=packed, meta={"bound": block.meta["bound"], "question": question})
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         """Has t clients open the sum, at the server; or reads the sum they opened, at a client.
 
         Raises:
@@ -520,20 +519,20 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ProtectionError: their parts do not open it, or the sum cannot be that of its updates.
         """
         scheme = self.scheme(facts)
-        if not isinstance(facts.party, Client):
-            phases, _ = self._phases(block, facts)
+        if not isinstance(party, Client):
+            phases, _ = self._phases(block, party, facts)
         elif isinstance(question := block.meta.get("question"), str) and block.sealed_by == self.name:
             phases = scheme.chain.unpack(list(block.ciphertexts), f"the opened {block.zone} sum")
             if len(phases):
-                pad = facts.party.secret(self, "answer", facts.round, block.zone, question)[:16]
+                pad = party.secret(self, "answer", facts.round, block.zone, question)[:16]
                 phases = scheme.chain.minus(phases, scheme.chain.uniform(pad, len(phases)))
         else:
             raise ProtectionError(f"the {block.zone} sum was not opened by clients for {self.name}")
-        with facts.party.operation(f"{self.name}.open", len(phases)):
+        with party.operation(f"{self.name}.open", len(phases)):
             sums = scheme.read(phases, block.size)
         return self._plain(block, sums, facts)
 
-    def _phases(self, block: Block, facts: Facts) -> tuple[Residues, str]:
+    def _phases(self, block: Block, server: Any, facts: Facts) -> tuple[Residues, str]:
         """c0 + s c1 of a sum, or that plus a pad, and the origin of the pad."""
         if block.sealed_by != self.name:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
@@ -542,7 +541,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         if not len(pairs):
             return pairs[:, 0], ""
         c1 = scheme.chain.pack(pairs[:, 1])
-        chosen, parts = self._parts(block, c1, scheme, facts)
+        chosen, parts = self._parts(block, c1, scheme, server, facts)
         return functools.reduce(scheme.chain.plus, parts, pairs[:, 0]), _question(chosen, c1)
 
     def _plain(self, block: Block, sums: NDArray[np.int64], facts: Facts) -> Block:
@@ -551,12 +550,12 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
 
     def _parts(
-        self, block: Block, c1: list[bytes], scheme: Scheme, facts: Facts
+        self, block: Block, c1: list[bytes], scheme: Scheme, server: Any, facts: Facts
     ) -> tuple[list[int], list[Residues]]:
         """Parts of an opening by one set of clients, the first set that answers completely; and that set."""
-        cohort, needed = facts.party.cohort, scheme.parameters.threshold  # type: ignore[attr-defined]
+        cohort, needed = server.cohort, scheme.parameters.threshold
         inside = sorted(block.meta["clients"])
-        holders = [c for c in facts.party.memory(self).get("holders", []) if c in inside]
+        holders = [c for c in server.memory(self).get("holders", []) if c in inside]
         holders = [*holders[facts.round % max(1, len(holders)) :], *holders[: facts.round % max(1, len(holders))]]
         for _ in range(SETS):
             left = [client_id for client_id in holders if client_id in cohort.client_ids]
@@ -647,12 +646,11 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 )
             known.append(list(chosen))
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party]) -> Block | None:
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
         """One upload, opened with the secret key that t clients among the parties reconstruct from their shares."""
         clients = [party for party in parties if isinstance(party, Client) and "share" in party.memory(self)]
         if not clients or not isinstance(block.meta.get("bound"), float):
             return None
-        facts = clients[0].facts
         scheme = self.scheme(facts)
         if len(clients) < (needed := scheme.parameters.threshold):
             return None

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from fedplug import Facts
     from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
@@ -30,8 +29,8 @@ class Plants(abc.ABC):
     for_each_target: bool = False
 
     @abc.abstractmethod
-    def plant(self, view: View, facts: Facts) -> NDArray[np.float32] | Mapping[int, NDArray[np.float32]]:
-        """The model to hand out, (P,); or, by client, one for each of the `facts.num_clients`.
+    def plant(self, view: View, attacker: Attacker) -> NDArray[np.float32] | Mapping[int, NDArray[np.float32]]:
+        """The model to hand out, (P,); or, by client, one for each of the `attacker.facts.num_clients`.
 
         Args:
             view: of the server before clients train: the honest `vector` and `model`, and no update. `target` is None,
@@ -44,14 +43,14 @@ class Plants(abc.ABC):
         """
 
 
-def to_target(planted: NDArray[np.float32], target: int, facts: Facts) -> dict[int, NDArray[np.float32]]:
+def to_target(planted: NDArray[np.float32], target: int, attacker: Attacker) -> dict[int, NDArray[np.float32]]:
     """The planted model for the target, and zeros for all others: a sum of updates is then the target's own.
 
     Of a model of zeros no parameter but the last bias has a gradient (Pasquini et al. 2022, Eluding Secure Aggregation
     in Federated Learning via Model Inconsistency, Sec. 4, who shut one layer).
     """
     zeros = np.zeros_like(planted)
-    return {client_id: planted if client_id == target else zeros for client_id in range(facts.num_clients)}
+    return {client_id: planted if client_id == target else zeros for client_id in range(attacker.facts.num_clients)}
 
 
 def parameter(vector: NDArray[np.float32], layout: Layout, name: str) -> NDArray[np.float32]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedplug.api.blocks import Layout
+    from fedplug.api.facts import Facts
     from fedplug.api.known import Clipped as Bounded
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
-    from fedplug.api.parties import Facts
     from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from fedplug.api.data import Examples, Model
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe, of_component
-from fedplug.api.parties import Facts, Server
+from fedplug.api.facts import Facts
+from fedplug.api.parties import Server
 from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Block, Combine, Facts, Field, Known, Operations, hookimpl
+from fedplug import Block, Combine, Facts, Field, Known, Operations
 from fedplug.api.errors import ProtectionError
 
 
@@ -14,7 +14,6 @@ class Thing(fedplug.Aggregator):
     class Options(fedplug.Options):
         trim: int = Field(1, ge=0, description="how many of the largest and of the smallest values are left out")
 
-    @hookimpl
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """How the uploads become one. It is no sum, which would be WeightedSum(), so it earns no credit."""
         if known.sealed:

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds, hookimpl
+from fedplug import Facts, Field, Finds
 from fedplug_attacks import AttackReport, Needs, View
 from fedplug_attacks.api.needs import LAST_BIAS, role
 
@@ -31,7 +31,6 @@ class Thing(fedplug.Attack):
     def in_form(self, form: Literal["adaptive", "naive"]) -> Self:
         return type(self)(self.options.model_copy(update={"form": form}))
 
-    @hookimpl
     def attack(self, view: View, facts: Facts) -> AttackReport:
         """An untrained model gives every class 1/K, so the count of class i is about B (1/K - g_i)."""
         assert view.update is not None, "finds.needs asks for a tensor of it"

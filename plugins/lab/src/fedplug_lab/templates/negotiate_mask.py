@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reveals, at_client, hookimpl
+from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reveals, at_client
 from numpy.typing import NDArray
 
 
@@ -16,7 +16,6 @@ class Thing(fedplug.Negotiation):
     class Options(fedplug.Options):
         layers: int = Field(1, ge=1, description="how many layers get noise")
 
-    @hookimpl
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Runs at the server: asks the clients, then tells them what was agreed."""
         votes = np.sum(list(cohort.ask(self.vote).values()), axis=0)
@@ -35,11 +34,11 @@ class Thing(fedplug.Negotiation):
     @at_client
     def adopt(self, client: Client, chosen: NDArray[np.int64]) -> None:
         """Sets the plan of this round, the same at every client."""
-        layout, zones = client.facts.layout, client.facts.zones
+        layout = client.facts.layout
         noised, slices = np.zeros(layout.size, np.bool_), list(layout.layer_slices().values())
         for part in (part for layer in chosen for part in slices[layer]):
             noised[part] = True
-        client.plan = Plan.of("clear", layout.size, zones, shared=zones, noised=noised)
+        client.plan = Plan.of(client.facts, "clear", noised=noised)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """What becomes visible and no epsilon covers; every method that clients answer must be in it."""

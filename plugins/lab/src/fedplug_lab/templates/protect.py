@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fedplug
-from fedplug import Facts, Field, Known, Operations, Round, hookimpl
+from fedplug import Facts, Field, Known, Operations, Round
 
 
 class Thing(fedplug.Protector):
@@ -12,7 +12,6 @@ class Thing(fedplug.Protector):
     class Options(fedplug.Options):
         step: float = Field(0.001, gt=0, description="distance of neighbouring values, in units of the update")
 
-    @hookimpl
     def protect(self, known: Known, facts: Facts) -> Operations:
         """The operations on the values, which the core executes and the privacy account prices."""
         known.before("encryption", "ciphertexts cannot be rounded; put sketch.thing before it")

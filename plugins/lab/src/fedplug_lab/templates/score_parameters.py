@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, Field, hookimpl
+from fedplug import Client, Facts, Field
 from fedplug.api.blocks import Scores
 
 
@@ -14,7 +14,6 @@ class Thing(fedplug.Scorer):
     class Options(fedplug.Options):
         floor: float = Field(0.001, gt=0, description="added to the size, so that scalars near 0 do not win by that")
 
-    @hookimpl
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Runs at the client after training; the scores stay there."""
         assert client.update is not None, "scores are taken after training"

@@ -1,0 +1,257 @@
+"""The public facts of a round: the one thing from which the operations on a zone's values follow.
+
+There is no party in them, and no way to one. What the server finds out becomes a fact by `cohort.publish`, which every
+party of the group and the ledger hear. So all parties have the same operations, by construction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedplug.api.blocks import Layout, Plan
+    from fedplug.api.data import PublicData
+    from fedplug.api.known import Known
+    from fedplug.api.links import Link, Step
+
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+Snapshots = dict[int, dict[str, dict[str, Any]]]
+"""By round, what components had published by then: by name of the component."""
+
+
+@functools.cache
+def _philox() -> Callable[[NDArray[np.uint64]], np.random.Philox]:
+    """What makes Philox with a key. `Philox(key=...)` makes the same, but asks the system for a seed first, and drops
+    it, which takes three times as long. Made when it is first needed: much that imports this module draws nothing.
+    """
+    from numpy.random.bit_generator import ISeedSequence
+
+    class Key(ISeedSequence):
+        def __init__(self, key: NDArray[np.uint64]) -> None:
+            self.key = key
+
+        def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+            return self.key  # two words of 64 bits, which is all that Philox asks for
+
+    return lambda key: np.random.Philox(Key(key))  # type: ignore[arg-type]  # it takes any ISeedSequence
+
+
+def stream(seed: int, *purpose: object) -> np.random.Generator:
+    """A separate, reproducible random stream for each purpose.
+
+    Philox keyed by a hash of the seed and the purpose, so that streams do not depend on the order in which parties
+    run. Not a source of secret randomness.
+    """
+    text = "\x1f".join([str(seed), *map(str, purpose)])
+    key = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint64)
+    return np.random.Generator(_philox()(key))
+
+
+class Fresh(Mapping[str, Any]):
+    """Components by name, each built anew from its options when it is first asked for.
+
+    A hook of facts runs on one that no party has had in hand, so that nothing which a function kept on itself reaches
+    it.
+
+    Args:
+        makers: by name, what builds it.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Any]]) -> None:
+        self._makers, self._made = makers, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Facts:
+    """The public facts of a round: the same at every party of a group.
+
+    Attributes:
+        round: 0-based round number (people are shown `round + 1`); -1 is the set-up.
+        rounds: how many rounds are planned, T.
+        layout: where parameters live in the flat vector; empty before a model is known.
+        zones: the zone names of this recipe, in label order.
+        num_clients: K, all clients of the run.
+        min_clients: the fewest updates a sum may hold.
+        seed: of the recipe.
+        digest: of the resolved recipe.
+        components: every component of the recipe by name, as its options make it.
+        public: examples that everybody has, where the recipe names some; None at the key server.
+        links: for each zone that is sent, the links that its values pass, in order (`fedplug.api.links`).
+        published: what components have published so far, by name (`cohort.publish`); see `of`.
+        memo: what the rounds of a run have in common, worked out once.
+        known: inside a function of a link's operation, what is known of the block that it is handed; None elsewhere.
+    """
+
+    round: int
+    rounds: int
+    layout: Layout
+    zones: tuple[str, ...]
+    num_clients: int
+    min_clients: int
+    seed: int
+    digest: str
+    components: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    public: PublicData | None = None
+    links: Mapping[str, tuple[Link, ...]] = dataclasses.field(default_factory=dict)
+    published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    memo: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
+    known: Known | None = None
+    _kept: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    def of(self, component: Any) -> Mapping[str, Any]:
+        """What a component has published by now, by the names that it gave; empty before it has published anything."""
+        return self.published.get(component if isinstance(component, str) else component.name, NOTHING)
+
+    def at(self, round: int) -> Facts:
+        """The same in another round, where no more is published than here."""
+        return self if round == self.round else dataclasses.replace(self, round=round)
+
+    def steps(self, zone: str) -> tuple[Step, ...]:
+        """The links of a zone with what they do in this round, and what is known before and behind each operation.
+
+        Raises:
+            Misplaced: the place of a link is wrong.
+        """
+        kept: dict[str, tuple[Step, ...]] = self._kept.setdefault("steps", {})
+        if zone not in kept:
+            from fedplug.api.links import fold
+
+            # Before round 1 what holds in round 1 is asked for.
+            kept[zone] = fold(self.links.get(zone, ()), self.at(max(self.round, 0)))
+        return kept[zone]
+
+    # -- plans that everybody can work out -----------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of this round, where it follows from these facts alone; None where clients negotiate it."""
+        if "plan" not in self._kept:
+            from fedplug.api.roles import PublicPlan
+
+            found = next((part for part in self.components.values() if isinstance(part, PublicPlan)), None)
+            self._kept["plan"] = None if found is None else found.planned(self.at(max(self.round, 0)))
+        plan: Plan | None = self._kept["plan"]
+        return plan
+
+    def sent(self, zone: str) -> bool:
+        """Whether clients may send something in this zone in this round."""
+        if zone not in self.links:
+            return False
+        plan = self.plan
+        return plan is None or plan.may_hold(zone)
+
+    @property
+    def plans_are_public(self) -> bool:
+        """Whether the plans of all rounds follow from facts alone: not from data, nor from who takes part."""
+        return all(public for public, _ in self._schedule)
+
+    def times(self, zone: str) -> int:
+        """In how many rounds of the run clients may send something in this zone; at least 1."""
+        return max(1, sum(zone in sent for _, sent in self._schedule))
+
+    def turn(self, zone: str) -> int:
+        """In how many rounds before this one they may have done so."""
+        return sum(zone in sent for _, sent in self._schedule[: max(0, self.round)])
+
+    @property
+    def _schedule(self) -> tuple[tuple[bool, frozenset[str]], ...]:
+        """For each round of the run, whether its plan is public, and the zones in which something may be sent."""
+        from fedplug.api.roles import Negotiation
+
+        key = "schedule", self.layout.size, self._published_digest
+        if key not in self.memo:
+            parts = (part for part in self.components.values() if isinstance(part, Negotiation))
+            fixed = any(part.plans.fixed for part in parts)
+            each = tuple(
+                (now.plan is not None, frozenset(zone for zone in self.links if now.sent(zone)))
+                for now in map(self.at, range(1 if fixed else self.rounds))
+            )
+            self.memo[key] = each * (self.rounds if fixed else 1)
+        schedule: tuple[tuple[bool, frozenset[str]], ...] = self.memo[key]
+        return schedule
+
+    # -- the recipe's parts --------------------------------------------------------------------------------------------
+
+    @property
+    def descends(self) -> str:
+        """The loss of the recipe's task, for `Learns.descends`: `cross_entropy` where it names none."""
+        from fedplug.api.roles import Task
+
+        tasks = (part for part in self.components.values() if isinstance(part, Task))
+        return next((task.descends for task in tasks), "cross_entropy")
+
+    @property
+    def bare_zones(self) -> tuple[str, ...]:
+        """Zones that are sent, and whose sum carries no noise that counts: the model is moved by them as they are."""
+        return tuple(zone for zone in self.links if not any(step.after.releases for step in self.steps(zone)[-1:]))
+
+    def component(self, name: str) -> Any:
+        """The component of that name.
+
+        Raises:
+            KeyError: the recipe has no such component.
+        """
+        try:
+            return self.components[name]
+        except KeyError:
+            raise KeyError(f"the recipe has no component named {name!r}; it has {sorted(self.components)}") from None
+
+    def rng(self, *purpose: object) -> np.random.Generator:
+        """Reproducible stream for this round and purpose."""
+        return stream(self.seed, "server", self.round, *purpose)
+
+    def public_rng(self, *purpose: object) -> np.random.Generator:
+        """The same for what hides nothing, such as rotations or samples that all parties draw alike."""
+        return self.rng("public", *purpose)
+
+    @property
+    def _published_digest(self) -> bytes:
+        if not self.published:
+            return b""
+        from fedplug.api import codec
+
+        published = {name: dict(values) for name, values in self.published.items()}
+        return hashlib.blake2b(codec.encode(published), digest_size=16).digest()
+
+    @functools.cached_property
+    def fingerprint(self) -> bytes:
+        """A digest of what was published, of the round and of the recipe: travels with each upload, so that a server
+        which publishes one thing to one client and another to the next is found out.
+        """
+        told = f"{self.digest} {self.round} ".encode() + self._published_digest
+        return hashlib.blake2b(told, digest_size=8).digest()
+
+
+def in_force(published: Snapshots, round: int) -> Mapping[str, Mapping[str, Any]]:
+    """What had been published by a round, with what was published in it."""
+    rounds = [each for each in published if each <= round]
+    return published[max(rounds)] if rounds else NOTHING
+
+
+def with_published(published: Snapshots, round: int, name: str, values: Mapping[str, Any]) -> Snapshots:
+    """The snapshots with what a component publishes in a round, and the one before it: adopting a sum, or charging for
+    it, needs the facts of its round, and those of earlier rounds are never asked for.
+    """
+    before = max((each for each in published if each < round), default=None)
+    kept = {} if before is None else {before: published[before]}
+    return {**kept, round: {**in_force(published, round), name: dict(values)}}
