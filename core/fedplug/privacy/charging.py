@@ -25,7 +25,7 @@ from fedplug.api.events import (
 )
 from fedplug.api.facts import in_force
 from fedplug.api.known import Known, Release
-from fedplug.api.links import ballots_of, locked, released, seal_of
+from fedplug.api.links import ballots_of, locked, released, seal_of, settled
 from fedplug.api.operations import Map, Misplaced, Noise, Operations, Party, WeightedSum
 from fedplug.api.parties import Server
 from fedplug.api.roles import Accountant, Reveals, Trainer
@@ -480,14 +480,16 @@ class Charging:
                 if not isinstance(operation, Noise) or operation.size is None:
                     continue
                 sized = sized_in_public(operation, before, self.server, facts)
-                if sized is not None:
-                    number = len(before.releases)
-                    least, exact = operation.at_least or 0.0, before.multiplier(sized) * _MACHINES
-                    note = f"{_AFTERWARDS}: a multiplier of {least:.4g}"
-                    releases[number] = dataclasses.replace(
-                        releases[number], noise_multiplier=max(least, exact),
-                        note=f"{operation.note}; {note}" if operation.note else note,
-                    )  # fmt: skip
+                if sized is None:
+                    continue
+                number, least = len(before.releases), operation.at_least or 0.0
+                now = before.after(settled(sized, before, facts)).releases[-1]
+                exact, note = now.noise_multiplier * _MACHINES, operation.note
+                if exact > least:
+                    note = "; ".join(filter(None, [note, f"{_AFTERWARDS}: a multiplier of {least:.4g}"]))
+                releases[number] = dataclasses.replace(
+                    releases[number], noise_multiplier=max(least, exact), step=now.step, note=note,
+                )
         return releases
 
     def _behind(self, round: int, group: str = "all") -> dict[str, Known]:
