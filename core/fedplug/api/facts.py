@@ -254,4 +254,5 @@ def with_published(published: Snapshots, round: int, name: str, values: Mapping[
     """
     before = max((each for each in published if each < round), default=None)
     kept = {} if before is None else {before: published[before]}
-    return {**kept, round: {**in_force(published, round), name: dict(values)}}
+    in_all = {each: dict(told) for each, told in in_force(published, round).items()}
+    return {**kept, round: {**in_all, name: dict(values)}}

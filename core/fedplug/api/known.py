@@ -221,7 +221,8 @@ class Known:
         named = operation.clients if isinstance(operation, Clip | Noise) else frozenset[int]()
         if self.summed or not (self.own or named):
             return {}
-        before = {None: self, **self.own, **{c: self.of(c) for c in named if c not in self.own}}
+        before: dict[int | None, Known] = {None: self, **self.own}
+        before |= {c: self.of(c) for c in named if c not in self.own}
         return {
             c: known.after(operation.of(c) if isinstance(operation, Clip | Noise) else operation)
             for c, known in before.items()

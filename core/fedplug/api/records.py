@@ -162,8 +162,8 @@ def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: An
 
 
 def _number_problem(least: float, nan: bool, value: Any) -> str:
-    given = value if isinstance(value, tuple) else () if value is None else (value,)
-    given = value.values() if isinstance(value, Mapping) else given
+    several = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else None
+    given = several if several is not None else () if value is None else (value,)
     if all(isinstance(n, numbers.Real) and (float(n) >= least or (nan and math.isnan(n))) for n in given):
         return ""
     return f"a number >= {least:g}"
