@@ -6,7 +6,6 @@ from fedplug.api.blocks import Block as Block
 from fedplug.api.blocks import Layout as Layout
 from fedplug.api.blocks import Plan as Plan
 from fedplug.api.blocks import add_blocks as add_blocks
-from fedplug.api.blocks import join_sums as join_sums
 from fedplug.api.cohort import Cohort as Cohort
 from fedplug.api.cohort import KeyServerLine as KeyServerLine
 from fedplug.api.component import File as File
@@ -77,10 +76,16 @@ from fedplug.api.roles import Reads as Reads
 from fedplug.api.roles import Reveals as Reveals
 from fedplug.api.roles import Scorer as Scorer
 from fedplug.api.roles import Scoring as Scoring
+from fedplug.api.roles import Scrambler as Scrambler
 from fedplug.api.roles import Sealer as Sealer
 from fedplug.api.roles import Task as Task
 from fedplug.api.roles import Trainer as Trainer
 from fedplug.api.roles import Wants as Wants
+from fedplug.api.words import FixedPoint as FixedPoint
+from fedplug.api.words import Opened as Opened
+from fedplug.api.words import Sealed as Sealed
+from fedplug.api.words import Total as Total
+from fedplug.api.words import Words as Words
 from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
 from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
 from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier

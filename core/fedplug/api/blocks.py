@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug.api.facts import Facts
-    from fedplug.api.parties import Party
 
 
 def is_unchangeable(array: NDArray[Any]) -> bool:
@@ -266,14 +265,15 @@ class Block:
     Attributes:
         zone: the zone it belongs to.
         size: how many scalars it covers.
-        values: float32 (size,), in ascending order of position; None once encrypted.
+        values: float32 (size,), in ascending order of position, float64 of a sum that others may join; None once
+            encrypted.
         positions: uint32 (size,) global positions; None when they follow from a plan that the cohort shares.
         ciphertexts: serialised ciphertexts; empty while plain.
         sealed_by: name of the component that encrypted it; None while plain.
         contributors: how many updates are behind every value: 1 in an upload; the fewest where positions differ.
         divisor: what to divide by to obtain the mean: total weight, a scalar or one value a position.
         weighted: True once the client's weight has been multiplied in (a protector that encrypts does so).
-        meta: plain data a protector needs later (numbers, strings, bytes); travels with the block.
+        meta: plain data that belongs to closed values; travels with the block.
     """
 
     zone: str
@@ -390,39 +390,33 @@ _AT_ONCE = 1 << 14
 """Scalars of all clients that are added before the next ones: their sum stays in the processor's cache."""
 
 
-def add_blocks(blocks: dict[int, Block], weights: Mapping[int, float], server: Party, facts: Facts) -> Block:
-    """The weighted sum of one zone's blocks, with `divisor` the total weight at each position.
+def add_blocks(blocks: dict[int, Block], weights: Mapping[int, float], facts: Facts, *, rounded: bool = True) -> Block:
+    """The weighted sum of one zone's plain blocks, with `divisor` the total weight at each position.
 
-    Encrypted blocks are added by the component that sealed them. Plain blocks without positions are added scalar by
-    scalar; plain blocks with their own positions are added into the union of their positions, each divided by the
-    weight of those clients that really sent it. Clients are added in ascending id, so the sum does not depend on who
-    answered first.
+    Blocks without positions are added scalar by scalar; blocks with their own positions are added into the union of
+    their positions, each divided by the weight of those clients that really sent it. Clients are added in ascending id,
+    so the sum does not depend on who answered first.
 
     Args:
         blocks: by client id; not empty.
         weights: by client id, in (0, 1].
-        server: that adds.
         facts: the round.
+        rounded: whether values become float32; else they are float64, for a sum to which others are joined.
 
     Raises:
         ProtectionError: blocks of different zones, kinds or sizes; values or positions that cannot be, which are
             blamed on their client.
     """
     blocks = dict(sorted(blocks.items()))
+    total = _added(blocks, weights, facts)
+    return in_float32(total) if rounded else total
+
+
+def _added(blocks: dict[int, Block], weights: Mapping[int, float], facts: Facts) -> Block:
     first = next(iter(blocks.values()))
-    for client_id, block in blocks.items():
-        if (block.zone, block.sealed_by) != (first.zone, first.sealed_by):
-            raise ProtectionError(
-                f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, others a {first.zone} "
-                f"block sealed by {first.sealed_by}; all clients of a group must protect a zone alike"
-            )
-    if first.sealed_by is not None:
-        return facts.component(first.sealed_by).add_blocks(blocks, server, facts)  # type: ignore[no-any-return]
+    check_alike(blocks)
     if any(block.positions is not None for block in blocks.values()):
         return _add_scattered(blocks, weights, facts.layout.size)
-    for client_id, block in blocks.items():
-        if block.size != first.size:
-            raise other_size(f"client {client_id}", block, first)
     total = np.zeros(first.size, np.float64)
     weighted = np.empty(min(_AT_ONCE, first.size), np.float64)
     with np.errstate(invalid="ignore"):  # signalling NaN, or infinities of both signs: `_finite` says whose they are
@@ -441,40 +435,41 @@ def add_blocks(blocks: dict[int, Block], weights: Mapping[int, float], server: P
     )  # fmt: skip
 
 
-def join_sums(sums: Sequence[Block], server: Party, facts: Facts) -> Block:
-    """The sum of one zone over all clients, of the sums over some of them; those of no client may be in two.
-
-    Values, divisors and contributors add up; ciphertexts are added by the component that sealed them. Each join rounds
-    plain values to float32 once more.
-
-    Args:
-        sums: not empty; without their own positions where the fewest updates behind a value cannot be known.
-        server: that adds.
-        facts: the round.
+def check_alike(blocks: Mapping[int, Block]) -> None:
+    """Refuses blocks of different zones, closed by different components, or, without positions, of different sizes.
 
     Raises:
-        ProtectionError: sums of different zones, kinds or sizes, or with positions.
+        ProtectionError: names the first client whose block differs from that of the first.
     """
-    first = sums[0]
-    for block in sums[1:]:
-        if (block.zone, block.sealed_by, block.size) != (first.zone, first.sealed_by, first.size):
-            raise other_size("some clients", block, first)
-        if block.positions is not None or first.positions is not None:
+    first = next(iter(blocks.values()))
+    for client_id, block in blocks.items():
+        if (block.zone, block.sealed_by) != (first.zone, first.sealed_by):
             raise ProtectionError(
-                f"sums of the {block.zone} zone came with their own positions and cannot be joined; the negotiation "
-                "must name the zone in Plans.own"
+                f"client {client_id} sent a {block.zone} block sealed by {block.sealed_by}, others a {first.zone} "
+                f"block sealed by {first.sealed_by}; all clients of a group must protect a zone alike"
             )
-    if len(sums) == 1:
-        return first
-    if first.sealed_by is not None:
-        return facts.component(first.sealed_by).join_sums(sums, server, facts)  # type: ignore[no-any-return]
-    total = np.zeros(first.size, np.float64)
+        if block.positions is None and first.positions is None and block.size != first.size:
+            raise other_size(f"client {client_id}", block, first)
+
+
+def join_sums(sums: Sequence[Block]) -> Block:
+    """The plain sum of one zone over all clients, of the sums over some of them; those of no client may be in two.
+
+    Args:
+        sums: not empty; alike, without positions.
+    """
+    total = np.zeros(sums[0].size, np.float64)
     for block in sums:
         total += block.plain()
-    return first.replace(
-        values=total.astype(np.float32), divisor=sum(block.divisor for block in sums),
+    return sums[0].replace(
+        values=total, divisor=sum(block.divisor for block in sums),
         contributors=sum(block.contributors for block in sums),
     )  # fmt: skip
+
+
+def in_float32(block: Block) -> Block:
+    """A sum with its values as float32; a closed one as it is."""
+    return block if block.values is None else block.replace(values=block.values.astype(np.float32, copy=False))
 
 
 def other_size(who: str, block: Block, first: Block) -> ProtectionError:
@@ -549,12 +544,12 @@ def meet(blocks: list[Block]) -> Block:
     )
 
 
-def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[np.float32]:
-    """The sum as float32, unless one client's values have spoilt it: that client is blamed."""
+def _finite(total: NDArray[np.float64], blocks: dict[int, Block]) -> NDArray[Any]:
+    """The sum, unless one client's values have spoilt it: that client is blamed."""
     with np.errstate(over="ignore", invalid="ignore"):
-        values = total.astype(np.float32)
-    if np.isfinite(values).all():
-        return values
+        finite = np.isfinite(total.astype(np.float32))
+    if finite.all():
+        return total
     largest = {}
     for client_id, block in blocks.items():
         magnitudes = np.nan_to_num(np.abs(block.plain()), nan=np.inf, posinf=np.inf)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from fedplug.api.blocks import Layout, Plan
     from fedplug.api.data import PublicData
-    from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -99,7 +98,6 @@ class Facts:
         links: for each zone that is sent, the links that its values pass, in order (`fedplug.api.links`).
         published: what components have published so far, by name (`cohort.publish`); see `of`.
         memo: what the rounds of a run have in common, worked out once.
-        known: inside a function of a link's operation, what is known of the block that it is handed; None elsewhere.
     """
 
     round: int
@@ -115,7 +113,6 @@ class Facts:
     links: Mapping[str, tuple[Link, ...]] = dataclasses.field(default_factory=dict)
     published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     memo: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
-    known: Known | None = None
     _kept: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def of(self, component: Any) -> Mapping[str, Any]:
@@ -240,6 +237,11 @@ class Facts:
         """
         told = f"{self.digest} {self.round} ".encode() + self._published_digest
         return hashlib.blake2b(told, digest_size=8).digest()
+
+
+def published_to(published: Mapping[str, Snapshots], group: str) -> Snapshots:
+    """What components have made public to a group, by round; before it was formed, to all."""
+    return published.get(group, published.get("all", {}))
 
 
 def in_force(published: Snapshots, round: int) -> Mapping[str, Mapping[str, Any]]:

@@ -100,8 +100,8 @@ class Known:
             unknown.
         clips: what values were scaled down to, whether or not the bound still holds.
         factor: the public number that values were multiplied by.
-        sealed: what closes the values now, the outermost last.
-        sealers: the links that did, likewise.
+        closed: what closes the values now; None while they are plain.
+        closer: the link that does.
         weighted: True once the client's weight is in.
         summed: True behind the aggregator.
         covers_support: True where positions do not show what clients keep.
@@ -126,8 +126,8 @@ class Known:
     scales: tuple[float | tuple[float, ...] | None, ...] = ()
     clips: tuple[Clipped, ...] = ()
     factor: float = 1.0
-    sealed: tuple[Seal | Scramble, ...] = ()
-    sealers: tuple[str, ...] = ()
+    closed: Seal | Scramble | None = None
+    closer: str = ""
     weighted: bool = False
     summed: bool = False
     covers_support: bool = False
@@ -179,7 +179,7 @@ class Known:
         Raises:
             Misplaced: it does not.
         """
-        there = {"noise": self.releases, "encryption": self.sealed, "clip": self.bounds}[what]
+        there = {"noise": self.releases, "encryption": self.closed, "clip": self.bounds}[what]
         if there:
             raise Misplaced(f"{self.link} must not come after {what} in the chain of zone {self.zone}; {remedy}")
 
@@ -278,12 +278,12 @@ class Known:
                     held = replace(free, bounds=(), beneath=(), grid=0.0, lost=f"{lost} and how it rounds them")
                 return replace(
                     held._saturated(operation.range), weighted=self.weighted or isinstance(operation, Seal),
-                    sealed=(*self.sealed, operation), sealers=(*self.sealers, self.link),
+                    closed=operation, closer=self.link,
                 )  # fmt: skip
             case Open():
-                return replace(self, sealed=self.sealed[:-1], sealers=self.sealers[:-1])
+                return replace(self, closed=None, closer="")
             case WeightedSum():
-                grid = self.grid if self.sealed or self.weighted else 0.0
+                grid = self.grid if self.closed or self.weighted else 0.0
                 summed = replace(self, summed=True, grid=grid)
                 if operation.by is None:
                     return summed

@@ -34,7 +34,7 @@ from fedplug.api.operations import (
     Widen,
     as_operations,
 )
-from fedplug.api.roles import Ballots, Groups, Sealer, Site
+from fedplug.api.roles import Ballots, Closer, Groups, Scrambler, Sealer, Site
 
 if TYPE_CHECKING:
     from fedplug.api.facts import Facts
@@ -43,28 +43,25 @@ if TYPE_CHECKING:
 def locked(steps: Iterable[Step]) -> bool:
     """Whether the key server tells the opened sum to the clients alone; the server then relays what it cannot read."""
     return any(
-        isinstance(closed := step.before.sealed[-1], Seal) and closed.sums_visible_to == "clients"
+        isinstance(closed := step.before.closed, Seal) and closed.sums_visible_to == "clients"
         for step in steps
-        if step.link.site == "key_server" and step.has(Open) and step.before.sealed
+        if step.link.site == "key_server" and step.has(Open)
     )
 
 
 def seal_of(steps: Iterable[Step]) -> tuple[str, Seal] | None:
     """The encryption of a zone's uploads, with the name of the component; None where they are not encrypted."""
+    found = closing_of(steps)
+    return (found[0].name, found[1]) if found and isinstance(found[1], Seal) else None
+
+
+def closing_of(steps: Iterable[Step]) -> tuple[Link, Seal | Scramble] | None:
+    """What closes a zone's uploads, with its link; None where nothing does."""
     for step in steps:
         for operation in step.operations:
-            if isinstance(operation, Seal):
-                return step.link.name, operation
+            if isinstance(operation, Seal | Scramble):
+                return step.link, operation
     return None
-
-
-def closers(steps: Iterable[Step]) -> list[str]:
-    """Names of the components whose seal or scramble lies on a zone's uploads, the outermost last."""
-    return [
-        step.link.name
-        for step in steps
-        if step.has(Seal, Scramble)
-    ]
 
 
 def uploaded(steps: Iterable[Step]) -> Known | None:
@@ -394,7 +391,7 @@ def grids_of_layers(noise: Noise, known: Known) -> tuple[float, ...]:
     )
 
 
-_WORKS_CLOSED = (Look, Open, WeightedSum, Combine, Scramble, Seal)
+_WORKS_CLOSED = (Look, Open, WeightedSum)
 _OF_UPLOADS = (WeightedSum, Combine)
 
 
@@ -429,10 +426,11 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             raise Misplaced(f"{link.name} turns the {link.zone} values back, but {last}; remove it from postprocess")
         if not operation.back and link.hook != "protect":
             raise Misplaced(f"{where}: Rotate turns uploads; give it in the hook protect, and Rotate(back=True) here")
-    if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, Sealer):
+    role = Scrambler if isinstance(operation, Scramble) else Sealer if isinstance(operation, Seal) else Closer
+    if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, role):
         raise Misplaced(
-            f"{where}: it gives {kind} and is no Sealer, whose seal, add_blocks and open are called; write class "
-            f"{type(link.component).__name__}(fedplug.Sealer)"
+            f"{where}: it gives {kind} and is no {role.__name__}; write class {type(link.component).__name__}"
+            f"(fedplug.{role.__name__})"
         )
     if isinstance(operation, Seal | Scramble) and link.hook != "protect":
         raise Misplaced(f"{where}: {kind} closes uploads; give it in the hook protect")
@@ -441,14 +439,19 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             f"{link.name} adds noise at the clients to the {link.zone} sum, which they have in hand without it; add "
             "noise before the upload (protect), or where the sum is opened (key_holder: key_server)"
         )
-    closed = known.sealed[-1] if known.sealed else None
+    closed = known.closed
     if closed is not None and isinstance(operation, WeightedSum) and operation.by is not None:
         raise Misplaced(
-            f"{where}: it weighs layers of uploads of zone {link.zone}, which {known.sealers[-1]} has closed; give "
+            f"{where}: it weighs layers of uploads of zone {link.zone}, which {known.closer} has closed; give "
             "WeightedSum() without by, or leave the zone open"
         )
+    if closed is not None and isinstance(operation, Seal | Scramble):
+        raise Misplaced(
+            f"{link.name} must not come after encryption in the chain of zone {link.zone}: {known.closer} has closed "
+            "it; keep one of the two"
+        )
     if closed is not None and not isinstance(operation, _WORKS_CLOSED):
-        what, by = ("sum" if known.summed else "zone"), known.sealers[-1]
+        what, by = ("sum" if known.summed else "zone"), known.closer
         remedy = f"put {by} before {link.name} under postprocess" if known.summed else f"put {link.name} before {by}"
         raise Misplaced(
             f"{link.name} cannot work on the {link.zone} {what}, which {by} has closed; open it first: {remedy}"
@@ -461,7 +464,7 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             raise Misplaced(f"{link.name} opens the {link.zone} sum, which nothing has closed; remove it there")
         if isinstance(closed, Seal) and link.site != _site_of(closed):
             raise Misplaced(
-                f"{link.name} opens the {link.zone} sum at site={link.site!r}, but {known.sealers[-1]} says that "
+                f"{link.name} opens the {link.zone} sum at site={link.site!r}, but {known.closer} says that "
                 f"{closed.opened_by} open it, which is site={_site_of(closed)!r}"
             )
 
@@ -508,7 +511,7 @@ def _unfinished_uploads(steps: Sequence[Step]) -> Iterator[tuple[Link, str]]:
                     f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
                 )
             # Scrambled words are not ciphertexts that stay closed to the server, so they do not count.
-            sealed = any(isinstance(closed, Seal) for closed in known.sealed)
+            sealed = isinstance(known.closed, Seal)
             if isinstance(operation, Noise) and operation.trust == "distributed" and not sealed:
                 yield link, (
                     f"the noise of {link.name} is enough for a sum, not for an upload, and uploads of zone {zone} are "

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, get_args
 
 from fedplug.api.errors import FedplugError
 from fedplug.api.records import Checked, Count, Number, Record, Text, at_least, positive
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Block, Layout
     from fedplug.api.facts import Facts
     from fedplug.api.parties import Server
+    from fedplug.api.words import Numbers
 
     Vector = NDArray[np.float32]
     Handed = Callable[[Block, Any, Facts], Block | Vector]  # of a client, a server or a key server, as the hook runs
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     OfCount = Callable[[int], float]
     OfBlocks = Callable[[dict[int, Block], dict[int, float], Facts], Block]
 else:  # a record looks its types up, and needs no more of these
+    Numbers = Any
     Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = OfScores = OfCount = Callable
 
 Party = Literal["server", "key_holder", "client", "client_and_server", "released_model"]
@@ -485,7 +487,7 @@ class Look(Checked):
 
 
 class Seal(Checked, kw_only=True):
-    """The component's `seal` multiplies the client's weight in and makes ciphertexts that can be added and not read.
+    """The component makes ciphertexts of weighted values, which can be added and not read; see `Sealer`.
 
     Attributes:
         scheme: its parameters in a line, for the record.
@@ -494,33 +496,43 @@ class Seal(Checked, kw_only=True):
             clients who collude sees uploads.
         sums_visible_to: who learns the opened sum: the aggregation `server` too, or the `clients` alone. The key server
             locks its answer for them; shares are put together at the server, or at each client (`Sealer.gather`).
-        range: largest magnitude of a weighted value; larger ones saturate. Infinity: none does; NaN: unknown.
-        step: distance of neighbouring values; values are rounded to it. 0: none is; NaN: unknown.
+        numbers: how values become words.
+        range, step: those of the numbers, or their largest where keys decide.
         position_block: how many consecutive global positions share a ciphertext where each client has its own mask;
             0 where they must share the mask.
     """
 
     scheme: str
     opened_by: Literal["clients", "key_server", "shares"]
+    numbers: Numbers
     opens_with: int = at_least(1, default=1)
-    range: float = at_least(0, nan=True)
-    step: float = at_least(0, nan=True)
     sums_visible_to: Literal["server", "clients"] = "server"
+    range: float = at_least(0, nan=True, default=cast(float, None))
+    step: float = at_least(0, nan=True, default=cast(float, None))
     position_block: int = 0
+
+    def __post_init__(self) -> None:
+        _take_numbers(self, self.numbers)
+        super().__post_init__()
 
 
 class Scramble(Checked, kw_only=True):
-    """The component's `seal` makes bytes that parties with a key turn back; no encryption whose sums stay closed to a
-    server.
+    """The component makes bytes that parties with a key turn back, the server among them; no encryption whose sums stay
+    closed to a server. See `Scrambler`.
 
     Attributes:
         hides: `values` from everybody else; `nothing proved` where no argument says so.
-        range, step: as in `Seal`.
+        numbers, range, step: as in `Seal`.
     """
 
     hides: Literal["values", "nothing proved"]
-    range: float = at_least(0, nan=True)
-    step: float = at_least(0, nan=True)
+    numbers: Numbers
+    range: float = at_least(0, nan=True, default=cast(float, None))
+    step: float = at_least(0, nan=True, default=cast(float, None))
+
+    def __post_init__(self) -> None:
+        _take_numbers(self, self.numbers)
+        super().__post_init__()
 
 
 class Open(Checked):
@@ -562,6 +574,13 @@ Operations = tuple[Operation, ...]
 """In the order in which they are executed. Empty: the values pass as they came."""
 
 _KINDS = get_args(Operation)
+
+
+def _take_numbers(operation: Any, numbers: Numbers) -> None:
+    """Range and step that are not stated are those of the numbers."""
+    for name in ("range", "step"):
+        if getattr(operation, name) is None:
+            object.__setattr__(operation, name, float(getattr(numbers, name)))
 
 
 def _named(value: Any) -> frozenset[int]:

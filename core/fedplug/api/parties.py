@@ -18,7 +18,7 @@ from pydantic import Field, PlainValidator
 
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import CheckpointError, OpenedBefore, ProtectionError
-from fedplug.api.facts import Facts, Snapshots, stream
+from fedplug.api.facts import Facts, stream
 from fedplug.api.files import append_line, private_folder, read_bytes, shorten
 from fedplug.api.records import MOST, Count, Record, Text, shown
 
@@ -121,9 +121,11 @@ class KeyServerMemory(CalledMemory, eq=False):
 
     Attributes:
         answer_key: 32 bytes under which it answers to the clients alone; None where it answers to the server.
+        published: what components have made public, by group and round.
     """
 
     answer_key: _Key | None = None
+    published: dict[Text, _Snapshots] = field(default_factory=dict)
 
 
 class ServerMemory(PartyMemory, eq=False):
@@ -155,10 +157,6 @@ class ServerMemory(PartyMemory, eq=False):
     short: Count = 0
     published: dict[Text, _Snapshots] = field(default_factory=dict)
     noised: dict[Count, Count] = field(default_factory=dict)
-
-    def published_to(self, group: str) -> Snapshots:
-        """What components have made public to a group, by round; before it was formed, to all."""
-        return self.published.get(group, self.published.get("all", {}))
 
 
 _KEPT_BYTES = 1 << 24

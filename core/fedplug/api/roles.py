@@ -8,6 +8,7 @@ promise more, the role leaves it open, so that a class without it cannot be made
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
 import dataclasses
 import inspect
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fedplug.api.blocks import Block, Plan, Scores
+    from fedplug.api.blocks import Plan, Scores
     from fedplug.api.cohort import Cohort, KeyServerLine
     from fedplug.api.data import About, Dataset, Examples, Figure, Model
     from fedplug.api.events import Event
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fedplug.api.known import Known
     from fedplug.api.parties import Client, Server
     from fedplug.api.parties import Party as AnyParty
+    from fedplug.api.words import Opened, Sealed, Total, Words
     from fedplug.recipe.recipe import Recipe
 
 
@@ -632,65 +634,71 @@ class Opener(Component, role=True):
         """
 
 
-class Sealer(Protector, Opener, role=True):
-    """Closes a zone's values at the clients, adds them up closed, and opens the sum: an encryption, or a scrambling."""
+class Closer(Protector, Opener, role=True):
+    """What closes a zone's uploads, and opens their sum: a `Sealer`, or a `Scrambler`. Once a zone, as the last link of
+    its protection.
+
+    It is handed words and gives words (`fedplug.api.words`). The core keeps weights, the number of updates, divisors
+    and positions.
+    """
 
     @abc.abstractmethod
     def reveals(self, facts: Facts) -> Sequence[Reveals]:
-        """What what is sent shows in spite of the seal, and what the answers show that keys and openings need."""
+        """What what is sent shows in spite of it, and what the answers show that keys and openings need."""
 
     @abc.abstractmethod
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """The block closed, with `client.weight` multiplied in: `values` None, `sealed_by` this component's name.
-
-        Its `protect` gives the `Seal` or `Scramble` that says how.
-        """
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """A client's words, closed. Its `protect` gives the `Seal` or `Scramble` that says how values become words."""
 
     @abc.abstractmethod
-    def open(self, block: Block, party: AnyParty, facts: Facts) -> Block:
-        """The sum with plain values, at the party that opens it."""
-
-    @abc.abstractmethod
-    def add_blocks(self, blocks: dict[int, Block], server: AnyParty, facts: Facts) -> Block:
-        """The sum of blocks that this component sealed; at the server."""
-
-    def gather(self, block: Block, server: Server, facts: Facts) -> Block:
-        """At the server, what clients need of each other to open a closed sum, in its `meta`; asked where it says
-        `Seal(opened_by="shares", sums_visible_to="clients")`. `server.cohort` has the clients whose updates are in the
-        sum.
+    def open(self, total: Total, party: AnyParty, facts: Facts) -> Opened:
+        """The words of a sum, at the party that opens it.
 
         Raises:
-            TooFewClients: too few of them help; the sum stays closed.
-            ProtectionError: what they answer does not open it.
+            TooFewClients: too few clients help; the sum stays closed.
+            ProtectionError: this party cannot open it.
         """
-        return block
-
-    @property
-    def joins(self) -> bool:
-        """Whether `join_sums` adds sums up, so that the server need not keep uploads until the last one is there."""
-        return False
-
-    def join_sums(self, sums: Sequence[Block], server: AnyParty, facts: Facts) -> Block:
-        """The sum of sums that `add_blocks` gave of different clients; asked where `joins`, of sums without positions.
-
-        Raises:
-            ProtectionError: it cannot be one; or, by default, always.
-        """
-        raise ProtectionError(f"{self.name} does not add sums up; override join_sums, or leave joins at False")
 
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """It undoes its own seal."""
         return (Open(),)
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[AnyParty], facts: Facts) -> Block | None:
-        """One upload, as parties who pool what they hold could open it: for the views of insiders.
 
-        By default each tries alone, as a sum of one. An error that is not fedplug's own is a mistake of the component,
-        and is told as one.
+class Sealer(Closer, role=True):
+    """Encrypts a zone: the server adds uploads up that it cannot read."""
+
+    @abc.abstractmethod
+    def add(self, uploads: Sequence[Total], server: AnyParty, facts: Facts) -> tuple[bytes, ...]:
+        """The parts of the sum of uploads, or of sums; at the server.
 
         Args:
-            block: the upload.
-            sender: whose it is.
+            uploads: not empty, equally large. Of words with an index it is asked for one block of positions after the
+                other.
+            server: that adds.
+            facts: the round.
+
+        Raises:
+            MessageError: an upload is damaged: that which was drawn last from `uploads`, whose client is blamed.
+        """
+
+    def gather(self, total: Total, server: Server, facts: Facts) -> Total:
+        """At the server, a closed sum as it is sent to those who open it: with what they need in addition, or as
+        clients have put it together for them (`Seal(opened_by="shares", sums_visible_to="clients")`).
+
+        Raises:
+            TooFewClients: too few clients help; the sum stays closed.
+            ProtectionError: what they answer does not open it.
+        """
+        return total
+
+    def open_upload(self, upload: Total, parties: Sequence[AnyParty], facts: Facts) -> Opened | None:
+        """One upload, as parties who pool what they hold could open it: for the views of insiders.
+
+        By default each tries alone. An error that is not fedplug's own is a mistake of the component, and is told as
+        one.
+
+        Args:
+            upload: as a sum of one.
             parties: with their keys and memories.
             facts: of the round, in which parties keep no rule that honest ones keep.
 
@@ -698,15 +706,25 @@ class Sealer(Protector, Opener, role=True):
             None where they cannot open it.
         """
         for party in parties:
-            for adder in (None, *parties):
-                try:
-                    alone = block if adder is None else self.add_blocks({sender: block}, adder, facts)
-                    opened = self.open(alone, party, facts)
-                except FedplugError:  # another key, or none
-                    continue
-                if opened.values is not None:
-                    return opened
+            with contextlib.suppress(FedplugError):  # another key, or none
+                return self.open(upload, party, facts)
         return None
+
+
+class Scrambler(Closer, role=True):
+    """Closes a zone against others than the server, which reads uploads, adds values, and closes the sum again."""
+
+    @abc.abstractmethod
+    def unseal(self, upload: Total, party: AnyParty, facts: Facts) -> Opened:
+        """The words of one upload; at the server.
+
+        Raises:
+            MessageError: it does not open; its client is blamed.
+        """
+
+    @abc.abstractmethod
+    def reseal(self, words: Words, server: AnyParty, facts: Facts) -> tuple[bytes, ...]:
+        """The words of the sum, closed for those who `open` it; at the server."""
 
 
 class Trainer(Component, role=True):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from fedplug.api import grids, norms
-from fedplug.api.blocks import RETAINED, Block, add_blocks
+from fedplug.api.blocks import RETAINED, Block, add_blocks, check_alike, in_float32
 from fedplug.api.blocks import block_problem as fields_problem
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
 from fedplug.api.links import Link, ballot_states, grids_of_layers, settled
@@ -39,6 +39,7 @@ from fedplug.api.operations import (
     Widen,
 )
 from fedplug.api.parties import Client, Server
+from fedplug.mechanisms.closing import Closing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +58,9 @@ _LAST_DIGITS = 1 - 1e-9
 """What machines may differ in, of numbers that two of them compute."""
 
 
-def execute(step: Step, block: Block, party: Party, facts: Facts, *, records: bool = False) -> Block:
+def execute(
+    step: Step, block: Block, party: Party, facts: Facts, *, records: bool = False, senders: Sequence[int] = ()
+) -> Block:
     """Does what a link does to a block; of an aggregator, what it does to the sum.
 
     Args:
@@ -67,6 +70,7 @@ def execute(step: Step, block: Block, party: Party, facts: Facts, *, records: bo
         facts: the round.
         records: True where a component keeps an account of single records, so that examples are handed to no function
             that does not ask for them.
+        senders: whose uploads are in a sum, for those who open it.
 
     Raises:
         ProtectionError: values that no clip can bound, or a function that gives what it must not.
@@ -76,7 +80,7 @@ def execute(step: Step, block: Block, party: Party, facts: Facts, *, records: bo
         step = step.of(party.client_id, facts)
     for number, (operation, known) in enumerate(zip(step.operations, step.states, strict=False)):
         if not isinstance(operation, WeightedSum | Combine):
-            block = _Execution(step.link, known, party, facts, records, number).run(operation, block)
+            block = _Execution(step.link, known, party, facts, records, number, senders=senders).run(operation, block)
     return block
 
 
@@ -91,9 +95,7 @@ def add_up(
     """
     first, *_ = step.operations
     if isinstance(first, Combine):
-        total = _called(
-            step.link, first, first.function, blocks, dict(weights), dataclasses.replace(facts, known=step.before)
-        )
+        total = _called(step.link, first, first.function, blocks, dict(weights), facts)
         if problem := shape_problem(total, step.link.zone):
             raise _refusal(step.link, first, problem)
         if wrong := not_finite(total):
@@ -106,6 +108,8 @@ def add_up(
     else:
         assert isinstance(first, WeightedSum)
         total = _weighted_sum(step.link, first, blocks, weights, server, facts)
+        if len(step.operations) > 1:
+            total = in_float32(total)
     return execute(step, total, server, facts)
 
 
@@ -165,6 +169,7 @@ class _Execution:
     records: bool
     number: int
     purpose: str = ""
+    senders: Sequence[int] = ()
 
     def run(self, operation: Operation, block: Block) -> Block:
         match operation:
@@ -189,16 +194,18 @@ class _Execution:
             case Noise():
                 return block.replace(values=self._noised(operation, block))
             case Map():
-                given = _called(self.link, operation, operation.function, block, self._handed(operation), self._told())
+                given = _called(self.link, operation, operation.function, block, self._handed(operation), self.facts)
                 return block.replace(values=self._values(operation, given, block))
             case Post():
                 return self._post(operation, block)
             case Look():
                 seen = block if block.values is None else block.replace(values=_locked(block.values))
-                _called(self.link, operation, operation.function, seen, self.party, self._told())
+                _called(self.link, operation, operation.function, seen, self.party, self.facts)
                 return block
             case Seal() | Scramble():
-                return self._closed(operation, block)
+                if not isinstance(self.party, Client):
+                    raise _refusal(self.link, operation, "only clients close their uploads")
+                return Closing(self.link, operation, self.facts).close(block, self.party)
             case Open():
                 return self._opened(operation, block)
         raise TypeError(f"{operation!r} is no operation on a block")
@@ -443,27 +450,13 @@ class _Execution:
         # Sums of other zones may lie at the same positions, and share the divisor.
         return block.replace(values=_float32(mean * np.asarray(block.divisor, np.float64)))
 
-    def _closed(self, seal: Seal | Scramble, block: Block) -> Block:
-        given = _called(self.link, seal, self.link.component.seal, block, self.party, self._told())
-        problem = shape_problem(given, block.zone)
-        if not problem and (given.values is not None or given.sealed_by != self.link.name):
-            found = "plain values" if given.values is not None else f"a block closed by {given.sealed_by}"
-            problem = f"it closes values, and gave {found}"
-        if problem or given.size != block.size:
-            raise _refusal(self.link, seal, problem or f"it gave {given.size} scalars of {block.size}")
-        return cast("Block", given)
-
     def _opened(self, opening: Open, block: Block) -> Block:
-        given = _called(self.link, opening, self.link.component.open, block, self.party, self._told())
-        problem = shape_problem(given, block.zone)
-        under = self.known.sealers[-2:-1]
-        if not problem and (given.sealed_by or "") != (under[0] if under else ""):
-            problem = f"it opens the sum, and gave a block closed by {given.sealed_by}"
-        if not problem and (wrong := not_finite(given)):
-            problem = f"it made {wrong} of {given.size} values that it opened NaN or infinite"
-        if problem:
+        assert self.known.closed is not None  # as its place was checked
+        opened = Closing(self.link, self.known.closed, self.facts).open(block, self.senders, self.party)
+        if wrong := not_finite(opened):
+            problem = f"it made {wrong} of {opened.size} values that it opened NaN or infinite"
             raise _refusal(self.link, opening, problem)
-        return cast("Block", given)
+        return opened
 
     def _handed(self, operation: Map) -> Party:
         """The party that a function gets: a client without examples and scores where an account of records is kept,
@@ -474,9 +467,6 @@ class _Execution:
         return self.party.without_examples()
 
     # -- what all of them need -----------------------------------------------------------------------------------------
-
-    def _told(self) -> Facts:
-        return dataclasses.replace(self.facts, known=self.known)
 
     def _stream(self, *what: str) -> np.random.Generator:
         purpose = self.purpose or self.known.zone
@@ -560,16 +550,24 @@ def _weighted_sum(
 ) -> Block:
     if adds.by is not None:
         return _sum_by_layers(link, adds, blocks, weights, server, facts)
-    total = add_blocks(blocks, weights, server, facts)
+    total = _sum(blocks, weights, server, facts)
     divisor = total.divisor if adds.divided_by == "sent" else float(sum(weights[client_id] for client_id in blocks))
     return total if divisor is total.divisor and adds.rate == 1 else total.replace(divisor=divisor / adds.rate)
+
+
+def _sum(blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts) -> Block:
+    """Plain or closed."""
+    if next(iter(blocks.values())).sealed_by is None:
+        return add_blocks(blocks, weights, facts, rounded=False)
+    check_alike(blocks)
+    return Closing.of(next(iter(blocks.values())).zone, facts).add(blocks, weights, server)
 
 
 def _sum_by_layers(
     link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
 ) -> Block:
     blocks = dict(sorted(blocks.items()))
-    add_blocks(blocks, weights, server, facts)  # blames the sender of what cannot be added
+    add_blocks(blocks, weights, facts)  # blames the sender of what cannot be added
     assert adds.by is not None
     if any(block.positions is None for block in blocks.values()):
         remedy = "ask for Wants(positions=True)"
@@ -586,7 +584,7 @@ def _sum_by_layers(
             values = (block.plain() * factor[where]).astype(np.float32)
         scaled[client_id] = block.replace(values=values, weighted=True)
         divisor[block.positions] += share[where]
-    total = add_blocks(scaled, weights, server, facts)
+    total = add_blocks(scaled, weights, facts)
     return total.replace(divisor=divisor[total.positions])
 
 

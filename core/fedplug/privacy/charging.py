@@ -23,7 +23,7 @@ from fedplug.api.events import (
     SetUpDone,
     SumWithheld,
 )
-from fedplug.api.facts import in_force
+from fedplug.api.facts import in_force, published_to
 from fedplug.api.known import Known, Release
 from fedplug.api.links import ballots_of, locked, released, seal_of, settled
 from fedplug.api.operations import Map, Misplaced, Noise, Operations, Party, WeightedSum
@@ -441,7 +441,7 @@ class Charging:
         memory = self.server.remembered
         told: dict[str, list[str]] = {}
         for group in memory.groups:
-            told.setdefault(repr(memory.published_to(group)), []).append(group)
+            told.setdefault(repr(published_to(memory.published, group)), []).append(group)
         if len(told) < 2:
             yield next(iter(memory.groups), "all"), charged
             return
@@ -498,7 +498,7 @@ class Charging:
         return {zone: known for zone, known in behind.items() if known is not None}
 
     def _at(self, round: int, group: str = "all") -> Facts:
-        now, published = self.server.facts, self.server.remembered.published_to(group)
+        now, published = self.server.facts, published_to(self.server.remembered.published, group)
         told = in_force(published, round)
         if now.round == round and (now.published is told or not (now.published or told)):
             return now

@@ -17,6 +17,7 @@ from fedplug.api.links import Step, fold, misplaced_links, unpriced
 from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Noise, Operations, Seal
 from fedplug.api.roles import (
     AccountKeeper,
+    Closer,
     Component,
     DataSource,
     Declares,
@@ -27,7 +28,6 @@ from fedplug.api.roles import (
     Protector,
     Reads,
     Scorer,
-    Sealer,
     Trainer,
     record_problems,
 )
@@ -219,7 +219,7 @@ class _Rules:
 
     def sealers(self, chain: Iterable[Use]) -> list[Use]:
         """Those of a chain that close a zone."""
-        return [use for use in chain if isinstance(self.parts.get(use.name), Sealer)]
+        return [use for use in chain if isinstance(self.parts.get(use.name), Closer)]
 
     def context(self, round: int) -> Facts:
         """The public facts of a round, as far as the draft tells them; no model is known yet."""
@@ -282,7 +282,7 @@ class _Rules:
             yield ("protect", RETAINED), "zone retained never leaves the client; remove it from protect"
         for use in postprocess.get(RETAINED, []):
             part = self.parts.get(use.name)
-            if isinstance(part, Sealer) or (isinstance(part, Opener) and part.site != "client"):
+            if isinstance(part, Closer) or (isinstance(part, Opener) and part.site != "client"):
                 message = f"{use.name} cannot be here: zone retained never leaves the client"
                 yield use.path, f"{message}; put a component that merges models at the client, or remove it"
         for zone in postprocess:

@@ -27,7 +27,7 @@ from fedplug.api.blocks import Block, Layout, Plan, is_unchangeable, unchangeabl
 from fedplug.api.codec import Message
 from fedplug.api.data import Model
 from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, SetupError, describe
-from fedplug.api.facts import Facts, Snapshots, in_force, with_published
+from fedplug.api.facts import Facts, Snapshots, in_force, published_to, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.parties import Client, KeyServer, Openings, Server
@@ -546,7 +546,8 @@ class KeyServerHost:
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:
-        self.party.facts = facts_of(self.composition, self.layout, round)
+        published = published_to(self.party.remembered.published, "all")
+        self.party.facts = facts_of(self.composition, self.layout, round, published=published)
 
 
 def counts_operations(recipe: Recipe) -> bool:

@@ -37,7 +37,7 @@ from fedplug.api.events import (
     SetUpDone,
     Uploaded,
 )
-from fedplug.api.facts import Facts, stream, with_published
+from fedplug.api.facts import Facts, published_to, stream, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.records import one_line
@@ -48,7 +48,7 @@ from fedplug.round.base import facts_of
 from fedplug.round.parties import HostedServer
 from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.set_up import SetUp
-from fedplug.round.steps import Steps
+from fedplug.round.steps import Steps, needs_key_server
 from fedplug.round.sums import Arrivals, Sums
 from fedplug.round.uploads import UploadRules, mean_of_buffers, read_fingerprint
 from fedplug.wire.post_office import KeyServerCalls, PostOffice, ServerClock, Transport
@@ -476,7 +476,7 @@ class Protocol:
         """The facts of a round for a group, which the server goes by from here on."""
         known = self._facts.get(group)
         if known is None or known.round != round:
-            published = self.server.remembered.published_to(group)
+            published = published_to(self.server.remembered.published, group)
             known = self._facts[group] = facts_of(self.composition, self.layout, round, self.public, published)
         self.server.facts = known
         return known
@@ -492,8 +492,11 @@ class Protocol:
         if len(reached) != sum(len(cohort.groups[group]) for group in groups):
             raise ValueError(f"{component.name} publishes to a part of a group; use the cohort that it is handed")
         for group in groups:
-            memory.published[group] = with_published(memory.published_to(group), round, component.name, values)
+            before = published_to(memory.published, group)
+            memory.published[group] = with_published(before, round, component.name, values)
         cohort.tell(self.steps.hear, component.name, dict(values))
+        if needs_key_server(self.composition):
+            self.key_server.ask(self.steps.hear_all, groups, component.name, dict(values))
         self.forget_facts()
         self.facts(round, groups[0])
         self.events.tell(Published(round, tuple(groups), component.name, dict(values), covered_by))

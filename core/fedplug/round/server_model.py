@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import FedplugError, of_component
-from fedplug.api.roles import Groups, Protector, Scorer, Sealer
+from fedplug.api.roles import Closer, Groups, Protector, Scorer
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Block, Scores
@@ -70,7 +70,7 @@ def _follows(facts: Facts) -> bool:
     links = [link for chain in facts.links.values() for link in chain]
     grouped = any(isinstance(part, Groups) for part in facts.components.values())
     return not grouped and not any(
-        isinstance(link.component, Sealer) or (link.hook == "postprocess" and link.site == "client") for link in links
+        isinstance(link.component, Closer) or (link.hook == "postprocess" and link.site == "client") for link in links
     )
 
 

@@ -13,7 +13,7 @@ from fedplug.api.component import at_client, at_key_server
 from fedplug.api.errors import ProtectionError, TooFewClients, of_component
 from fedplug.api.links import locked
 from fedplug.api.parties import ServerMemory
-from fedplug.api.roles import Sealer
+from fedplug.api.roles import Closer
 from fedplug.round.base import PartySteps
 from fedplug.round.uploads import Hello, read_dealt, read_hello
 from fedplug.round.world import class_counts
@@ -189,10 +189,10 @@ class SetUp:
         )
         components = self.composition.components.values()
         # Keys first: others may want something encrypted in their own set-up.
-        for component in sorted(components, key=lambda component: not isinstance(component, Sealer)):
+        for component in sorted(components, key=lambda component: not isinstance(component, Closer)):
             try:
                 with of_component(component.name, "setup"):
-                    component.setup(everyone, self.key_server, facts)
+                    component.setup(everyone, self.key_server, everyone.server.facts)
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
         ready = everyone.ask(self.steps.ready)  # delivers what was held back, so that set-up errors show here

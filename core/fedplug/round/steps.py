@@ -16,6 +16,7 @@ from fedplug.api import codec, secrets
 from fedplug.api.blocks import CLEAR, RETAINED, Block, is_unchangeable, meet, unchangeable
 from fedplug.api.component import at_client, at_key_server
 from fedplug.api.errors import MessageError, ProtectionError, of_component
+from fedplug.api.facts import in_force, published_to, with_published
 from fedplug.api.links import Link, fold, locked, seal_of
 from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.parties import Client, KeyServer
@@ -61,9 +62,20 @@ class Training(PartySteps):
         Raises:
             MessageError: there is no such component, or these are no values by name.
         """
+        self._require_published(name, values)
+        client.hear(name, values)
+
+    @at_key_server
+    def hear_all(self, key_server: KeyServer, groups: list[str], name: str, values: dict[str, Any]) -> None:
+        """The same at the key server, for groups of clients."""
+        self._require_published(name, values)
+        published = key_server.remembered.published
+        for group in groups:
+            published[group] = with_published(published_to(published, group), key_server.facts.round, name, values)
+
+    def _require_published(self, name: Any, values: Any) -> None:
         if name not in self.composition.components or not isinstance(values, dict) or not all(map(_is_name, values)):
             raise MessageError(f"{shown(name)} is said to publish {shown(values)}, which are no values by name")
-        client.hear(name, values)
 
     @at_client
     def train(self, client: HostedClient) -> None:
@@ -286,7 +298,6 @@ class Opening(PartySteps):
         plain: Sequence[Block],
         group: str,
         senders: list[int],
-        published: dict[str, dict[str, Any]],
     ) -> Block:
         """Decrypts a sum. Refuses a sum of fewer than `min_clients` updates, and a second sum for the same round.
 
@@ -298,7 +309,6 @@ class Opening(PartySteps):
                 encrypted; the parts meet here, after decryption.
             group: of the clients.
             senders: whose uploads are in the sum.
-            published: what components have published by now.
 
         Returns:
             The sum for the server to hand on; locked for the clients where the component answers to them alone.
@@ -308,13 +318,14 @@ class Opening(PartySteps):
             raise ProtectionError(
                 f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
             )
+        published = in_force(published_to(key_server.remembered.published, group), key_server.facts.round)
         key_server.facts = dataclasses.replace(key_server.facts, published=published)
         steps = key_server.facts.steps(block.zone)
         step = next((s for s in steps if s.link.site == "key_server" and s.link.name == component), None)
         if step is None:
             raise MessageError(f"{component} opens no sum of zone {block.zone} at the key server")
         with opened_once(key_server, block, group, senders):
-            opened = meet([execute(step, block, key_server, key_server.facts), *plain])
+            opened = meet([execute(step, block, key_server, key_server.facts, senders=senders), *plain])
         if not locked(steps):
             return opened
         # Where values belong and what they are divided by follows from the uploads, so the server knows it. Positions
@@ -525,12 +536,12 @@ class Adopting(PartySteps):
                 if block.positions is None and plan is None:
                     raise ProtectionError(f"client {client.client_id} does not know where the {zone} zone lies")
                 try:
-                    block = unsealed(block, client)
-                    with opened_once(client, block, group, senders.get(zone, [])):
+                    block, inside = unsealed(block, client), senders.get(zone, [])
+                    with opened_once(client, block, group, inside):
                         if any(map(_opens_here, client.facts.links.get(zone, ()))):
                             for step in client.facts.steps(zone):
                                 if _opens_here(step.link):
-                                    block = execute(step, block, client, client.facts)
+                                    block = execute(step, block, client, client.facts, senders=inside)
                     opened[zone] = plan, block
                 except Exception as error:
                     client.report_unopened(zone, error)

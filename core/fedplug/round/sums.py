@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.blocks import Block, fewest_in, join_sums, other_size, share_divisors
+from fedplug.api.blocks import Block, fewest_in, in_float32, join_sums, other_size, share_divisors
 from fedplug.api.errors import (
     ClientError,
     FedplugError,
@@ -18,12 +18,11 @@ from fedplug.api.errors import (
     ProtectionError,
     Refusal,
     TooFewClients,
-    of_component,
 )
 from fedplug.api.events import Asking, SumWithheld, ZoneOpened
-from fedplug.api.links import closers, seal_of
-from fedplug.api.operations import WeightedSum, Widen
-from fedplug.api.roles import Sealer
+from fedplug.api.links import seal_of
+from fedplug.api.operations import Scramble, WeightedSum, Widen
+from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import add_up, execute
 from fedplug.recipe.composition import amplified
 from fedplug.round.base import mean_problem
@@ -218,7 +217,7 @@ class _Group:
                 if zone in sums and sums[zone].size != block.size:
                     raise other_size(f"client {part.clients[0]}", block, sums[zone])
             self._join(sums, part.sums)
-        return sums
+        return {zone: in_float32(block) for zone, block in sums.items()}
 
     def _leave_out_odd(self) -> None:
         arrived = self.round.arrived
@@ -255,22 +254,25 @@ class _Group:
         """Adds sums of other clients to those by zone."""
         with self.round.clock("aggregate"):
             for zone, block in more.items():
-                parts = [sums[zone], block] if zone in sums else [block]
-                sums[zone] = join_sums(parts, self.round.server, self.round.facts[self.name])
+                sums[zone] = self._both(sums[zone], block) if zone in sums else block
+
+    def _both(self, one: Block, other: Block) -> Block:
+        """The sum of two sums."""
+        if one.sealed_by is None:
+            return join_sums([one, other])
+        return Closing.of(one.zone, self.round.facts[self.name]).join([one, other], self.round.server)
 
 
 def joins(composition: Composition, facts: Facts) -> bool:
     """Whether sums of some clients of a group may be joined to that of all, in every zone."""
     wants, own = composition.aggregator.wants, composition.negotiation.plans.own
-    closing = [facts.component(name) for zone in composition.links for name in closers(facts.steps(zone))]
-    joining = all(isinstance(component, Sealer) and component.joins for component in closing)
     steps = [step for zone in composition.links for step in facts.steps(zone)]
-    placed = not any(step.has(Widen) for step in steps)  # which sends positions
+    joining = not any(step.has(Widen, Scramble) for step in steps)  # positions are sent; the sum is closed again
     adding = all(
         isinstance(operation, WeightedSum) and operation.by is None
         for step in steps if step.link.hook == "aggregate" for operation in step.operations
     )  # fmt: skip
-    return adding and not wants.positions and joining and placed and not own & set(composition.links)
+    return adding and not wants.positions and joining and not own & set(composition.links)
 
 
 def _require_shared(upload: Upload) -> None:
@@ -435,19 +437,15 @@ class Sums:
                 if shares and block.sealed_by == step.link.name:
                     self.office.phase = "open"
                     self.events.tell(Asking(facts.round, tuple(senders[: fewest_in(block)]), "opening"))
-                if step.link.site == "client" and not shares:
-                    break
                 if step.link.site != "key_server":
-                    if block.values is not None and not divided:  # a link before has opened it
-                        block, divided = self._constant(block, weights, facts), True
                     try:
                         if step.link.site == "client":
-                            sealer = facts.component(block.sealed_by or "")
-                            with of_component(sealer.name, "gather"):
-                                told = dataclasses.replace(facts, known=step.before)
-                                block = sealer.gather(block, self.server, told)
+                            if block.sealed_by == step.link.name:
+                                block = Closing.of(zone, facts).gather(block, senders, self.server)
                             break
-                        block = execute(step, block, self.server, facts)
+                        if block.values is not None and not divided:  # a link before has opened it
+                            block, divided = self._constant(block, weights, facts), True
+                        block = execute(step, block, self.server, facts, senders=senders)
                     except ProtectionError as error:
                         if by_shares:  # enough shares may have come, and one of them, or an upload, be wrong
                             self._seen.add(zone)
@@ -462,10 +460,9 @@ class Sums:
                         return None
                     continue
                 try:
-                    published = {name: dict(values) for name, values in facts.published.items()}
-                    opened = self.key_server.ask(
-                        self.steps.open, step.link.name, block, plain, group, senders, published
-                    )
+                    if block.sealed_by == step.link.name:
+                        block = Closing.of(zone, facts).gather(block, senders, self.server)
+                    opened = self.key_server.ask(self.steps.open, step.link.name, block, plain, group, senders)
                 except (Refusal, OpenedBefore) as error:
                     if isinstance(error, Refusal) and error.kind == PluginError.__name__:
                         raise PluginError(f"{error}; so it is in every round: fix the component") from error

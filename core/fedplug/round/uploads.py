@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import MessageError, of_component
 from fedplug.api.records import MOST_EXAMPLES, shown
-from fedplug.api.roles import Sealer
+from fedplug.api.roles import Closer, Sealer
 
 if TYPE_CHECKING:
     from fedplug.api.roles import AccountKeeper
@@ -214,10 +214,13 @@ class UploadRules:
         self._zones = [zone for zone in recipe.zones if zone != RETAINED]
         self._buffers, self._size = buffers if recipe.buffers == "mean" else None, size
         self._sealers: dict[str, list[str | None]] = {}
+        self._weighted: set[str] = set()
         for zone in self._zones:
             protecting = [link for link in composition.links.get(zone, ()) if link.hook == "protect"]
-            sealing = [link.name for link in protecting if isinstance(link.component, Sealer)]
+            sealing = [link.name for link in protecting if isinstance(link.component, Closer)]
             self._sealers[zone] = [*sealing[-1:]] or [None]
+            if any(isinstance(link.component, Sealer) for link in protecting):
+                self._weighted.add(zone)
 
     def read(self, upload: Any, weight: float, facts: bytes) -> Upload:
         """One client's upload as it arrived.
@@ -268,6 +271,12 @@ class UploadRules:
             return f"is sealed by {str(block.sealed_by)[:40]}, which must be {' or '.join(map(str, sealers))}"
         if (block.values is None) != (block.sealed_by is not None) or (block.ciphertexts and not block.sealed_by):
             return "must hold either values, or ciphertexts and who sealed them"
+        if block.weighted is not (block.zone in self._weighted):
+            return f"says weighted={block.weighted}, which must be {block.zone in self._weighted}"
+        letters = block.meta.get("letters", {})
+        letters_alone = block.meta.keys() <= {"letters"} and isinstance(letters, dict)
+        if not letters_alone or not all(map(_is_letter, letters.items())):
+            return "has in its meta something else than letters, bytes by receiver"
         if block.contributors != 1:
             return f"claims {block.contributors} contributors; an upload holds one update"
         if isinstance(block.divisor, np.ndarray) or block.divisor != weight:
@@ -279,14 +288,20 @@ class UploadRules:
         return ""
 
 
-Shape = tuple[int | None, bool]
-"""Scalars of a block, if all must have as many, and whether weights are multiplied in."""
+def _is_letter(item: tuple[Any, Any]) -> bool:
+    return type(item[0]) is int and isinstance(item[1], bytes)
+
+
+Shape = tuple[int | None, int]
+"""Scalars of a block, and the parts that it is closed in, if all must have as many."""
 
 
 def shapes_of(upload: Upload) -> dict[str, Shape]:
     """By zone, what must be alike at all clients."""
-    blocks = upload.blocks.items()
-    return {zone: (block.size if block.positions is None else None, block.weighted) for zone, block in blocks}
+    return {
+        zone: (block.size, len(block.ciphertexts)) if block.positions is None else (None, 0)
+        for zone, block in upload.blocks.items()
+    }
 
 
 def unlike(uploads: Mapping[int, Mapping[str, Shape]]) -> dict[int, str]:
@@ -319,4 +334,4 @@ def _odd(features: Mapping[int, Hashable]) -> dict[int, Any]:
 
 def _said(shape: Shape) -> str:
     size = "its own positions" if shape[0] is None else f"{shape[0]} scalars"
-    return f"{size}{', weighted' if shape[1] else ''}"
+    return f"{size}{f' in {shape[1]} parts' if shape[1] else ''}"

@@ -7,8 +7,6 @@ accuracy_eval/test_10parties (the clients' common clip, and the range of the qua
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
@@ -18,26 +16,24 @@ from fedplug import (
     Cohort,
     Facts,
     Field,
-    Known,
     Layout,
-    Operations,
     Plan,
     Plans,
     Reveals,
-    Seal,
     at_client,
 )
 from fedplug.api.blocks import ENCRYPTED
-from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
+from fedplug_std.paillier import OnePerSlot
 
 from fedplug_baselines.batches import PaillierBatches, TwosComplement, code_limit, dynamic_clip, field_bits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedplug import Block, Party, Recipe
+    from fedplug import Opened, Party, Recipe, Sealed, Total, Words
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 
@@ -74,8 +70,6 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
     name: str = "baselines.batchcrypt"
     slots = 2
     position_block = 0  # no blocks of positions: the clients must share the zone
-    clip: float | NDArray[np.float64] = 0.0
-    rng: np.random.Generator | None = None
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -83,6 +77,11 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
 
     def _backend(self, max_clients: int) -> PaillierBatches:
         return PaillierBatches(0, self.options.key_bits, width=field_bits(self.options.bits, max_clients))
+
+    def _roomy(self, facts: Facts) -> BatchCrypt:
+        """This component with fields that have room for the sums of its keys."""
+        backend = self._backend((facts.of(self).get("terms") or self.coarsest(1))["max_clients"])
+        return self.varied(backend=backend, slots=backend.most_slots())
 
     @property
     def plans(self) -> Plans:
@@ -100,27 +99,8 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
         return f"{options.bits}-bit codes in Paillier {options.key_bits}, {clip}"
 
     def step(self, num_clients: int) -> float:
-        """Grid step of the weighted values; NaN, unknown, where the clip is agreed later."""
-        if self.options.clip == "daciq":
-            return math.nan
-        return float(self.options.range / max(code_limit(self.options.bits, num_clients), 1))
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        """Values leave encrypted, clipped and rounded.
-
-        The change is known where the clip is an option and rounding is to the nearest. With stochastic rounding, 0 does
-        not stay 0, so norms may grow.
-
-        Raises:
-            Misplaced: they are encrypted already.
-        """
-        (seal,) = super().protect(known, facts)
-        assert isinstance(seal, Seal)
-        if self.options.clip == "daciq":
-            return (dataclasses.replace(seal, range=math.nan),)
-        if self.options.rounding == "stochastic":
-            return (dataclasses.replace(seal, step=math.nan),)
-        return (seal,)
+        """Grid step of the weighted values; NaN, unknown, where the clip is agreed later, or rounding moves 0."""
+        return self.packing(self.coarsest(num_clients)).numbers.step
 
     def check(self, recipe: Recipe) -> list[str]:
         """Obstacles to encrypting for that many clients, and to agreeing on the clip."""
@@ -164,9 +144,13 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
 
         return generate(self.options.key_bits), {"max_clients": max_clients}
 
-    def codec(self, terms: Terms) -> TwosComplement:
+    def packing(self, terms: Terms, facts: Facts | None = None) -> OnePerSlot:
         """How values become fields, with the clip of this round."""
-        return TwosComplement(self.options.bits, terms["max_clients"], self.clip, self.rng)
+        options, clip = self.options, None if self.options.clip == "daciq" else self.options.range
+        agreed: Any = clip
+        if clip is None and facts is not None and (clips := facts.of(self).get("clips")) is not None:
+            agreed = np.repeat(clips, tensor_sizes(facts.layout))
+        return OnePerSlot(TwosComplement(options.bits, terms["max_clients"], agreed, options.rounding == "stochastic"))
 
     # -- the clip, agreed each round (dACIQ) ---------------------------------------------------------------------------
 
@@ -184,11 +168,8 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
         lowest, highest = (np.array([found[i] for found in extremes.values()]) for i in (0, 1))
         counts = np.array(tensor_sizes(facts.layout)) * len(extremes)
         clips = dynamic_clip(lowest.min(0), highest.max(0), counts, self.options.bits)
-        memory = cohort.server.memory(self)
-        if memory.get("round") != facts.round:
-            memory.update(round=facts.round, clips={})
-        memory["clips"] |= dict.fromkeys(cohort.client_ids, clips)  # by client: other groups have other clips
-        cohort.tell(self.adopt, clips)
+        cohort.publish(self, {"terms": facts.of(self)["terms"], "clips": clips})
+        cohort.tell(self.adopt)
 
     @at_client
     def extremes(self, client: Client) -> NDArray[np.float64]:
@@ -200,75 +181,23 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
         return np.stack([np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)])
 
     @at_client
-    def adopt(self, client: Client, clips: NDArray[np.float64]) -> None:
-        """Sets the plan, and keeps this round's clips."""
-        client.memory(self)["clips"] = clips
+    def adopt(self, client: Client) -> None:
+        """Sets the plan."""
         client.plan = Plan.single(ENCRYPTED, client.facts.layout.size, client.facts.zones)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """Clips, quantises, packs and encrypts the weighted values; logs the share that was clipped."""
-        clips, sizes = client.memory(self).get("clips"), tensor_sizes(facts.layout)
-        chance = client.rng(self, "rounding", block.zone) if self.options.rounding == "stochastic" else None
-        packing = self._packing(block, client, clips, sizes).varied(rng=chance)
-        return Encryption.seal(packing, block, client, facts)
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """Packs and encrypts the words."""
+        return Encryption.seal(self._roomy(facts), words, client, facts)
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
-        """Adds the ciphertexts at the server, which holds no key. States the clips under which to read the sum.
-        """
-        client_id, first = next(iter(blocks.items()))
-        clips, sizes = server.memory(self).get("clips", {}).get(client_id), tensor_sizes(facts.layout)
-        packing = self._packing(first, server, clips, sizes)
-        total = Encryption.add_blocks(packing, blocks, server, facts)
-        if self.options.clip == "daciq":  # the party that opens it may be in another round, or have no model
-            total = total.replace(meta={**total.meta, "clips": clips, "sizes": np.array(sizes)})
-        return total
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
+        """Adds the ciphertexts at the server, which holds no key."""
+        return Encryption.add(self._roomy(facts), uploads, server, facts)
 
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
-        """Decrypts the weighted sum at the key holder, unless it overflowed or holds too few updates."""
-        clips, sizes = block.meta.get("clips"), block.meta.get("sizes")
-        if self.options.clip == "daciq" and not is_reading(clips, sizes, block.size):
-            raise MessageError(f"the {block.zone} sum must come with the clip and the size of each tensor")
-        return Encryption.open(self._packing(block, party, clips, sizes), block, party, facts)
-
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
-        """One upload, opened as an insider with the secret key could open it in an attack.
-
-        In the protocol only sums are opened. They come with the clips that the server says they were made under. A
-        client knows its own group's clips.
-        """
-        for party in parties if self.options.clip == "daciq" else ():
-            sizes = np.array(tensor_sizes(facts.layout))
-            clipped = block.replace(meta={**block.meta, "clips": party.memory(self).get("clips"), "sizes": sizes})
-            if opened := super().open_upload(clipped, sender, [party], facts):
-                return opened
-        return super().open_upload(block, sender, parties, facts)
-
-    def _packing(self, block: Block, party: Party, clips: Any, sizes: Any) -> BatchCrypt:
-        """This component with the fields of its keys, and with this round's clip of each scalar.
-
-        Raises:
-            ProtectionError: positions differ between clients, the clips are for tensors but the block is a part of
-                the model, or there are no keys.
-        """
-        if block.positions is not None:
-            raise ProtectionError(
-                f"{self.name} adds gathered values, and positions differ between clients in zone {block.zone}; let "
-                "the negotiation share the zone, or use std.paillier"
-            )
-        _, terms = he_keys.context_of(self, party)
-        if self.options.clip == "range":
-            clip: float | NDArray[np.float64] = self.options.range
-        elif clips is None or block.size != sum(sizes):
-            raise ProtectionError(
-                f"{self.name} has no clips for the {block.size} scalars of zone {block.zone}; the negotiation agrees "
-                "on one for each tensor of the whole model"
-            )
-        else:
-            clip = np.repeat(clips, sizes)
-        backend = self._backend(terms["max_clients"])
-        return self.varied(backend=backend, slots=backend.most_slots(), clip=clip)
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
+        """Decrypts the sum at the key holder."""
+        return Encryption.open(self._roomy(facts), total, party, facts)
 
 
 def tensor_sizes(layout: Layout) -> list[int]:
@@ -280,13 +209,3 @@ def is_extremes(found: Any, tensors: int) -> bool:
     """Whether this is a finite smallest and largest value for each tensor."""
     is_array = isinstance(found, np.ndarray) and found.dtype == np.float64 and found.shape == (2, tensors)
     return is_array and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
-
-
-def is_reading(clips: Any, sizes: Any, size: int) -> bool:
-    """Whether these are clips of tensors with `size` scalars in all, shapes (T,): finite float64, and int64."""
-    if not (isinstance(clips, np.ndarray) and clips.dtype == np.float64 and clips.ndim == 1):
-        return False
-    if not (isinstance(sizes, np.ndarray) and sizes.dtype == np.int64 and sizes.shape == clips.shape):
-        return False
-    in_range = bool((np.isfinite(clips) & (clips >= 0) & (sizes >= 0) & (sizes <= size)).all())
-    return in_range and int(sizes.sum()) == size

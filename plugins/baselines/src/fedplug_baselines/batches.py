@@ -73,7 +73,7 @@ def optimal_clip(bits: int) -> float:
 
 @dataclasses.dataclass(eq=False)
 class TwosComplement:
-    """The codec: values in [-clip, clip] to codes that add up in fields, and sums of fields to values.
+    """Values in [-clip, clip] as codes that add up in fields, and sums of fields as values.
 
     A code is a whole number of magnitude `code_limit` at most, so that the sum of `max_clients` of them fits `bits`
     bits. The authors set the range of the quantiser to the clip times the number of clients. A code is stored modulo
@@ -83,69 +83,73 @@ class TwosComplement:
     Attributes:
         bits: r, of a code and of a sum, the sign included.
         max_clients: the most codes a sum may hold.
-        clip: one for all values, or one per value, >= 0.
-        rng: rounds up or down at random, so that no rounding has a bias; None rounds to the nearest.
+        clip: one for all values, or one per value, >= 0; None: agreed later.
+        stochastic: whether values are rounded up or down at random, so that no rounding has a bias.
     """
 
     bits: int
     max_clients: int
-    clip: float | NDArray[np.float64]
-    rng: np.random.Generator | None = None
-    count_unit: float = 1
+    clip: float | NDArray[np.float64] | None
+    stochastic: bool
+
+    @property
+    def range(self) -> float:
+        """The clip, where it is an option; NaN, unknown, where it is agreed later."""
+        return self.clip if isinstance(self.clip, float) else math.nan
+
+    @property
+    def step(self) -> float:
+        """Distance of neighbouring values; NaN where the clip is agreed later, or rounding moves 0."""
+        return math.nan if self.stochastic else self.range / max(self.limit, 1)
 
     @property
     def limit(self) -> int:
         """The largest magnitude of a code."""
         return code_limit(self.bits, self.max_clients)
 
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
+    def encode(self, values: NDArray[np.float64], rng: np.random.Generator) -> tuple[NDArray[np.int64], float]:
         """Fields of one update, and the share of values beyond the clip.
 
         Raises:
-            ProtectionError: a value is NaN or infinite.
+            ProtectionError: the clips are not those of so many values.
         """
-        bad = int(np.count_nonzero(~np.isfinite(values)))
-        if bad:
-            raise ProtectionError(
-                f"{bad} of {len(values)} values are NaN or infinite and cannot be quantised; the training diverged: "
-                "lower lr in train"
-            )
-        clip = np.broadcast_to(np.float64(self.clip), values.shape)
+        clip = self._clips(values.shape)
         scaled = np.clip(values, -clip, clip) * np.divide(self.limit, clip, out=np.zeros(values.shape), where=clip > 0)
-        rounded = np.rint(scaled) if self.rng is None else np.floor(scaled + self.rng.random(scaled.shape))
+        rounded = np.floor(scaled + rng.random(scaled.shape)) if self.stochastic else np.rint(scaled)
         # Clipped again, because value * limit / clip may exceed the limit by a rounding error.
         codes = np.clip(rounded, -self.limit, self.limit).astype(np.int64)
         beyond = float(np.mean(np.abs(values) > clip)) if len(values) else 0.0
         return codes & (2 ** (self.bits + 1) - 1), beyond
 
-    def num_slots(self, size: int) -> int:
-        """One field per value."""
-        return size
+    def _clips(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        clip = np.asarray(math.nan if self.clip is None else self.clip, np.float64)
+        if np.isnan(clip).any() or clip.shape not in ((), shape):
+            raise ProtectionError(
+                f"there are no clips for {shape} values; the negotiation agrees on one for each tensor of the whole "
+                "model"
+            )
+        return np.broadcast_to(clip, shape)
 
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        """The sum of `contributors` updates from summed fields, (size,).
+    def decode(self, words: NDArray[Any], counts: Any) -> NDArray[np.float64]:
+        """The sum of `counts` updates from summed fields, (n,).
 
         Raises:
             ProtectionError: a sum has overflowed, or is larger than that number of codes can give.
         """
-        sums = np.asarray(slots[:size], np.int64) & (2 ** (self.bits + 1) - 1)  # without the padding
+        sums = np.asarray(words, np.int64) & (2 ** (self.bits + 1) - 1)  # without the padding
         signs = sums >> (self.bits - 1)
         overflowed = int(np.count_nonzero((signs == 0b01) | (signs == 0b10)))
         sums = np.where(signs == 0b11, sums - 2 ** (self.bits + 1), sums)
-        beyond = int(np.count_nonzero(np.abs(sums) > contributors * self.limit))
+        beyond = int(np.count_nonzero(np.abs(sums) > counts * self.limit))
         if overflowed or beyond:
             raise ProtectionError(
                 # Without the sums: this travels to the server, which must not learn what was decrypted.
-                f"{overflowed} of {size} sums overflowed their {self.bits} bits, and {beyond} are larger than "
-                f"{contributors} codes of at most {self.limit} can give; a client did not scale its values to "
+                f"{overflowed} of {words.size} sums overflowed their {self.bits} bits, and {beyond} are larger than "
+                f"{counts} codes of at most {self.limit} can give; a client did not scale its values to "
                 "max_clients as agreed, or ciphertexts are damaged"
             )
-        values: NDArray[np.float32] = (sums * (np.asarray(self.clip, np.float64) / self.limit)).astype(np.float32)
+        values: NDArray[np.float64] = sums * (self._clips(sums.shape) / self.limit)
         return values
-
-    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        """The counts, unchanged."""
-        return np.asarray(slots, np.int64)
 
 
 def pack(rows: NDArray[np.int64], width: int) -> list[int]:

@@ -23,14 +23,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from fedplug import Field
 from fedplug.api.blocks import RETAINED
-from fedplug.api.errors import MessageError, ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug_std import ckks_noise, he_keys, tenseal_backend
-from fedplug_std.ckks import MOST_STEPS, GridNumbers
+from fedplug_std.ckks import MOST_STEPS, GridNumbers, GridSlots
 from fedplug_std.he_blocks import Encryption
 from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Facts, Party, Recipe
+    from collections.abc import Sequence
+
+    from fedplug import Facts, Recipe
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 
@@ -68,7 +70,6 @@ class Ckks(Encryption):
     name: str = "baselines.ckks"
     slots = DEGREE // 2
     position_block = DEGREE // 2 - 1
-    tensors: tuple[int, ...] = ()
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -131,81 +132,53 @@ class Ckks(Encryption):
             key = None if self.symmetric else tenseal_backend.key_sizes(context)
             deviations = ckks_noise.deviations(DEGREE, max_clients, 2.0**SCALE_BITS, key, noise)
             if not (problem := self._problem(deviations, max_clients)):
-                return context, {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+                return context, self.coarsest(max_clients)
         raise ProtectionError(problem)
 
     def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
         """Why rounding to the grid does not remove noise of this size from the slots of a sum."""
-        count_unit = GridNumbers(self.options.range, 2.0**-self.options.grid_bits, max_clients).count_unit
-        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, count_unit, "use std.bfv")
+        unit = self.packing(self.coarsest(max_clients)).count_unit
+        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, unit, "use std.bfv")
 
-    def codec(self, terms: Terms) -> GridNumbers:
-        """How values become slots, as agreed when the keys were made. With `nvflare` this is done tensor by tensor."""
-        grid = 2.0 ** -terms["grid_bits"]
-        if self.tensors:
-            return TensorNumbers(self.options.range, grid, terms["max_clients"], self.tensors, self.slots - 1)
-        return GridNumbers(self.options.range, grid, terms["max_clients"])
+    def coarsest(self, max_clients: int) -> Terms:
+        """The terms, which do not depend on keys."""
+        return {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
 
-    # -- a round: with NVFlare's packing the codec must know where the tensors end -------------------------------------
-
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """Rounds the weighted values to the grid and encrypts them; logs the share that saturated.
-
-        Raises:
-            ProtectionError: NVFlare's packing is requested for a part of the model.
-        """
-        return Encryption.seal(self._packing(block, _tensors(facts)), block, client, facts)
-
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
-        """Adds the clients' ciphertexts at the server, which holds no key."""
-        packing = self._packing(next(iter(blocks.values())), _tensors(facts))
-        total = Encryption.add_blocks(packing, blocks, server, facts)
-        if packing.tensors:  # the key server has no model
-            total = total.replace(meta={**total.meta, "tensors": list(packing.tensors)})
-        return total
-
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
-        """Decrypts the weighted sum at the key holder and rounds it to the grid, unless it holds too few updates."""
-        tensors = _tensors(facts) or block.meta.get("tensors", [])
-        if not (isinstance(tensors, list) and all(isinstance(size, int) and size > 0 for size in tensors)):
-            raise MessageError(f"the {block.zone} sum must say how large each tensor is; its meta says something else")
-        return Encryption.open(self._packing(block, tensors), block, party, facts)
-
-    def _packing(self, block: Block, tensors: list[int]) -> Ckks:
-        """A copy of this component that packs blocks of this model."""
-        if self.options.like == "plato":
-            return self
-        if block.positions is not None or block.size != sum(tensors):
-            raise ProtectionError(
-                f"{self.name} packs every tensor separately, so the {block.zone} zone must hold the whole model of "
-                f"{sum(tensors)} scalars, not {block.size}; write like: plato to encrypt a part of it"
-            )
-        return self.varied(tensors=tuple(tensors))
+    def packing(self, terms: Terms, facts: Facts | None = None) -> GridSlots:
+        """How values become slots: in one flat vector, or with `nvflare` tensor by tensor."""
+        numbers = GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"])
+        tensors = [parameter.size for parameter in facts.layout.parameters] if facts is not None else []
+        if self.options.like == "nvflare" and tensors:
+            return TensorSlots(numbers, terms["max_clients"], tensors, self.slots - 1)
+        return GridSlots(numbers, terms["max_clients"])
 
 
-class TensorNumbers(GridNumbers):
-    """`GridNumbers` where every tensor begins a new ciphertext."""
+class TensorSlots(GridSlots):
+    """`GridSlots` where every tensor begins a new ciphertext."""
 
-    def __init__(self, range: float, grid: float, max_clients: int, tensors: tuple[int, ...], width: int) -> None:
-        super().__init__(range, grid, max_clients)
+    def __init__(self, numbers: GridNumbers, max_clients: int, tensors: Sequence[int], width: int) -> None:
+        super().__init__(numbers, max_clients)
         padded = [-(-size // width) * width for size in tensors]
         starts = np.cumsum([0, *padded[:-1]])
         self.total = sum(padded)
         self.where = np.concatenate([np.arange(size) + start for size, start in zip(tensors, starts, strict=True)])
 
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-        numbers, saturated = super().encode(values)
+    def pack(self, words: NDArray[np.float64]) -> NDArray[np.float64]:
+        self._require(len(words))
         slots = np.zeros(self.total)
-        slots[self.where] = numbers
-        return slots, saturated
+        slots[self.where] = words
+        return slots
 
     def num_slots(self, size: int) -> int:
         return self.total
 
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        return super().decode(slots[self.where], size, contributors)
+    def unpack(self, slots: NDArray[Any], size: int) -> NDArray[np.float64]:
+        self._require(size)
+        return super().unpack(slots[self.where], size)
 
-
-def _tensors(facts: Facts) -> list[int]:
-    """Scalars of each tensor of the model. Empty at the key server, which has no model."""
-    return [parameter.size for parameter in facts.layout.parameters]
+    def _require(self, size: int) -> None:
+        if size != len(self.where):
+            raise ProtectionError(
+                f"every tensor is packed separately, so the zone must hold the whole model of {len(self.where)} "
+                f"scalars, not {size}; write like: plato to encrypt a part of it"
+            )

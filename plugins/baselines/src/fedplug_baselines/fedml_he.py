@@ -6,7 +6,6 @@ Jin et al., "FedML-HE: An Efficient Homomorphic-Encryption-Based Privacy-Preserv
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import fedplug
@@ -18,17 +17,16 @@ from fedplug import (
     Facts,
     Field,
     KeyServer,
-    Known,
     Reveals,
     Scorer,
     Seal,
-    Sealer,
     at_client,
     at_key_server,
 )  # fmt: skip
 from fedplug.api.blocks import CLEAR, ENCRYPTED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import seal_of
+from fedplug.mechanisms.closing import Closing
 from fedplug_std import he_keys
 from fedplug_std.scores import highest
 
@@ -93,7 +91,7 @@ class FedMLHE(masks.ScoredShare):
         """
         if len(self.plans.zones) == 1:
             return
-        cipher, seal = self._cipher(facts)
+        closing, seal = self._closing(facts)
         peaks = cohort.ask(self.peak)  # runs at every client
         for client_id, peak in list(peaks.items()):
             if not (isinstance(peak, float) and 0 <= peak < np.inf):
@@ -105,11 +103,11 @@ class FedMLHE(masks.ScoredShare):
                 raise ProtectionError(
                     f"client {client_id} sent something else than a map of {facts.layout.size} scores; start again"
                 )
-        total = cipher.add_blocks(maps, cohort.server, facts)  # runs here, on ciphertexts
+        total = closing.add(maps, cohort.server.weights, cohort.server)  # runs here, on ciphertexts
         if seal.opened_by == "clients":
-            cohort.tell(self.open, total)
+            cohort.tell(self.open, total, sorted(maps))
         else:
-            cohort.tell(self.learn, key_server.ask(self.select, total))
+            cohort.tell(self.learn, key_server.ask(self.select, total, sorted(maps)))
 
     @at_client
     def peak(self, client: Client) -> float:
@@ -119,26 +117,24 @@ class FedMLHE(masks.ScoredShare):
     @at_client
     def encrypt(self, client: Client, scale: float) -> Block:
         """This client's map [S_i], alpha_i multiplied in by the encryption, on the scale of all clients."""
-        scores, (cipher, seal) = self._map(client), self._cipher(client.facts)
+        scores, (closing, seal) = self._map(client), self._closing(client.facts)
         # Weights are at most 1, so nothing saturates. One part in a million less, because float32 may round up.
         largest = seal.range * (1 - 1e-6)
         values = (scores * np.float64(largest / scale if scale > 0 else 1.0)).astype(np.float32)
-        # The map is not an update, so nothing known about the zone's values holds for it.
-        facts = dataclasses.replace(client.facts, known=Known(zone=ENCRYPTED, link=cipher.name))
-        return cipher.seal(Block(ENCRYPTED, len(values), values, divisor=client.weight), client, facts)
+        return closing.close(Block(closing.link.zone, len(values), values), client)
 
     @at_key_server
-    def select(self, key_server: KeyServer, total: Block) -> NDArray[np.uint8]:
+    def select(self, key_server: KeyServer, total: Block, senders: list[int]) -> NDArray[np.uint8]:
         """Where the key server holds the key: opens the sum and returns only the mask, packed.
 
         Refuses sums of fewer than `min_clients` maps.
         """
-        return self._selected(total, key_server)
+        return self._selected(total, senders, key_server)
 
     @at_client
-    def open(self, client: Client, total: Block) -> None:
+    def open(self, client: Client, total: Block, senders: list[int]) -> None:
         """Where every client holds the key: opens the sum. All find the same mask."""
-        client.memory(self)["mask"] = self._selected(total, client)
+        client.memory(self)["mask"] = self._selected(total, senders, client)
 
     @at_client
     def learn(self, client: Client, mask: NDArray[np.uint8]) -> None:
@@ -165,33 +161,30 @@ class FedMLHE(masks.ScoredShare):
         scorer = scorers[self.options.by or next(iter(scorers))]
         return masks.spread(scorer.score_parameters(client, client.facts), client.facts.layout)
 
-    def _selected(self, total: Block, party: Party) -> NDArray[np.uint8]:
+    def _selected(self, total: Block, senders: list[int], party: Party) -> NDArray[np.uint8]:
         """Select(sum_i alpha_i S_i, p): the packed mask of the `ratio` P highest; of equal ones the first."""
-        facts = party.facts
-        if total.contributors < facts.min_clients:
-            raise ProtectionError(
-                f"a sum of {total.contributors} maps would show too much of each; min_clients is {facts.min_clients}"
-            )
-        cipher, _ = self._cipher(facts)
-        return select(cipher.open(total, party, facts).mean(), self.options.ratio)
+        closing, _ = self._closing(party.facts)
+        return select(closing.open(total, senders, party).mean(), self.options.ratio)
 
-    def _cipher(self, facts: Facts) -> tuple[Sealer, Seal]:
-        """The component that encrypts the maps, and its seal.
+    def _closing(self, facts: Facts) -> tuple[Closing, Seal]:
+        """How the maps are closed.
 
         Raises:
             ProtectionError: no component encrypts, or several can, or no party holds the key.
         """
-        by_zone = (seal_of(facts.steps(zone)) for zone in facts.links)
-        seals = dict(found for found in by_zone if found and self.options.cipher in (None, found[0]))
+        by_zone = {zone: seal_of(facts.steps(zone)) for zone in facts.links}
+        seals = {
+            found[0]: (zone, found[1])
+            for zone, found in by_zone.items() if found and self.options.cipher in (None, found[0])
+        }  # fmt: skip
         if len(seals) != 1:
             raise ProtectionError(
                 f"{self.name} finds {len(seals)} components that encrypt, must be 1; name the one to use: cipher: ..."
             )
-        ((name, seal),) = seals.items()
-        cipher = facts.component(name)
-        if not isinstance(cipher, Sealer) or seal.opened_by == "shares":
+        ((name, (zone, seal)),) = seals.items()
+        if seal.opened_by == "shares":
             raise ProtectionError(f"{name} cannot encrypt the maps, since nobody holds its key; write {{use: std.bfv}}")
-        return cipher, seal
+        return Closing.of(zone, facts), seal
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """What the agreement on the mask reveals, and to which party."""
@@ -202,7 +195,7 @@ class FedMLHE(masks.ScoredShare):
             Reveals("largest sensitivity", ("server", "client"), asked=("peak",), note=peaks),
             Reveals("mask", ("client",), note="it follows from the clients' data; every client knows it"),
         ]
-        if self._cipher(facts)[1].opened_by == "clients":
+        if self._closing(facts)[1].opened_by == "clients":
             note = "every client opens the clients' averaged sensitivity map"
             single = "all clients hold the one secret key; a client with another's map in hand opens it"
             return [

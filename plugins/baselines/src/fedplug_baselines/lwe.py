@@ -19,36 +19,37 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 import fedplug
 import numpy as np
 from fedplug import (
-    Block,
     Client,
     Facts,
     Known,
     Misplaced,
     Noise,
+    Opened,
     Operations,
     Reveals,
     Round,
     Seal,
+    Sealed,
     at_client,
 )
-from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.errors import TooFewClients
 from fedplug.api.letters import Correspondent
 from fedplug_std.gaussian import CLIP_FIRST
 
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, uniform
+from fedplug_baselines.lwe_numbers import Steps
 from fedplug_baselines.lwe_options import LweOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedplug import Cohort, KeyServerLine, Party, Recipe, Server
+    from fedplug import Cohort, KeyServerLine, Party, Recipe, Server, Total, Words
     from numpy.typing import NDArray
 
 
@@ -89,11 +90,10 @@ class Lwe(Correspondent, fedplug.Sealer):
         a float32. Sums of all clients do not wrap (`lwe_numbers`).
 
         Raises:
-            Misplaced: nothing bounds the values, there is noise or encryption already, or clients have weights.
+            Misplaced: nothing bounds the values, there is noise already, or clients have weights.
             ProtectionError: no such sharing exists, or the noise does not fit the modulus.
         """
         known.before("noise", "its error is the noise of the zone; keep one of the two")
-        known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
         adding = [link.component for link in facts.links.get(known.zone, ()) if link.hook == "aggregate"]
         if any(aggregator.wants.num_examples for aggregator in adding):
             remedy = "write aggregate: {use: std.mean, weighting: uniform}"
@@ -109,7 +109,8 @@ class Lwe(Correspondent, fedplug.Sealer):
         sharing = self.options.sharing(facts.num_clients)
         # `threshold` shares open a sum. Part of the packed secrets may follow from fewer, down to this number.
         fewest = sharing.threshold - sharing.packing + 1
-        seal = Seal(scheme=self.scheme(), opened_by="shares", opens_with=fewest, range=math.inf, step=step)
+        numbers = Steps(step, facts.num_clients)
+        seal = Seal(scheme=self.scheme(), opened_by="shares", opens_with=fewest, numbers=numbers)
         # While no model is known, a bound of each value bounds no norm yet, and there is no step.
         return (Round(step, toward_zero=True), error, seal) if step else (error, seal)
 
@@ -143,96 +144,61 @@ class Lwe(Correspondent, fedplug.Sealer):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """h = A s + (e + g) mod q, and a share of s for every client.
-
-        Raises:
-            ProtectionError: the client has different positions from the others.
-        """
-        if block.positions is not None:
-            raise ProtectionError(
-                f"zone {block.zone} has positions that differ between clients; {self.name} adds values one by one: let "
-                "the negotiation share the zone"
-            )
-        assert facts.known is not None
-        step = facts.known.grid
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """h = A s + (e + g) mod q, and a share of s for every client."""
+        size = len(words.values)
         randomness = keystream(os.urandom(32))  # used once, never stored
         s = uniform(randomness, self.options.dimension)
-        with client.operation(f"{self.name}.mask", block.size):
-            noised = residues(lwe_numbers.integers(block.plain(), step))
-            h = (masks(self._seed(facts, block.zone), block.size, s) + noised) % Q
+        with client.operation(f"{self.name}.mask", size):
+            h = (masks(self._seed(facts, words.zone), size, s) + residues(words.values)) % Q
         shares = self.options.sharing(facts.num_clients).deal(s, randomness)
-        sealed = lwe_exchange.seal(self, client, block.zone, shares)
-        return block.replace(
-            values=None, ciphertexts=(h.astype("<u4").tobytes(),), sealed_by=self.name, weighted=True,
-            meta={**block.meta, "step": step, "shares": sealed},
-        )  # fmt: skip
+        return Sealed((h.astype("<u4").tobytes(),), lwe_exchange.seal(self, client, words.zone, shares))
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
-        """Adds masked updates modulo q, and sorts the sealed shares by their receivers.
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
+        """Adds masked updates modulo q.
 
         Raises:
-            ProtectionError: an upload is not like the others; its client is blamed.
+            MessageError: an upload does not hold so many residues, or not a sealed share for each client.
         """
-        steps = Counter(step for block in blocks.values() if (step := lwe_exchange.step_of(block)) is not None)
-        step = steps.most_common(1)[0][0] if steps else math.nan
-        first = next(iter(blocks.values()))
-        total = np.zeros(first.size, np.uint64)
-        for client_id, block in blocks.items():
-            if problem := lwe_exchange.problem(self, block, first.size, step, facts):
-                raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
-            total += np.frombuffer(block.ciphertexts[0], "<u4")
-        shares = {
-            receiver: {dealer: block.meta["shares"][receiver] for dealer, block in blocks.items()}
-            for receiver in range(facts.num_clients)
-        }
-        return first.replace(
-            ciphertexts=((total % Q).astype("<u4").tobytes(),), contributors=len(blocks), divisor=float(len(blocks)),
-            weighted=True, meta={"step": step, "shares": shares},
-        )  # fmt: skip
+        total = np.zeros(uploads[0].size, np.uint64)
+        for upload in uploads:
+            total += lwe_exchange.residues_of(self, upload, facts)
+        return ((total % Q).astype("<u4").tobytes(),)
 
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
         """sum g + sum e = sum h - A sum s, with sum s from the shares of the clients whose updates are in the sum.
 
         Raises:
             TooFewClients: fewer than `threshold` of them answer.
-            ProtectionError: the shares do not belong together, or the sum is too large for that number of updates.
-            MessageError: the sum does not state its step.
+            ProtectionError: the shares do not belong together.
         """
-        if block.sealed_by != self.name:
-            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-        step = lwe_exchange.step_of(block)
-        if step is None:
-            raise MessageError(f"the {block.zone} sum must say its step, a finite number > 0")
         sharing = self.options.sharing(facts.num_clients)
-        answers = lwe_exchange.answers(self, block, cast("Server", party), facts)
+        answers = lwe_exchange.answers(self, total, cast("Server", party), facts)
         if len(answers) < sharing.threshold:
             raise TooFewClients(
-                f"round {facts.round + 1}: {len(answers)} of the {block.contributors} clients whose updates are in the "
-                f"{block.zone} sum answered with their shares; threshold={sharing.threshold} are needed to open it"
+                f"round {facts.round + 1}: {len(answers)} of the {total.counts} clients whose updates are in the "
+                f"{total.zone} sum answered with their shares; threshold={sharing.threshold} are needed to open it"
             )
-        return self._unmasked(block, step, sharing.open(answers, self.options.dimension), party, facts)
+        return self._unmasked(total, sharing.open(answers, self.options.dimension), party, facts)
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
+    def open_upload(self, upload: Total, parties: Sequence[Party], facts: Facts) -> Opened | None:
         """One upload, opened with the shares of its secret that clients among the parties received."""
-        clients = [party for party in parties if isinstance(party, Client)]
-        shares, step = {}, lwe_exchange.step_of(block)
-        for client in clients:
-            box = {sender: block.meta["shares"][client.client_id]}
-            shares[client.client_id] = np.frombuffer(self.read_letters(client, box, block.zone)[sender], "<u4")
-        if not clients or step is None or len(shares) < self.options.sharing(facts.num_clients).threshold:
+        (sender,), sharing = upload.clients, self.options.sharing(facts.num_clients)
+        shares = {
+            client.client_id: np.frombuffer(
+                self.read_letters(client, dict(upload.letters[client.client_id]), upload.zone)[sender], "<u4"
+            )
+            for client in parties if isinstance(client, Client)
+        }  # fmt: skip
+        if not shares or len(shares) < sharing.threshold:
             return None
-        s = self.options.sharing(facts.num_clients).open(shares, self.options.dimension)
-        return self._unmasked(block.replace(divisor=1.0), step, s, clients[0], facts)
+        return self._unmasked(upload, sharing.open(shares, self.options.dimension), parties[0], facts)
 
-    def _unmasked(self, block: Block, step: float, s: NDArray[np.uint64], party: Party, facts: Facts) -> Block:
+    def _unmasked(self, total: Total, s: NDArray[np.uint64], party: Party, facts: Facts) -> Opened:
         """Masked values without the mask that a secret makes."""
-        with party.operation(f"{self.name}.unmask", block.size):
-            masked = np.frombuffer(block.ciphertexts[0], "<u4").astype(np.uint64)
-            total = centred((masked + Q - masks(self._seed(facts, block.zone), block.size, s)) % Q)
-        lwe_numbers.check_sum(total, block.contributors, facts.num_clients)
-        values = (total * step).astype(np.float32)
-        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+        with party.operation(f"{self.name}.unmask", total.size):
+            masked = np.frombuffer(total.parts[0], "<u4").astype(np.uint64)
+            return Opened(centred((masked + Q - masks(self._seed(facts, total.zone), total.size, s)) % Q))
 
     @at_client
     def sum_of_shares(self, client: Client, asked: tuple[str, dict[int, bytes]]) -> NDArray[np.uint32]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.letters import SEALED
-from fedplug.api.records import shown
 
 from fedplug_baselines.lwe_field import Q
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Facts, Server
+    from fedplug import Client, Facts, Server, Total
     from numpy.typing import NDArray
 
     from fedplug_baselines.lwe import Lwe
@@ -24,32 +22,26 @@ def seal(component: Lwe, client: Client, zone: str, shares: NDArray[np.uint32]) 
     return component.write_letters(client, contents, zone)
 
 
-def step_of(block: Block) -> float | None:
-    """The grid step in a block's meta; None unless it is a finite number > 0."""
-    step = block.meta.get("step")
-    return step if isinstance(step, float) and 0 < step < math.inf else None
+def residues_of(component: Lwe, upload: Total, facts: Facts) -> NDArray[np.uint32]:
+    """The masked values of an upload, or of a sum.
+
+    Raises:
+        MessageError: they are not so many residues modulo 2^31 - 1, or there is no sealed share for each client.
+    """
+    if [len(data) for data in upload.parts] != [4 * upload.size]:
+        raise MessageError(f"its {upload.zone} block does not hold {upload.size} masked values")
+    masked = np.frombuffer(upload.parts[0], "<u4")
+    if int(masked.max(initial=0)) >= Q:
+        raise MessageError(f"its {upload.zone} block holds a number that is not a residue modulo 2^31 - 1")
+    if set(upload.letters) != set(range(facts.num_clients)):
+        raise MessageError("it sent no sealed share for each client")
+    length = 4 * share_length(component, facts) + SEALED
+    if any(len(share) != length for letters in upload.letters.values() for share in letters.values()):
+        raise MessageError(f"its sealed shares are not of {length} bytes each")
+    return masked
 
 
-def problem(component: Lwe, block: Block, size: int, step: float, facts: Facts) -> str:
-    """Why the server cannot add an upload to others of `size` scalars and that step; empty if it can."""
-    if block.positions is not None or block.size != size or not block.weighted:
-        return f"its {block.zone} block of {block.size} scalars is not like those of {size} of others"
-    if [len(data) for data in block.ciphertexts] != [4 * size]:
-        return f"its {block.zone} block does not hold {size} masked values"
-    if int(np.frombuffer(block.ciphertexts[0], "<u4").max(initial=0)) >= Q:
-        return f"its {block.zone} block holds a number that is not a residue modulo 2^31 - 1"
-    if step_of(block) != step:
-        return f"its meta says step={shown(block.meta.get('step'))}, which must be that of the others, {step!r}"
-    shares, length = block.meta.get("shares"), 4 * share_length(component, facts) + SEALED
-    numbers = isinstance(shares, dict) and all(type(receiver) is int for receiver in shares)
-    if not isinstance(shares, dict) or not numbers or set(shares) != set(range(facts.num_clients)):
-        return "it sent no sealed share for each client"
-    if not all(isinstance(share, bytes) and len(share) == length for share in shares.values()):
-        return f"its sealed shares are not of {length} bytes each"
-    return ""
-
-
-def answers(component: Lwe, block: Block, server: Server, facts: Facts) -> dict[int, NDArray[Any]]:
+def answers(component: Lwe, total: Total, server: Server, facts: Facts) -> dict[int, NDArray[Any]]:
     """Replies of the clients whose updates are in a sum. Each client receives only its own shares.
 
     Runs at the server. A round continues with fewer replies than uploads if the shares are enough.
@@ -57,7 +49,7 @@ def answers(component: Lwe, block: Block, server: Server, facts: Facts) -> dict[
     cohort, length = server.cohort, share_length(component, facts)
     assert cohort is not None  # while a sum is opened
     found: dict[int, NDArray[Any]] = {}
-    questions = {client_id: [block.zone, block.meta["shares"][client_id]] for client_id in cohort.client_ids}
+    questions = {client_id: [total.zone, dict(total.letters[client_id])] for client_id in cohort.client_ids}
     for client_id, answer in cohort.ask_each(component.sum_of_shares, questions).items():
         if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
             found[client_id] = answer

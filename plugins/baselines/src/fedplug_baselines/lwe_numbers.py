@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
@@ -59,20 +60,33 @@ def step_of(norm: float, std: float, clients: int, grid: float | None) -> float:
     return grid
 
 
-def integers(values: NDArray[np.float32], step: float) -> NDArray[np.int64]:
-    """e + g: noised values, which lie on the grid, in steps; exact."""
-    return np.rint(values.astype(np.float64) / step).astype(np.int64)
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """Noised values, which lie on the grid, as whole steps; exact.
 
-
-def check_sum(integers: NDArray[np.int64], contributors: int, clients: int) -> None:
-    """Refuses a sum that is too large for that number of clients.
-
-    Raises:
-        ProtectionError: the sum is too large: it has wrapped, or its mask was not the one that was removed.
+    Attributes:
+        step: the grid; 0 while no model is known.
+        clients: K.
     """
-    limit, found = contributors * largest(clients), int(np.abs(integers).max(initial=0))
-    if found > limit:
-        raise ProtectionError(
-            f"the opened sum reaches {found} steps, but {contributors} updates add up to {limit} at most: it has "
-            "wrapped around the modulus, or an upload or a share was wrong; the sum is not used"
-        )
+
+    step: float
+    clients: int
+    range = math.inf
+
+    def encode(self, values: NDArray[np.float64], rng: Any = None) -> tuple[NDArray[np.int64], float]:
+        """e + g in steps."""
+        return np.rint(values / self.step).astype(np.int64), 0.0
+
+    def decode(self, words: NDArray[np.int64], counts: int) -> NDArray[np.float64]:
+        """Values of a sum of that many updates.
+
+        Raises:
+            ProtectionError: the sum is too large: it has wrapped, or its mask was not the one that was removed.
+        """
+        limit, found = counts * largest(self.clients), int(np.abs(words).max(initial=0))
+        if found > limit:
+            raise ProtectionError(
+                f"the opened sum reaches {found} steps, but {counts} updates add up to {limit} at most: it has wrapped "
+                "around the modulus, or an upload or a share was wrong; the sum is not used"
+            )
+        return np.multiply(words, self.step, dtype=np.float64)

@@ -7,28 +7,27 @@ after its noise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import fedplug
-import numpy as np
-from fedplug import Field, Misplaced, Reveals, add_blocks, at_client
+from fedplug import Field, Opened, Reveals, Sealed, at_client
 from fedplug.api import secrets
-from fedplug.api.errors import FedplugError, MessageError, ProtectionError
+from fedplug.api.errors import MessageError, ProtectionError
 
-from fedplug_fas.words import Scrambler, to_values, to_words
+from fedplug_fas.words import FixedWords, Scrambler
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Cohort, Facts, KeyServerLine, Known, Operations, Party
+    from fedplug import Client, Cohort, Facts, KeyServerLine, Known, Operations, Party, Total, Words
 
 
-class Scramble(fedplug.Sealer):
+class Scramble(fedplug.Scrambler):
     """Scramble values that are not encrypted, under a key that the clients and the aggregation server share (FAS).
 
     Values become fixed-point words. In every word the bits are permuted and a keystream is added (`fedplug_fas.words`).
     The server, which holds the key, unscrambles each upload, adds the uploads, and scrambles the sum under fresh keys.
     The clients unscramble it. In a chain: std.clip_l1, std.laplace, fas.scramble.
 
-    FAS, Algorithm 1, lines 20-25 (`seal`), Algorithm 2, lines 11-21 (`add_blocks`), Algorithm 3, lines 10-13
+    FAS, Algorithm 1, lines 20-25 (`seal`), Algorithm 2, lines 11-21 (`unseal`, `reseal`), Algorithm 3, lines 10-13
     (`open`). The paper formats, adds noise and scrambles. Here noise comes before the format, since Laplace noise on
     hexadecimal text has no meaning. The title of Algorithm 3 speaks of restoring noise, but none of its lines does so,
     and neither does this component.
@@ -56,37 +55,14 @@ class Scramble(fedplug.Sealer):
     def __init__(self, options: Options) -> None:
         self.options: Scramble.Options = options
 
-    def check(self, recipe: Any) -> list[str]:
-        """No component can protect scrambled words further."""
-        found = []
-        for zone, chain in recipe.protect.items():
-            names = [use.name for use in chain]
-            if self.name in names and names[-1] != self.name:
-                found.append(f"{names[-1]} comes after it in the chain of zone {zone}; scrambling is the last link")
-        return found
-
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Fixed-point words that the server and the clients can read, as the last link of the chain.
 
         The style as published hides nothing: a party that taps a line learns the permutation from the words alone. The
         bits of small numbers before the first significant one are all equal, and later bits are ever less alike.
-
-        Raises:
-            Misplaced: the values are scrambled or encrypted already.
         """
-        if any(isinstance(closed, fedplug.Scramble) for closed in known.sealed):
-            raise Misplaced(
-                f"{self.name} must not come after {known.sealers[-1]} in the chain of zone {known.zone}; scramble "
-                "once: a zone's chain holds one scrambling, as its last link"
-            )
-        known.before("encryption", "ciphertexts need no scrambling; put it on the zone that is not encrypted")
-        bits = self.options.fraction_bits
-        return (
-            fedplug.Scramble(
-                range=2.0 ** (62 - bits), step=2.0**-bits,
-                hides="values" if self.options.style == "keyed" else "nothing proved",
-            ),
-        )  # fmt: skip
+        hides: Literal["values", "nothing proved"] = "values" if self.options.style == "keyed" else "nothing proved"
+        return (fedplug.Scramble(numbers=FixedWords(self.options.fraction_bits), hides=hides),)
 
     # -- the key -------------------------------------------------------------------------------------------------------
 
@@ -131,75 +107,36 @@ class Scramble(fedplug.Sealer):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """Scrambles one client's values (Algorithm 1, lines 20-25). Logs the share that saturated.
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """Scrambles one client's words (Algorithm 1, lines 20-25)."""
+        with client.operation(f"{self.name}.scramble", len(words.values)):
+            header = ("upload", client.client_id, facts.round, words.zone)
+            return Sealed((self._scrambler(client).scramble(words.values, *header),))
 
-        Raises:
-            ProtectionError: a value is NaN or infinite, or this client has no key.
-        """
-        values = block.plain()
-        if not np.isfinite(values).all():
-            raise ProtectionError(
-                f"client {client.client_id}: the {block.zone} zone holds NaN or infinite values, which are not "
-                "fixed-point numbers; its training diverged: lower lr in train"
-            )
-        words, saturated = to_words(values, self.options.fraction_bits)
-        client.log[f"{self.name}.saturated"] = saturated / max(1, block.size)
-        scrambler = self._scrambler(client)
-        with client.operation(f"{self.name}.scramble", block.size):
-            message = scrambler.scramble(words, "upload", client.client_id, facts.round, block.zone)
-        return block.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
+    def unseal(self, upload: Total, party: Party, facts: Facts) -> Opened:
+        """Unscrambles an upload (Algorithm 2, lines 11-15). The core adds the values up."""
+        with party.operation(f"{self.name}.unscramble", upload.size):
+            return self._opened(upload, party, "upload", *upload.clients, facts.round, upload.zone)
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
-        """Unscrambles the uploads, adds them as plain values, scrambles the sum (Algorithm 2, lines 11-21).
+    def reseal(self, words: Words, server: Party, facts: Facts) -> tuple[bytes, ...]:
+        """Scrambles the sum (Algorithm 2, lines 16-21)."""
+        with server.operation(f"{self.name}.scramble", len(words.values)):
+            return (self._scrambler(server).scramble(words.values, "sum", facts.round, words.zone),)
 
-        The order of the additions is that of plain uploads, so the sum differs from theirs only by the fixed point.
-
-        Raises:
-            MessageError: an upload does not open; its client is blamed.
-            ProtectionError: an upload cannot be summed, or the words cannot hold a sum. The client with the largest
-                value is blamed.
-        """
-        scrambler, plain = self._scrambler(server), {}
-        for client_id, block in sorted(blocks.items()):
-            try:
-                with server.operation(f"{self.name}.unscramble", block.size):
-                    plain[client_id] = self._opened(scrambler, block, "upload", client_id, facts.round, block.zone)
-            except FedplugError as error:
-                raise error.blame(client_id) from error.__cause__
-        # The protocol has checked that each divisor is its client's weight.
-        weights = {client_id: float(block.divisor) for client_id, block in plain.items()}
-        total = add_blocks(plain, weights, server, facts)
-        words, saturated = to_words(total.plain(), self.options.fraction_bits)
-        if saturated:
-            largest = {client_id: float(np.abs(block.plain()).max()) for client_id, block in plain.items()}
-            worst = max(largest, key=largest.__getitem__)
-            raise ProtectionError(
-                f"{saturated} values of the {total.zone} sum exceed {2.0 ** (62 - self.options.fraction_bits):g}, the "
-                f"largest that words with fraction_bits={self.options.fraction_bits} hold, and client {worst} sent the "
-                f"largest; lower fraction_bits in {self.name}, or lr in train"
-            ).blame(worst)
-        with server.operation(f"{self.name}.scramble", total.size):
-            message = scrambler.scramble(words, "sum", facts.round, total.zone)
-        return total.replace(values=None, ciphertexts=(message,), sealed_by=self.name)
-
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
         """Unscrambles the sum at a client (Algorithm 3, lines 10-13)."""
-        with party.operation(f"{self.name}.unscramble", block.size):
-            return self._opened(self._scrambler(party), block, "sum", facts.round, block.zone)
+        with party.operation(f"{self.name}.unscramble", total.size):
+            return self._opened(total, party, "sum", facts.round, total.zone)
 
-    def _opened(self, scrambler: Scrambler, block: Block, *header: object) -> Block:
-        """The block with plain values.
+    def _opened(self, total: Total, party: Party, *header: object) -> Opened:
+        """Words of a message.
 
         Raises:
-            ProtectionError: another component sealed it.
-            MessageError: it is not a message under this key and header.
+            MessageError: it is none under this key and header.
         """
-        if block.sealed_by != self.name or len(block.ciphertexts) != 1:
-            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-        words = scrambler.unscramble(block.ciphertexts[0], block.size, *header)
-        values = to_values(words, self.options.fraction_bits)
-        return block.replace(values=values, ciphertexts=(), sealed_by=None)
+        if len(total.parts) != 1:
+            raise MessageError(f"{len(total.parts)} scrambled messages, expected one")
+        return Opened(self._scrambler(party).unscramble(total.parts[0], total.size, *header))
 
     # -- what it reveals -----------------------------------------------------------------------------------------------
 

@@ -39,28 +39,37 @@ _LARGEST = 2.0**62
 # -- fixed point -------------------------------------------------------------------------------------------------------
 
 
-def to_words(values: NDArray[np.float32], fraction_bits: int) -> tuple[Words, int]:
-    """Values as fixed-point numbers in two's complement, and the number of values that saturated.
+@dataclasses.dataclass(frozen=True)
+class FixedWords:
+    """Fixed-point numbers in two's complement, of 64 bits.
 
-    Args:
-        values: float32 (n,), finite.
+    Attributes:
         fraction_bits: bits after the point. Values are rounded to 2^-fraction_bits and saturate at
             2^(62 - fraction_bits).
-
-    Returns:
-        uint64 (n,), the bits of int64.
     """
-    scaled = values.astype(np.float64)
-    scaled *= 2.0**fraction_bits
-    np.rint(scaled, out=scaled)
-    saturated = int(np.count_nonzero(np.abs(scaled) > _LARGEST))
-    np.clip(scaled, -_LARGEST, _LARGEST, out=scaled)
-    return scaled.astype(np.int64).view(np.uint64), saturated
 
+    fraction_bits: int
 
-def to_values(words: Words, fraction_bits: int) -> NDArray[np.float32]:
-    """Inverse of `to_words`: float32 (n,)."""
-    return (words.view(np.int64).astype(np.float64) * 2.0**-fraction_bits).astype(np.float32)
+    @property
+    def range(self) -> float:
+        """Largest magnitude of a value."""
+        return float(_LARGEST * self.step)
+
+    @property
+    def step(self) -> float:
+        """Distance of neighbouring values."""
+        return float(2.0**-self.fraction_bits)
+
+    def encode(self, values: NDArray[np.float64], rng: object = None) -> tuple[Words, float]:
+        """Words of values, uint64 (n,), and the share of values that saturated."""
+        scaled = np.rint(values * 2.0**self.fraction_bits)
+        saturated = int(np.count_nonzero(np.abs(scaled) > _LARGEST))
+        np.clip(scaled, -_LARGEST, _LARGEST, out=scaled)
+        return scaled.astype(np.int64).view(np.uint64), saturated / max(1, len(values))
+
+    def decode(self, words: Words, counts: object = 1) -> NDArray[np.float64]:
+        """Values of words: of uploads, and of their sum."""
+        return words.view(np.int64).astype(np.float64) * self.step
 
 
 # -- permuting bits ----------------------------------------------------------------------------------------------------

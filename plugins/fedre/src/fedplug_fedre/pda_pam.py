@@ -117,7 +117,7 @@ class PdaPam(fedplug.Aggregator):
 
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """Alg. 1, lines 11 and 12, for one zone. If it arrives encrypted, nothing is scored and all weigh the same."""
-        if known.sealed:
+        if known.closed:
             return WeightedSum(), Look(self._tell_unscored)
         return (WeightedSum(by=self.weigh),)
 

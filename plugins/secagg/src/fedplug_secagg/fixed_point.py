@@ -61,6 +61,26 @@ class FixedPoint:
         return _limit(self.bound)
 
     @property
+    def range(self) -> float:
+        """Largest magnitude of a value; larger ones saturate."""
+        return self.bound
+
+    def encode(self, values: NDArray[np.float64], rng: Any = None) -> tuple[NDArray[Any], float]:
+        """Residues of values, and the share of values that saturated."""
+        held = np.clip(values, -self.bound, self.bound)
+        return self.residues(held), float(np.mean(held != values)) if held.size else 0.0
+
+    def decode(self, words: NDArray[Any], counts: int) -> NDArray[np.float64]:
+        """The sum of values that a sum of residues represents.
+
+        Raises:
+            ProtectionError: the sum is too large for that number of updates: a mask is still on it.
+        """
+        if problem := self.problem(self.integers(words), counts):
+            raise ProtectionError(f"the opened sum {problem}: a share or an upload was wrong; the sum is not used")
+        return self.values(words)
+
+    @property
     def step(self) -> float:
         """The smallest power of two with n * round(bound / step) < 2^(bits - 1)."""
         exponent = math.frexp(self._limit)[1] - self.bits  # bound < 2^(exponent + bits): too fine, or just fine enough
@@ -142,6 +162,15 @@ class Wrapping(FixedPoint):
     def step(self) -> float:
         """The step of the values."""
         return self.bound
+
+    @property
+    def range(self) -> float:
+        """No value saturates."""
+        return math.inf
+
+    def encode(self, values: NDArray[np.float64], rng: Any = None) -> tuple[NDArray[Any], float]:
+        """Residues of values."""
+        return self.residues(values), 0.0
 
     @property
     def held(self) -> float:

@@ -19,7 +19,7 @@ Where keys are signed (`signers`; Bonawitz et al., Fig. 4, underlined parts), on
     Unmasking         client    gives shares once t clients, including itself, have signed exactly the same
 
 Letters with shares open only where the same keys were sent. So clients that answer agree on the keys of the round, on
-t, and on the clients in the sum. With n clients, c of whom collude with the server and sign anything, two lists of a
+t, on what was published, and on the clients in the sum. With n clients, c of whom collude with the server and sign anything, two lists of a
 round have n + c signatures together, and need 2 t. So there cannot be two while 2 t > n + c (their Sec. 6.2).
 """
 
@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client
+from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, Reveals, Seal, Sealed, at_client
 from fedplug.api import codec, secrets
-from fedplug.api.errors import ProtectionError, TooFewClients
+from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.letters import SIGNATURE, Correspondent
 from fedplug.api.operations import INTEGER
 from pydantic import model_validator
@@ -46,7 +46,7 @@ from fedplug_secagg.fixed_point import FixedPoint, Wrapping
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fedplug import Cohort, KeyServerLine, Party, Recipe
+    from fedplug import Cohort, KeyServerLine, Party, Recipe, Total, Words
     from numpy.typing import NDArray
 
     from fedplug_secagg.graph import Parameters
@@ -98,7 +98,6 @@ class Masked(Correspondent, fedplug.Sealer):
     name: str
     options: MaskOptions
     site = "server"
-    joins = True
 
     @abc.abstractmethod
     def parameters(self, clients: int) -> Parameters:
@@ -140,28 +139,22 @@ class Masked(Correspondent, fedplug.Sealer):
         """A seal that no party opens alone.
 
         Raises:
-            Misplaced: nothing bounds the values, or they are encrypted already.
+            Misplaced: nothing bounds the values.
             ProtectionError: the modulus does not hold a sum of that many clients.
         """
-        known.before("encryption", "mask once: a zone's chain holds one encryption, as its last link")
-        return (self._seal(known, facts),)
-
-    def _seal(self, known: Known, facts: Facts) -> Seal:
-        clients, scheme, held = facts.num_clients, self.scheme(facts.num_clients), math.inf
-        numbers = self._numbers(known, clients, known.size)
+        scheme, numbers = self.scheme(facts.num_clients), self._numbers(known, facts.num_clients)
         if isinstance(numbers, Wrapping):
             fit = f"{numbers.held:.3g} standard deviations of a sum of {known.size} scalars fit"
             scheme += f"; {fit}, and {numbers.wrapped:.1g} of it wraps"
-        else:
-            held = numbers.bound
-        return Seal(
-            scheme=scheme + self.against(facts), opened_by="shares", opens_with=self.stated(facts), range=held,
-            step=numbers.step,
-        )  # fmt: skip
+        return (
+            Seal(
+                scheme=scheme + self.against(facts), opened_by="shares", opens_with=self.stated(facts), numbers=numbers
+            ),
+        )
 
-    def _numbers(self, known: Known, clients: int, size: int) -> FixedPoint:
+    def _numbers(self, known: Known, clients: int) -> FixedPoint:
         if self.options.wraps is not None:
-            return self._wrapping(known, clients, size, self.options.wraps)
+            return self._wrapping(known, clients, self.options.wraps)
         bound = self.options.range
         if bound is None:
             norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
@@ -174,7 +167,7 @@ class Masked(Correspondent, fedplug.Sealer):
             bound = min(norms) + _TAILS * math.hypot(*stds)
         return FixedPoint(bound, clients, self.options.bits)
 
-    def _wrapping(self, known: Known, clients: int, size: int, deviations: float) -> Wrapping:
+    def _wrapping(self, known: Known, clients: int, deviations: float) -> Wrapping:
         """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of at most
         s / sqrt(D), where D values are rotated together (`fedplug.mechanisms.rotation`), and each client adds noise to
         it. Without rotation it may be s.
@@ -185,7 +178,7 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"{self.name} has wraps, and the {known.zone} values before it are no whole numbers with noise; put "
                 "{use: std.distributed_skellam, epsilon: 6, delta: 1.0e-5}, say, right before it, or leave wraps out"
             )
-        noise = noises[0]
+        noise, size = noises[0], known.size
         turned = 1 << (max(size, 1).bit_length() - 1) if known.rotated else 1
         signal = self.options.aligned * clients * noise.clipping_norm / math.sqrt(turned)
         std = math.sqrt(clients) * noise.clipping_norm * noise.noise_multiplier
@@ -393,38 +386,21 @@ class Masked(Correspondent, fedplug.Sealer):
 
     # -- uploads -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
         """MaskedInput: y_u.
 
         Raises:
-            ProtectionError: positions differ between clients, or too few neighbours' letters are there to open.
+            ProtectionError: too few neighbours' letters are there to open.
         """
-        if block.positions is not None:
-            raise ProtectionError(
-                f"zone {block.zone} has positions that differ between clients; {self.name} adds values one by one: let "
-                "the negotiation share the zone"
-            )
-        memory = self._memory(client)
+        memory, total = self._memory(client), words.values
         if not memory["own"] or len(memory["letters"]) < memory["threshold"]:
             raise ProtectionError(
                 f"client {client.client_id} has letters of {len(memory['letters'])} neighbours in round "
                 f"{facts.round + 1}; {memory['threshold']} must have written, or its masks could not be taken off"
             )
-        assert facts.known is not None
-        numbers = self._numbers(facts.known, facts.num_clients, block.size)
-        values = block.plain().astype(np.float64)
-        if not block.weighted:
-            values *= client.weight
-        held = values if isinstance(numbers, Wrapping) else np.clip(values, -numbers.bound, numbers.bound)
-        client.log[f"{self.name}.saturated"] = float(np.mean(held != values)) if held.size else 0.0
-        total = numbers.residues(held)
-        with client.operation(f"{self.name}.mask", block.size * (1 + len(memory["letters"]))):
-            masks.add_masks(total, self._masks_of(client, block.zone))
-        return block.replace(
-            values=None, ciphertexts=(masks.pack(total, self.options.bits),), sealed_by=self.name, weighted=True,
-            divisor=block.divisor if block.weighted else client.weight,
-            meta={**block.meta, "bound": numbers.bound},
-        )  # fmt: skip
+        with client.operation(f"{self.name}.mask", len(total) * (1 + len(memory["letters"]))):
+            masks.add_masks(total, self._masks_of(client, words.zone))
+        return Sealed((masks.pack(total, self.options.bits),))
 
     def _masks_of(self, client: Client, zone: str) -> list[tuple[bytes, int]]:
         """Seeds of a client's masks with their signs: its own seed, and those that it shares with neighbours."""
@@ -444,106 +420,63 @@ class Masked(Correspondent, fedplug.Sealer):
         first, second = sorted((one, other))
         return f"{facts.digest} {self.name} round {facts.round} {zone} of {first} and {second}".encode()
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
         """Adds masked updates modulo 2^bits.
 
         Raises:
-            ProtectionError: an upload is not like the others; its client is blamed.
+            MessageError: an upload does not hold as many masked values as it says.
         """
-        first = next(iter(blocks.values()))
-        bits, bound = self.options.bits, first.meta.get("bound")
-        total = np.zeros(first.size, masks.word(bits))
-        weights = getattr(server, "weights", {})
-        for client_id, block in blocks.items():
-            if problem := self._problem(block, first.size, bound, weights.get(client_id, block.divisor)):
-                raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
-            total += masks.unpack(block.ciphertexts[0], block.size, bits)
-        return first.replace(
-            ciphertexts=(total.tobytes(),), contributors=len(blocks), weighted=True,
-            divisor=sum(float(block.divisor) for block in blocks.values()),
-            meta={"bound": bound, "clients": sorted(blocks)},
-        )  # fmt: skip
+        total = np.zeros(uploads[0].size, masks.word(self.options.bits))
+        for upload in uploads:
+            total += self._residues(upload)
+        return (masks.pack(total, self.options.bits),)
 
-    def _problem(self, block: Block, size: int, bound: Any, weight: Any) -> str:
-        """Why the server cannot add an upload to others; empty if it can."""
-        if block.positions is not None or block.size != size or not block.weighted or block.sealed_by != self.name:
-            return f"its {block.zone} block of {block.size} scalars is not like those of {size} of others"
-        if [len(data) for data in block.ciphertexts] != [masks.packed_size(size, self.options.bits)]:
-            return f"its {block.zone} block does not hold {size} masked values of {self.options.bits} bits"
-        if not isinstance(bound, float) or block.meta.get("bound") != bound:
-            return f"its values are bounded by {block.meta.get('bound')!r:.40}, and those of others by {bound!r:.40}"
-        if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
-            return f"an upload holds one update with its client's weight, {weight}"
-        return ""
-
-    def join_sums(self, sums: Sequence[Block], server: Party, facts: Facts) -> Block:
-        """Adds sums of different clients."""
-        kind, first = masks.word(self.options.bits), sums[0]
-        total = np.zeros(first.size, kind)
-        for block in sums:
-            total += np.frombuffer(block.ciphertexts[0], kind)
-        return first.replace(
-            ciphertexts=(total.tobytes(),), contributors=sum(block.contributors for block in sums),
-            divisor=sum(float(block.divisor) for block in sums),
-            meta={**first.meta, "clients": sorted(c for block in sums for c in block.meta["clients"])},
-        )  # fmt: skip
+    def _residues(self, total: Total) -> NDArray[Any]:
+        if len(total.parts) != 1:
+            raise MessageError(f"{len(total.parts)} parts for {total.size} masked values, expected one")
+        return masks.unpack(total.parts[0], total.size, self.options.bits)
 
     # -- the sum -------------------------------------------------------------------------------------------------------
 
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
         """Unmasking, at the server.
 
         Raises:
             TooFewClients: more clients are missing than the graph allows for, or there are too few shares of some
                 client's secret.
-            ProtectionError: shares do not belong together, or the sum is too large for that number of updates.
+            ProtectionError: shares do not belong together.
         """
-        if block.sealed_by != self.name:
-            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
-        inside, memory = set(block.meta["clients"]), party.memory(self)
+        inside, memory = set(total.clients), party.memory(self)
         if memory.get("round") != facts.round or not inside <= set(memory["neighbours"]):
             raise ProtectionError(f"{self.name}: round {facts.round + 1} was not prepared by this server")
         size = memory["sizes"][min(inside)]
         if (missing := size - len(inside)) > self.may_drop(size):
             raise TooFewClients(
-                f"round {facts.round + 1}: {missing} of {size} clients are missing from the {block.zone} sum, and "
+                f"round {facts.round + 1}: {missing} of {size} clients are missing from the {total.zone} sum, and "
                 f"{self.name} allows for {self.may_drop(size)}: with more, those left may not mask each other any "
                 "more, so nobody is asked for shares; raise dropped"
             )
         neighbours = {c: memory["neighbours"][c] for c in inside}
         gone = {v for others in neighbours.values() for v in others} - inside
-        found = self._collected(block, inside, gone, neighbours, party)
-        total = np.frombuffer(block.ciphertexts[0], masks.word(self.options.bits)).copy()
+        found = self._collected(inside, gone, neighbours, party)
         taken: list[tuple[bytes, int]] = []
         for client_id in sorted(inside):
-            taken.append((self._own(self._secret(found, client_id, _SELF, party), facts, block.zone), -1))
+            taken.append((self._own(self._secret(found, client_id, _SELF, party), facts, total.zone), -1))
         for absent in sorted(gone):
             agreement = masks.KeyAgreement(self._secret(found, absent, _PAIR, party))
             if agreement.public != memory["keys"][absent]:
                 raise ProtectionError(f"the shares of client {absent}'s key open another one: a share is wrong")
             for other in memory["neighbours"][absent]:
                 if other in inside:  # this client added or subtracted its mask with the absent client
-                    seed = agreement.seed(memory["keys"][other], self._purpose(facts, block.zone, absent, other))
+                    seed = agreement.seed(memory["keys"][other], self._purpose(facts, total.zone, absent, other))
                     taken.append((seed, -1 if absent > other else 1))
-        with party.operation(f"{self.name}.unmask", block.size * len(taken)):
-            masks.add_masks(total, taken)
-        return self._plain(block, total, facts.num_clients)
-
-    def _plain(self, block: Block, total: NDArray[Any], clients: int) -> Block:
-        """The values that a sum of residues represents.
-
-        Raises:
-            ProtectionError: the sum is too large for that number of updates: a mask is still on it.
-        """
-        bound, bits = block.meta["bound"], self.options.bits
-        numbers = FixedPoint(bound, clients, bits) if self.options.wraps is None else Wrapping(bound, clients, bits)
-        if problem := numbers.problem(numbers.integers(total), block.contributors):
-            raise ProtectionError(f"the opened sum {problem}: a share or an upload was wrong; the sum is not used")
-        values = numbers.values(total).astype(np.float32)
-        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+        words = self._residues(total)
+        with party.operation(f"{self.name}.unmask", total.size * len(taken)):
+            masks.add_masks(words, taken)
+        return Opened(words)
 
     def _collected(
-        self, block: Block, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], party: Any
+        self, inside: set[int], gone: set[int], neighbours: Mapping[int, Sequence[int]], party: Any
     ) -> dict[int, dict[int, bytes]]:
         """The shares that neighbours reply with, by the client whose secret it is. Asked for once a round."""
         answers: dict[str, Any] = party.memory(self)["answers"]
@@ -604,8 +537,8 @@ class Masked(Correspondent, fedplug.Sealer):
 
     @at_client
     def agree(self, client: Client, inside: list[int]) -> bytes:
-        """ConsistencyCheck: a digest of the round's keys as this client received them, 32 bytes, and its signature over
-        that and the list of clients in the sum. It signs one such list a round.
+        """ConsistencyCheck: a digest of the round's keys and of what was published, as this client received them, 32
+        bytes, and its signature over that and the list of clients in the sum. It signs one such list a round.
 
         Raises:
             ProtectionError: it has signed another list, is not in this one, or has too few letters for it.
@@ -627,8 +560,13 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"{len(others)} others are said to be in the sum; below {memory['threshold']} it shows too much"
             )
         memory["agreed"] = list(inside)
-        shown: bytes = memory["shown"]
-        return shown + self.sign(client, _IN_THE_SUM, shown, inside)
+        told = self._told(client)
+        return told + self.sign(client, _IN_THE_SUM, told, inside)
+
+    def _told(self, client: Client) -> bytes:
+        """A digest of all that a client was told: the keys of the round, and the public facts that it went by."""
+        shown: bytes = self._memory(client)["shown"]
+        return hashlib.sha256(shown + client.facts.fingerprint).digest()
 
     def _require_agreed(self, client: Client, inside: Sequence[int], signatures: Mapping[int, Any]) -> None:
         """Refuses to answer unless at least the threshold of clients has signed the same statement as this one.
@@ -642,7 +580,7 @@ class Masked(Correspondent, fedplug.Sealer):
         for other, signature in sorted(signatures.items()):
             if other not in inside:
                 raise ProtectionError(f"client {other} has signed, and is not among those in the sum")
-            self.require_signed(client, other, signature, _IN_THE_SUM, memory["shown"], memory["agreed"])
+            self.require_signed(client, other, signature, _IN_THE_SUM, self._told(client), memory["agreed"])
         if len(signatures) + 1 < memory["threshold"]:
             raise ProtectionError(
                 f"{len(signatures) + 1} clients have signed who is in the sum, client {me} among them; "
@@ -685,10 +623,11 @@ class Masked(Correspondent, fedplug.Sealer):
             contents = self.read_letters(client, letters, self._about(memory))
             return [shamir.part(contents[v], _PAIR if v in gone else _SELF) for v in letters]
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
+    def open_upload(self, upload: Total, parties: Sequence[Party], facts: Facts) -> Opened | None:
         """One upload, opened with the shares of its masks that clients among the parties received, and with the
         server's keys.
         """
+        (sender,) = upload.clients
         servers = [p.memory(self) for p in parties if not isinstance(p, Client)]
         clients = [p for p in parties if isinstance(p, Client) and p.memory(self).get("round") == facts.round]
         clients = [client for client in clients if sender in client.memory(self)["letters"]]
@@ -709,13 +648,10 @@ class Masked(Correspondent, fedplug.Sealer):
             )
             for which in (_SELF, _PAIR)
         )
-        agreement, total = (
-            masks.KeyAgreement(private),
-            masks.unpack(block.ciphertexts[0], block.size, self.options.bits),
-        )
-        taken = [(self._own(own, facts, block.zone), -1)]
+        agreement, words = masks.KeyAgreement(private), self._residues(upload)
+        taken = [(self._own(own, facts, upload.zone), -1)]
         for other in server["neighbours"][sender]:
-            seed = agreement.seed(server["keys"][other], self._purpose(facts, block.zone, sender, other))
+            seed = agreement.seed(server["keys"][other], self._purpose(facts, upload.zone, sender, other))
             taken.append((seed, -1 if other > sender else 1))
-        masks.add_masks(total, taken)
-        return self._plain(block, total, facts.num_clients)
+        masks.add_masks(words, taken)
+        return Opened(words)

@@ -50,9 +50,8 @@ class TwoServer(fedplug.Aggregator):
         Raises:
             Misplaced: no key server opens what is encrypted.
         """
-        for closed in known.sealed:
-            if not isinstance(closed, Seal) or closed.opened_by == "key_server":
-                continue
+        closed = known.closed
+        if isinstance(closed, Seal) and closed.opened_by != "key_server":
             shared = closed.opened_by == "shares"
             holder = "nobody holds" if shared else "the clients hold"
             raise Misplaced(

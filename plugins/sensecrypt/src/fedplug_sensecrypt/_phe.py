@@ -62,7 +62,7 @@ class Phe:
         # Without an explicit factor raw_encrypt draws one from the system's randomness.
         return tuple(_to_bytes(key, key.raw_encrypt(number % key.n)) for number in plain)
 
-    def add(self, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
+    def add(self, context: Any, uploads: Iterable[Sequence[bytes]], slots: int) -> tuple[bytes, ...]:
         """Sums ciphertexts index by index.
 
         Raises:
@@ -72,9 +72,9 @@ class Phe:
 
         key = _public(context)
         totals: list[Any] = []
-        for whose, ciphertexts in uploads:
+        for ciphertexts in uploads:
             for index, data in enumerate(ciphertexts):
-                number = phe.EncryptedNumber(key, _from_bytes(key, data, f"ciphertext {index} of {whose}"))
+                number = phe.EncryptedNumber(key, _from_bytes(key, data, f"ciphertext {index}"))
                 if index < len(totals):
                     totals[index] += number
                 else:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug import Field
 from fedplug.api.errors import ProtectionError
+from fedplug.api.words import FixedPoint
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
+from fedplug_std.paillier import OnePerSlot
 
 from fedplug_sensecrypt._phe import Phe
 
 if TYPE_CHECKING:
+    from fedplug import Facts
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 
@@ -20,54 +23,23 @@ SCALE = 2**32
 """Fixed-point units per 1. phe's floats have individual exponents, which travel in the clear."""
 
 
-class SignedFixedPoint:
-    """The codec: one signed whole number per value, in units of 2^-32. Values out of range are refused.
+class SignedFixedPoint(FixedPoint):
+    """Signed whole numbers in units of 2^-32. Values out of range are refused."""
 
-    Attributes:
-        range: largest magnitude of a value.
-    """
-
-    count_unit: float = 1
-
-    def __init__(self, range: float) -> None:
-        self.range = range
-
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
+    def encode(self, values: NDArray[np.float64], rng: np.random.Generator) -> tuple[NDArray[np.int64], float]:
         """Codes of one update. No value saturates.
 
         Raises:
-            ProtectionError: a value is NaN, infinite or out of range.
+            ProtectionError: a value is out of range.
         """
         # Without the values themselves: the message travels to the server.
         wrong = int(np.count_nonzero(~(np.abs(values) <= self.range)))
         if wrong:
             raise ProtectionError(
-                f"{wrong} of {len(values)} values times weight are NaN or beyond range={self.range:g}; raise range, "
-                "clip the update, or lower lr in train if it diverged"
+                f"{wrong} of {len(values)} values times weight are beyond range={self.range:g}; raise range, clip the "
+                "update, or lower lr in train if it diverged"
             )
-        return np.rint(values * SCALE).astype(np.int64), 0.0
-
-    def num_slots(self, size: int) -> int:
-        """One per value."""
-        return size
-
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        """Values of summed codes.
-
-        Raises:
-            ProtectionError: a sum is larger than that number of values within range can give.
-        """
-        sums = slots[:size]
-        if sums.size and int(np.abs(sums).max()) > contributors * round(self.range * SCALE):
-            raise ProtectionError(
-                f"a sum exceeds {contributors} times range={self.range:g}: the ciphertexts are damaged, or a client "
-                "did not encode as agreed"
-            )
-        return (sums / SCALE).astype(np.float32)
-
-    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        """The counts, unchanged."""
-        return slots.astype(np.int64)
+        return super().encode(values, rng)
 
 
 class Paillier(Encryption):
@@ -116,7 +88,7 @@ class Paillier(Encryption):
                 f"sums of max_clients={max_clients} values of up to range={options.range:g} in steps of 2^-32 could "
                 f"exceed 2^62; lower range to less than {2**30 / max_clients:g}"
             )
-        return SignedFixedPoint(options.range)
+        return SignedFixedPoint(options.range, 1 / SCALE)
 
     def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
         """A new secret key. The terms are its length and the most clients of a sum.
@@ -127,6 +99,6 @@ class Paillier(Encryption):
         self.agree(max_clients)
         return self.backend.new_context(self.options.bits), {"bits": self.options.bits, "max_clients": max_clients}
 
-    def codec(self, terms: Terms) -> SignedFixedPoint:
+    def packing(self, terms: Terms, facts: Facts | None = None) -> OnePerSlot:
         """How values become numbers."""
-        return SignedFixedPoint(self.options.range)
+        return OnePerSlot(SignedFixedPoint(self.options.range, 1 / SCALE))

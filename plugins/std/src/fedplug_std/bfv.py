@@ -15,6 +15,7 @@ from fedplug_std.he_rlwe import Rlwe
 from fedplug_std.quantise import FixedPoint, most_bits
 
 if TYPE_CHECKING:
+    from fedplug import Facts
     from numpy.typing import NDArray
 
     from fedplug_std.he_contexts import RingContext
@@ -33,40 +34,26 @@ DEVIATIONS = 16.0
 """Multiple of the largest sum's noise that fits between a value and its neighbour: twice the largest that occurs."""
 
 
-_AT_ONCE = 1 << 18
-"""Slots that are read at once: intermediate numbers take four times the memory of a value."""
-
-
 class PackedIntegers:
-    """The codec of BFV: two fixed-point fields a coefficient, scaled to the rest of the plain modulus."""
+    """Two fixed-point fields a coefficient, scaled to the rest of the plain modulus."""
 
-    def __init__(self, fixed_point: FixedPoint) -> None:
-        self.fixed_point = fixed_point
-        self.spare_bits = 2 * (max(FIELD_BITS) - fixed_point.field_bits)
+    def __init__(self, numbers: FixedPoint) -> None:
+        self.numbers = numbers
+        self.spare_bits = 2 * (max(FIELD_BITS) - numbers.field_bits)
         self.count_unit: float = 2**self.spare_bits
 
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
-        slots, saturated = self.fixed_point.quantise_packed(values)
+    def pack(self, words: NDArray[Any]) -> NDArray[np.int64]:
+        slots = self.numbers.pack(words)
         slots <<= self.spare_bits
-        return slots, saturated
+        return slots
 
     def num_slots(self, size: int) -> int:
         return (size + 1) // 2
 
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        values, half = np.empty(size, np.float32), (size + 1) // 2
-        for start in range(0, half, _AT_ONCE):
-            stop = min(half, start + _AT_ONCE)
-            high = min(stop, size - half)
-            fields = self.fixed_point.unpack(self._rounded(slots[start:stop]), stop + high - 2 * start)
-            part = self.fixed_point.dequantise_sum(fields, contributors)
-            values[start:stop], values[half + start : half + high] = part[: stop - start], part[stop - start :]
-        return values
+    def unpack(self, slots: NDArray[np.int64], size: int) -> NDArray[np.int32]:
+        return self.numbers.unpack(self.counts(slots), size)
 
-    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        return self._rounded(slots)
-
-    def _rounded(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    def counts(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """The slots without noise."""
         if not self.spare_bits:
             return slots
@@ -129,7 +116,13 @@ class Bfv(Encryption):
                 return context, {"field_bits": field_bits, "bits": numbers.bits, "max_clients": max_clients}
         raise ProtectionError(f"max_clients={max_clients} leaves no noise budget at any width of field; lower it")
 
-    def codec(self, terms: Terms) -> PackedIntegers:
+    def coarsest(self, max_clients: int) -> Terms:
+        """Terms with the narrowest fields."""
+        field_bits = min(FIELD_BITS)
+        bits = self.options.bits or most_bits(field_bits, max_clients)
+        return {"field_bits": field_bits, "bits": bits, "max_clients": max_clients}
+
+    def packing(self, terms: Terms, facts: Facts | None = None) -> PackedIntegers:
         """How values become slots, as agreed when the keys were made.
 
         Raises:

@@ -21,6 +21,7 @@ from fedplug_std.quantise import round_to_grid
 from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
+    from fedplug import Facts
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -39,30 +40,50 @@ MOST_STEPS = 2.0**44
 
 
 class GridNumbers:
-    """The codec of CKKS: real numbers on a public grid, so that rounding a decrypted sum removes its noise."""
+    """Real numbers on a public grid, so that rounding a decrypted sum removes its noise.
 
-    def __init__(self, range: float, grid: float, max_clients: int) -> None:
-        self.range, self.grid = range, grid
+    Attributes:
+        range: largest magnitude of a value.
+        step: the grid.
+    """
+
+    def __init__(self, range: float, step: float) -> None:
+        self.range, self.step = range, step
+
+    def encode(
+        self, values: NDArray[np.float64], rng: np.random.Generator | None = None
+    ) -> tuple[NDArray[np.float64], float]:
+        return round_to_grid(values, self.range, self.step)
+
+    def decode(self, words: NDArray[Any], counts: Any) -> NDArray[np.float64]:
+        # Each contribution may have been rounded up to the next multiple of the grid.
+        largest = counts * (self.range + self.step / 2)
+        if words.size and not (np.abs(words) <= largest).all():
+            raise ProtectionError(
+                # Without the sum itself: this travels to the server, which must not learn decrypted values.
+                f"a sum is larger than {np.max(largest):g}, which {np.max(counts)} updates of range {self.range:g} "
+                "cannot exceed; the ciphertexts are damaged, or a client did not clip as agreed"
+            )
+        return words
+
+
+class GridSlots:
+    """One value a slot; what is decrypted is rounded to the grid, which takes the noise off."""
+
+    def __init__(self, numbers: GridNumbers, max_clients: int) -> None:
+        self.numbers = numbers
         # A power of two such that max_clients of them sum to at most 1: it fits any range.
         self.count_unit = 2.0 ** -(max_clients - 1).bit_length()
 
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-        return round_to_grid(values, self.range, self.grid)
+    def pack(self, words: NDArray[np.float64]) -> NDArray[np.float64]:
+        return words
 
     def num_slots(self, size: int) -> int:
         return size
 
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        total = np.rint(slots[:size] / self.grid) * self.grid
-        # Each contribution may have been rounded up to the next multiple of the grid.
-        largest = contributors * (self.range + self.grid / 2)
-        if total.size and not np.abs(total).max() <= largest:
-            raise ProtectionError(
-                # Without the sum itself: this travels to the server, which must not learn decrypted values.
-                f"a sum is larger than {largest:g}, which {contributors} updates of range {self.range:g} cannot "
-                "exceed; the ciphertexts are damaged, or a client did not clip as agreed"
-            )
-        return total.astype(np.float32)
+    def unpack(self, slots: NDArray[Any], size: int) -> NDArray[np.float64]:
+        words: NDArray[np.float64] = np.rint(slots[..., :size] / self.numbers.step) * self.numbers.step
+        return words
 
     def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
         counts = slots / self.count_unit
@@ -169,7 +190,7 @@ class Ckks(Encryption):
         Raises:
             ProtectionError: the grid is too fine for the noise of a worst-case sum.
         """
-        terms = {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+        terms = self.coarsest(max_clients)
         for _ in range(ckks_noise.KEYS_TRIED):
             context, deviations = self._measured(max_clients)
             if not (problem := self._problem(deviations(0.0), max_clients)):
@@ -186,11 +207,11 @@ class Ckks(Encryption):
 
     def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
         """Why rounding to the grid does not remove noise of this size in the slots of a sum."""
-        numbers = self.codec({"max_clients": max_clients, "grid_bits": self.options.grid_bits})
+        unit = self.packing(self.coarsest(max_clients)).count_unit
         besides = "use profile: tutorial, or std.bfv" if self.options.profile == "compact" else "use std.bfv"
         if self.site != "client":
             besides = besides.replace("use", "use key_holder: clients,")
-        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, numbers.count_unit, besides)
+        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, unit, besides)
 
     def _scale(self, max_clients: int) -> float:
         """The noise of sums of that many updates."""
@@ -212,6 +233,10 @@ class Ckks(Encryption):
             ckks_noise.deviations, self.degree, max_clients, scale, None if secret else key, noise
         )
 
-    def codec(self, terms: Terms) -> GridNumbers:
+    def coarsest(self, max_clients: int) -> Terms:
+        """The terms, which do not depend on keys."""
+        return {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+
+    def packing(self, terms: Terms, facts: Facts | None = None) -> GridSlots:
         """How values become slots, as agreed when the keys were made."""
-        return GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"], terms["max_clients"])
+        return GridSlots(GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"]), terms["max_clients"])

@@ -1,42 +1,50 @@
 """Shared code of additive encryption components, and the interface for new ones.
 
-A component encrypts a zone at the clients (`seal`), adds ciphertexts at a server without a key (`add_blocks`), and
-opens sums at the key holder (`open`). A new scheme is a subclass of `Encryption` with
+A component encrypts a zone at the clients (`seal`), adds ciphertexts at a server without a key (`add`), and opens sums
+at the key holder (`open`). A new scheme is a subclass of `Encryption` with
 
     Options         a nested subclass of `he_keys.Options`: who holds the key, `range`, `max_clients`, and its own
     name            such as "std.bfv"; a class attribute
     slots           how many numbers a ciphertext adds side by side, at least 2: the first counts contributors
-    position_block  how many values fill the other `slots - 1`; `codec.num_slots(position_block) == slots - 1`
+    position_block  how many words fill the other `slots - 1`; `packing.num_slots(position_block) == slots - 1`
     backend         a `Backend`: encrypts rows of slots, adds, decrypts, and turns contexts into bytes
-    codec(terms)    a `Codec`: turns values into slots, and sums of slots into values
+    packing(terms)  a `Packing`: how values become words, and words slots
     agree(n)        raises `ProtectionError` where sums of n clients could overflow; called before any key is made
     new_keys(n)     (context, terms): a context (parameters and new keys), and what every party must know to use it, as
                     whole numbers, of which `max_clients` is one
     scheme()        its parameters, one line for the plan of a run and the record
-    step(n)         the grid step of weighted values in sums of n clients
+    step(n)         the grid step of weighted values in sums of n clients, at its coarsest
+    coarsest(n)     terms of sums of n clients before there are keys
 
 `slots`, `position_block` and `backend` are attributes, of the class or set in `__init__`; nothing there may import a
-heavy library. All else is inherited: making and distributing keys (`he_keys`), weighting, the counting slot and the
-checks of uploads and sums (`he_sums`), gathered zones (`he_gathered`) and zones in which each client has its own
-positions (`he_positions`). `bfv.py` is the example. The costly parts are measured as operations `<name>.encrypt`,
-`<name>.add` and `<name>.decrypt`, counted in ciphertexts.
+heavy library. All else is inherited: making and distributing keys (`he_keys`), and the counting slot. `bfv.py` is the
+example. The costly parts are measured as operations `<name>.encrypt`, `<name>.add` and `<name>.decrypt`, counted in
+ciphertexts.
+
+Each ciphertext carries one slot that counts contributors. So the party that decrypts learns the true number of added
+updates, and the core refuses to use fewer than `min_clients`, whatever the server claims. This detects mistakes, lost
+and doubled uploads. It does not stop a server that adds one upload several times on purpose: additive encryption is
+malleable, and here as in the papers the server is honest but curious.
 """
 
 from __future__ import annotations
 
 import abc
+import math
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import fedplug
 import numpy as np
-from fedplug import Seal, at_client, at_key_server
+from fedplug import Opened, Seal, Sealed, at_client, at_key_server
+from fedplug.api.errors import MessageError, ProtectionError
 
-from fedplug_std import he_keys, he_sums
+from fedplug_std import he_keys
+from fedplug_std.he_keys import context_of, opened_of
 
 if TYPE_CHECKING:
     from fedplug import (
-        Block,
         Client,
         Cohort,
         Facts,
@@ -47,11 +55,17 @@ if TYPE_CHECKING:
         Party,
         Recipe,
         Reveals,
+        Total,
+        Words,
     )
     from fedplug.api.roles import Site
+    from fedplug.api.words import Numbers
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
+
+_KEPT_BYTES = 1 << 24
+"""Largest number of ciphertexts of an opened sum that is kept until the next one; larger sums take too much memory."""
 
 
 class Backend(Protocol):
@@ -63,8 +77,8 @@ class Backend(Protocol):
         The context is a client's, dumped with the public key or with the secret key.
         """
 
-    def add(self, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
-        """Sums ciphertexts index by index; `uploads` are (whose, ciphertexts), all of the same length, at least one.
+    def add(self, context: Any, uploads: Iterable[Sequence[bytes]], slots: int) -> tuple[bytes, ...]:
+        """Sums ciphertexts index by index; `uploads` are the ciphertexts of each, equally many, at least one.
 
         The context is the server's, dumped without keys.
 
@@ -92,29 +106,21 @@ class Backend(Protocol):
         """
 
 
-class Codec(Protocol):
-    """Turns values into slots that can be added, and sums of slots into values."""
+class Packing(Protocol):
+    """How values become words, and words slots that can be added."""
 
+    numbers: Numbers
     count_unit: float
     """Each contributor's value in the slot that counts contributors."""
 
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[Any], float]:
-        """Slots of one update, shape (num_slots(n),) for values (n,), and the share of values that saturated.
-
-        Raises:
-            ProtectionError: a value is NaN or infinite.
-        """
+    def pack(self, words: NDArray[Any]) -> NDArray[Any]:
+        """Slots, shape (..., num_slots(n)), of words (..., n)."""
 
     def num_slots(self, size: int) -> int:
-        """Number of slots for `size` values."""
+        """Number of slots for `size` words."""
 
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        """The sum of `contributors` updates, shape (size,), from at least `num_slots(size)` slots.
-
-        Raises:
-            ProtectionError: this number of updates cannot give such a sum. The message must not contain decrypted
-                values.
-        """
+    def unpack(self, slots: NDArray[Any], size: int) -> NDArray[Any]:
+        """The sums of `size` words, (..., size), from sums of slots, which may be padded at the end."""
 
     def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
         """Contributors in each counting slot; -1 if it does not hold a whole number."""
@@ -157,8 +163,16 @@ class Encryption(fedplug.Sealer):
         """
 
     @abc.abstractmethod
-    def codec(self, terms: Terms) -> Codec:
-        """How values become slots, as agreed when the keys were made."""
+    def packing(self, terms: Terms, facts: Facts | None = None) -> Packing:
+        """How values become slots, as agreed when the keys were made.
+
+        Raises:
+            KeyError: the terms lack something, or mean a choice that there is not.
+        """
+
+    def coarsest(self, max_clients: int) -> Terms:
+        """Terms of sums of that many clients before there are keys."""
+        return {"max_clients": max_clients}
 
     # -- what the core asks before a run -------------------------------------------------------------------------------
 
@@ -177,18 +191,13 @@ class Encryption(fedplug.Sealer):
         return f"{self.scheme()}; secret key at {'every client' if self.site == 'client' else 'the key server'}"
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        """Values leave encrypted, rounded to the scheme's grid; once, as the last link.
-
-        Raises:
-            Misplaced: they are encrypted already.
-        """
-        known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
-        options = self.options
+        """Values leave encrypted, rounded to the scheme's grid."""
+        options, clients = self.options, self.options.max_clients or facts.num_clients
+        terms = facts.of(self).get("terms") or self.coarsest(clients)
         return (
             Seal(
                 scheme=self.scheme(), opened_by=options.key_holder, sums_visible_to=options.sums_visible_to,
-                range=options.range, step=self.step(options.max_clients or facts.num_clients),
-                position_block=self.position_block,
+                numbers=self.packing(terms, facts).numbers, step=self.step(clients), position_block=self.position_block,
             ),
         )  # fmt: skip
 
@@ -220,29 +229,70 @@ class Encryption(fedplug.Sealer):
         return he_keys.make_keys(self, key_server, max_clients)
 
     @at_client
-    def adopt_keys(self, client: Client, keys: bytes, terms: Terms) -> None:
+    def adopt_keys(self, client: Client, keys: bytes) -> None:
         """Stores this client's context for encryption."""
-        he_keys.adopt_keys(self, client, keys, terms)
+        he_keys.adopt_keys(self, client, keys)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
-        return he_sums.seal(self, block, client, facts)
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """Packs the words and encrypts them, with a counting slot in each ciphertext; no words give no ciphertexts.
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
-        """Adds the clients' ciphertexts at the server, which holds no secret key."""
-        return he_sums.add_blocks(self, blocks, server, facts)
+        Raises:
+            ProtectionError: the keys were made for fewer clients than the run has.
+        """
+        context, terms = context_of(self, client)
+        if terms["max_clients"] < facts.num_clients:
+            raise ProtectionError(
+                f"{self.name}: the keys were made for max_clients={terms['max_clients']}, but {facts.num_clients} "
+                f"clients take part; a sum could overflow, so this client does not encrypt"
+            )
+        packing = self.packing(terms, facts)
+        slots, width = packing.pack(words.values).reshape(-1), self.slots - 1
+        rows = np.zeros((math.ceil(len(slots) / width), self.slots), slots.dtype)
+        rows[:, 0] = packing.count_unit
+        full = len(slots) // width
+        rows[:full, 1:] = slots[: full * width].reshape(full, width)
+        if full < len(rows):
+            rows[full, 1 : 1 + len(slots) - full * width] = slots[full * width :]
+        del slots
+        with client.operation(f"{self.name}.encrypt", len(rows)):
+            return Sealed(self.backend.encrypt(context, rows))
 
-    @property
-    def joins(self) -> bool:
-        """Whether it adds like the schemes here; a scheme with different packing may join sums differently."""
-        return type(self).add_blocks is Encryption.add_blocks
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
+        """Adds ciphertexts at the server, which holds no secret key, with the bare parameters."""
+        context, _ = context_of(self, server)
+        with server.operation(f"{self.name}.add", sum(len(each.parts) for each in uploads)):
+            return self.backend.add(context, (each.parts for each in uploads), self.slots)
 
-    def join_sums(self, sums: Sequence[Block], server: Party, facts: Facts) -> Block:
-        """Adds the ciphertexts of sums of different clients."""
-        return he_sums.join_sums(self, sums, server)
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
+        """Decrypts the sum at the key holder, and says how many updates each ciphertext really holds.
 
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
-        """Decrypts the weighted sum at the key holder, unless it holds too few updates."""
-        return he_sums.open_sum(self, block, party, facts)
+        Parties of a process that hold the same key decrypt a small sum once; each reports the time that it takes.
+
+        Raises:
+            ProtectionError: this party holds no secret key.
+            MessageError: a ciphertext is damaged or missing.
+        """
+        context, terms = context_of(self, party)
+        packing, width = self.packing(terms, facts), self.slots - 1
+        expected = math.ceil(packing.num_slots(total.size) / width) if total.index is None else len(total.index)
+        if len(total.parts) != expected:
+            raise MessageError(f"{len(total.parts)} ciphertexts for {total.size} values, expected {expected}")
+        held = opened_of(self, party)
+        sum_of = total.parts, total.size, terms
+        small = total.index is None and sum(map(len, total.parts)) <= _KEPT_BYTES
+        with party.operation(f"{self.name}.decrypt", expected):
+            if small and held.sum_of == sum_of:
+                party.saved(held.seconds)
+                return held.found
+            started = time.perf_counter()
+            rows = self.backend.decrypt(context, total.parts, self.slots)
+        counts = packing.counts(rows[:, 0])
+        if total.index is None:
+            found = Opened(packing.unpack(rows[:, 1:].reshape(-1), total.size), counts)
+        else:
+            found = Opened(packing.unpack(rows[:, 1:], self.position_block), counts)
+        if small:
+            held.sum_of, held.found, held.seconds = sum_of, found, time.perf_counter() - started
+        return found

@@ -22,10 +22,8 @@ from fedplug.api.errors import FedplugError, MessageError, ProtectionError, TooF
 from fedplug.api.records import is_count, shown
 
 if TYPE_CHECKING:
-    import numpy as np
     from fedplug import Client, Cohort, Facts, KeyServer, KeyServerLine, Party
     from fedplug.api.operations import Party as SeenBy
-    from numpy.typing import NDArray
 
     from fedplug_std.he_blocks import Encryption
 
@@ -125,8 +123,9 @@ def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine,
         raise ProtectionError(f"{component.name}: {made['error']}")
     if problem := _made_problem(component, made, max_clients):
         raise ProtectionError(f"{component.name}: {maker} makes the keys, but {problem}; start the run again")
-    cohort.server.memory(component).update(context=made["adding"], terms=made["terms"])
-    cohort.tell(component.adopt_keys, made["keys"], made["terms"])
+    cohort.server.memory(component)["context"] = made["adding"]
+    cohort.publish(component, {"terms": made["terms"]}, covered_by="nothing to pay")
+    cohort.tell(component.adopt_keys, made["keys"])
 
 
 def make_shared_key(component: Encryption, client: Client, max_clients: int) -> dict[str, Any]:
@@ -146,7 +145,7 @@ def make_keys(component: Encryption, key_server: KeyServer, max_clients: int) ->
         context, terms = _numbered(*component.new_keys(max_clients))
     except ProtectionError as error:
         return {"error": str(error)}
-    key_server.memory(component).update(context=component.backend.dump_context(context, secret_key=True), terms=terms)
+    key_server.memory(component)["context"] = component.backend.dump_context(context, secret_key=True)
     # Serialised without the secret key, since a context made public would keep a working decryptor.
     return {
         "adding": component.backend.dump_context(context),
@@ -155,18 +154,19 @@ def make_keys(component: Encryption, key_server: KeyServer, max_clients: int) ->
     }
 
 
-def adopt_keys(component: Encryption, client: Client, keys: bytes, terms: Terms) -> None:
+def adopt_keys(component: Encryption, client: Client, keys: bytes) -> None:
     """Stores the relayed keys. Runs at every client.
 
     Raises:
         MessageError: keys or terms are invalid, or the box does not open: it or the terms were altered, or this client
             has another cohort secret.
     """
+    terms = client.facts.of(component).get("terms")
     if problem := _bytes_problem("keys", keys) or _terms_problem(component, terms):
         raise MessageError(f"{component.name}: {problem}; this client refuses these keys")
     if component.options.key_holder == "clients":
         keys = secrets.unlock(client.secret(component, "keys"), keys, _purpose(component, terms))
-    client.memory(component).update(context=_same(keys), terms=terms)
+    client.memory(component)["context"] = _same(keys)
 
 
 @functools.lru_cache(maxsize=4)
@@ -182,27 +182,27 @@ def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
         ProtectionError: no keys were made yet.
         MessageError: the stored context is damaged.
     """
-    memory = party.memory(component)
-    if "context" not in memory:
+    memory, terms = party.memory(component), party.facts.of(component).get("terms")
+    if "context" not in memory or terms is None:
         raise ProtectionError(f"{component.name} has no keys at this party; its setup runs once, before round 1")
     held = party.cache.get(component.name)
     if held is None or held.data is not memory["context"]:
         held = party.cache[component.name] = _held(component, memory["context"])
         memory["context"] = held.data  # equal bytes, once in this process
-    return held.context, memory["terms"]
+    return held.context, terms
 
 
-class Opened:
-    """The last small sum opened by parties of this process with one key: its identity, its values, and the time."""
+class LastOpened:
+    """The last small sum opened by parties of this process with one key: its identity, its words, and the time."""
 
     sum_of: Any = None
-    values: NDArray[np.float32]
+    found: fedplug.Opened
     seconds: float
 
 
-def opened_of(component: Encryption, party: Party) -> Opened:
+def opened_of(component: Encryption, party: Party) -> LastOpened:
     """The opened sums of parties with the key of this one; after `context_of`."""
-    opened: Opened = party.cache[component.name].opened
+    opened: LastOpened = party.cache[component.name].opened
     return opened
 
 
@@ -210,7 +210,7 @@ class _Held:
     """A context and its bytes."""
 
     def __init__(self, data: bytes, context: Any) -> None:
-        self.data, self.context, self.opened = data, context, Opened()
+        self.data, self.context, self.opened = data, context, LastOpened()
 
 
 _IN_USE: weakref.WeakValueDictionary[tuple[str, type, bytes], _Held] = weakref.WeakValueDictionary()
@@ -257,7 +257,7 @@ def _terms_problem(component: Encryption, terms: Any) -> str:
     if lacking := sorted({"max_clients", "key"} - terms.keys()):
         return f"terms lack {lacking[0]}"
     try:
-        component.codec(terms)
+        component.packing(terms)
     except KeyError as error:  # a missing name, or an unknown choice
         return f"terms do not fit the scheme: they lack {error}, or mean a choice that it does not have"
     except (FedplugError, ArithmeticError, ValueError) as error:

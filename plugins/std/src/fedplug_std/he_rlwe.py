@@ -112,24 +112,22 @@ class Rlwe:
                 found += self._sealed(context, self._under_secret(context, message, seeds), seeds)
         return tuple(found)
 
-    def add(
-        self, context: RingContext, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int
-    ) -> tuple[bytes, ...]:
+    def add(self, context: RingContext, uploads: Iterable[Sequence[bytes]], slots: int) -> tuple[bytes, ...]:
         """Sums ciphertexts position by position; needs a context with parameters only.
 
         Raises:
-            MessageError: a ciphertext is damaged or of other parameters; the message names its client.
+            MessageError: a ciphertext is damaged or of other parameters, of the upload that was drawn last.
         """
         ring = context.ring
         totals, terms = np.empty((0, 2, self.degree), np.uint64), 0
-        for whose, ciphertexts in uploads:
+        for ciphertexts in uploads:
             if not len(totals):
                 totals = np.zeros((len(ciphertexts), 2, self.degree), np.uint64)
             if (terms := terms + 1) == ring.most_terms:
                 ring.reduce(totals)
                 terms = 2
             for start in range(0, len(ciphertexts), _CHUNK):
-                pairs = self._parse(context, ciphertexts[start : start + _CHUNK], start, f" of {whose}")
+                pairs = self._parse(context, ciphertexts[start : start + _CHUNK], start)
                 totals[start : start + len(pairs)] += pairs
         found: list[bytes] = []
         for start in range(0, len(totals), _CHUNK):
@@ -229,10 +227,10 @@ class Rlwe:
         return phases
 
     def _phases(self, context: RingContext, ciphertexts: Sequence[bytes], start: int, lowest: int) -> NDArray[np.int64]:
-        pairs = self._parse(context, ciphertexts, start, "")
+        pairs = self._parse(context, ciphertexts, start)
         return context.ring.phase(pairs[:, 0].view(np.int64), pairs[:, 1], context.key_spectrum, lowest)
 
-    def _parse(self, context: RingContext, ciphertexts: Sequence[bytes], start: int, where: str) -> Residues:
+    def _parse(self, context: RingContext, ciphertexts: Sequence[bytes], start: int) -> Residues:
         """c0 and c1, shape (m, 2, N): numbers with as many bits as the modulus, each of which represents a residue.
 
         Raises:
@@ -240,9 +238,7 @@ class Rlwe:
         """
         ring = context.ring
         pairs = np.empty((len(ciphertexts), 2, self.degree), np.uint64)
-        kinds = [
-            self._kind(context, data, f"ciphertext {start + index}{where}") for index, data in enumerate(ciphertexts)
-        ]
+        kinds = [self._kind(context, data, f"ciphertext {start + index}") for index, data in enumerate(ciphertexts)]
         for kind in set(kinds):  # usually they are all equal
             alike = [index for index, one in enumerate(kinds) if one == kind]
             packed = np.stack([np.frombuffer(ciphertexts[index], np.uint8, -1, _HEAD.size) for index in alike])

@@ -17,7 +17,8 @@ from fedplug_std.paillier_scheme import PublicKey, SecretKey, generate
 from fedplug_std.quantise import FixedPoint, most_bits
 
 if TYPE_CHECKING:
-    from fedplug import Block, Client, Facts
+    from fedplug import Client, Facts, Sealed, Words
+    from fedplug.api.words import Numbers
     from numpy.typing import NDArray
 
     from fedplug_std.he_keys import Terms
@@ -26,22 +27,22 @@ WORD = np.dtype("<i8")
 """Slots outside a plaintext."""
 
 
-class OnePerField:
-    """The codec of Paillier: one fixed-point value a field, counted in ones."""
+class OnePerSlot:
+    """One word a slot, counted in ones."""
 
     count_unit: float = 1
 
-    def __init__(self, fixed_point: FixedPoint) -> None:
-        self.fixed_point = fixed_point
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
 
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
-        return self.fixed_point.quantise(values)
+    def pack(self, words: NDArray[Any]) -> NDArray[Any]:
+        return words.astype(WORD, copy=False)
 
     def num_slots(self, size: int) -> int:
         return size
 
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        return self.fixed_point.dequantise_sum(slots[:size], contributors)
+    def unpack(self, slots: NDArray[Any], size: int) -> NDArray[Any]:
+        return slots[..., :size]
 
     def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
         return np.asarray(slots, np.int64)
@@ -78,15 +79,15 @@ class PackedPaillier:
         return tuple(key.to_bytes([ciphertext], packing) for ciphertext in ciphertexts)
 
     def add(
-        self, context: PublicKey | SecretKey, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int
+        self, context: PublicKey | SecretKey, uploads: Iterable[Sequence[bytes]], slots: int
     ) -> tuple[bytes, ...]:
         """Sums ciphertexts index by index; needs the modulus only.
 
         Raises:
-            MessageError: a ciphertext is damaged, or of another key or packing; the message names its client.
+            MessageError: a ciphertext is damaged, or of another key or packing, of the upload that was drawn last.
         """
         key, packing = _public(context), self._packing(slots)
-        totals = key.add((_parse(key, parts, packing, f" of {whose}") for whose, parts in uploads), checked=True)
+        totals = key.add((_parse(key, parts, packing) for parts in uploads), checked=True)
         return tuple(key.to_bytes([total], packing) for total in totals)
 
     def decrypt(self, context: PublicKey | SecretKey, ciphertexts: Sequence[bytes], slots: int) -> NDArray[Any]:
@@ -252,29 +253,29 @@ class Paillier(Encryption):
         self.agree(max_clients)
         return generate(self.options.key_bits), {"max_clients": max_clients}
 
-    def codec(self, terms: Terms) -> OnePerField:
+    def packing(self, terms: Terms, facts: Facts | None = None) -> OnePerSlot:
         """How values become slots, as agreed when the keys were made."""
-        return OnePerField(self.agree(terms["max_clients"]))
+        return OnePerSlot(self.agree(terms["max_clients"]))
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """Multiplies the client's weight in, encodes and encrypts; logs the share of values that saturated."""
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """Packs the words and encrypts them."""
         # Before the clock of the first encryption runs, which would otherwise seem to take as long as the table.
         _public(he_keys.context_of(self, client)[0]).prepare(self.options.short_exponents)
-        return super().seal(block, client, facts)
+        return super().seal(words, client, facts)
 
 
 def _public(context: PublicKey | SecretKey) -> PublicKey:
     return context.public if isinstance(context, SecretKey) else context
 
 
-def _parse(key: PublicKey, parts: Sequence[bytes], packing: str, whose: str = "") -> list[int]:
+def _parse(key: PublicKey, parts: Sequence[bytes], packing: str) -> list[int]:
     """One checked ciphertext from each of these bytes."""
     ciphertexts = []
     for index, data in enumerate(parts):
         try:
             (ciphertext,) = key.from_bytes(data, packing)
         except (MessageError, ValueError) as error:  # ValueError: none, or several
-            raise MessageError(f"ciphertext {index}{whose} cannot be used ({error})") from error
+            raise MessageError(f"ciphertext {index} cannot be used ({error})") from error
         ciphertexts.append(ciphertext)
-    key.check(ciphertexts, whose)
+    key.check(ciphertexts)
     return ciphertexts

@@ -134,12 +134,11 @@ class PublicKey:
             raise ProtectionError("a sum needs at least one upload")
         return [int(total) for total in totals]
 
-    def check(self, ciphertexts: Sequence[int], whose: str = "") -> None:
+    def check(self, ciphertexts: Sequence[int]) -> None:
         """Checks that these can be ciphertexts of this key.
 
         Args:
             ciphertexts: any number.
-            whose: follows the number of the ciphertext in an error, such as " of client 3".
 
         Raises:
             MessageError: one is not 1 to n^2 - 1, or not coprime to n.
@@ -148,13 +147,13 @@ class PublicKey:
         for index, ciphertext in enumerate(ciphertexts):
             if not (isinstance(ciphertext, int) and 0 < ciphertext < self._n_squared):
                 raise MessageError(
-                    f"ciphertext {index}{whose} is not a number from 1 to n^2 - 1, for n of {self.bits} bits; it was "
+                    f"ciphertext {index} is not a number from 1 to n^2 - 1, for n of {self.bits} bits; it was "
                     "damaged, or is of another key"
                 )
             product = product * (ciphertext % self._n) % self._n
         if gmpy2.gcd(product, self._n) != 1:
             index = next(i for i, ciphertext in enumerate(ciphertexts) if gmpy2.gcd(ciphertext, self._n) != 1)
-            raise MessageError(f"ciphertext {index}{whose} has a divisor in common with n; it was damaged or forged")
+            raise MessageError(f"ciphertext {index} has a divisor in common with n; it was damaged or forged")
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 

@@ -82,78 +82,74 @@ class FixedPoint:
         """Distance of neighbouring values; one quantised value is off by at most half of it."""
         return self.range / self.offset
 
-    def quantise(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
+    def encode(self, values: NDArray[Any], rng: np.random.Generator | None = None) -> tuple[NDArray[np.int32], float]:
         """Rounds values to codes; values beyond the range saturate.
 
         Args:
             values: finite numbers, shape (n,).
+            rng: not used.
 
         Returns:
             Codes, shape (n,), each 0 to 2 * offset, and the share of values that saturated, 0 to 1.
-
-        Raises:
-            ProtectionError: a value is NaN or infinite.
         """
-        _require_finite(values)
-        scaled, saturated = _clipped(values, self.range)
-        scaled *= self.offset / self.range
-        codes = np.rint(scaled, out=scaled).astype(np.int64)
-        codes += self.offset
-        return codes, saturated
+        codes, beyond = np.empty(len(values), np.int32), 0.0
+        for start in range(0, len(values), _AT_ONCE):  # codes take four times the memory of float32 values
+            part = values[start : start + _AT_ONCE]
+            scaled, saturated = _clipped(part, self.range)
+            scaled *= self.offset / self.range
+            np.rint(scaled, out=scaled)
+            scaled += self.offset
+            codes[start : start + _AT_ONCE] = scaled
+            beyond += saturated * len(part)
+        return codes, beyond / max(1, len(values))
 
-    def quantise_packed(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
-        """`quantise`, then `pack`, some values at a time: codes take four times the memory of float32 values."""
-        _require_finite(values)
-        half, beyond = (len(values) + 1) // 2, 0.0
-        slots = np.empty(half, np.int64)
-        for start in range(0, half, _AT_ONCE):
-            stop = min(half, start + _AT_ONCE)
-            codes, saturated = self.quantise(np.concatenate([values[start:stop], values[half + start : half + stop]]))
-            slots[start:stop] = self.pack(codes)
-            beyond += saturated * len(codes)
-        return slots, beyond / max(1, len(values))
-
-    def pack(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Two codes a slot, shape (ceil(n / 2),): the first half of the codes low, the second half high."""
-        half = (len(codes) + 1) // 2
-        slots = codes[:half].copy()
-        slots[: len(codes) - half] |= codes[half:] << self.field_bits
+    def pack(self, codes: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Two codes a slot, shape (..., ceil(n / 2)): the first half of the codes low, the second half high."""
+        size = codes.shape[-1]
+        half = (size + 1) // 2
+        slots = codes[..., :half].astype(np.int64)
+        high = codes[..., half:].astype(np.int64)
+        high <<= self.field_bits
+        slots[..., : size - half] |= high
         return slots
 
-    def unpack(self, slots: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        """The `size` fields of packed slots, or of sums of packed slots; undoes `pack`."""
+    def unpack(self, slots: NDArray[np.int64], size: int) -> NDArray[np.int32]:
+        """The `size` fields of packed slots, or of sums of packed slots, shape (..., size); undoes `pack`."""
         half = (size + 1) // 2
-        fields = np.empty(size, np.int64)
-        np.bitwise_and(slots[:half], 2**self.field_bits - 1, out=fields[:half])
-        np.right_shift(slots[: size - half], self.field_bits, out=fields[half:])
+        fields = np.empty((*slots.shape[:-1], size), np.int32)
+        np.bitwise_and(slots[..., :half], 2**self.field_bits - 1, out=fields[..., :half], casting="unsafe")
+        np.right_shift(slots[..., : size - half], self.field_bits, out=fields[..., half:], casting="unsafe")
         return fields
 
-    def dequantise_sum(self, fields: NDArray[np.int64], contributors: int) -> NDArray[np.float32]:
+    def decode(self, words: NDArray[Any], counts: Any) -> NDArray[np.float32]:
         """Values of summed codes: exact except for the rounding of each contribution by at most half a step.
 
         Args:
-            fields: sums of codes, shape (n,).
-            contributors: the number of codes in each sum.
+            words: sums of codes, shape (n,) or (m, width).
+            counts: the number of codes in each sum; or (m, 1).
 
         Returns:
-            float32, shape (n,): the sums, in units of the values.
+            float32, of the shape of `words`: the sums, in units of the values.
 
         Raises:
             ProtectionError: there are more contributors than a field can hold, or sums that this number of codes cannot
                 give.
         """
-        if not 0 <= contributors <= self.max_clients:
-            raise ProtectionError(
-                f"contributors={contributors} must be 0 to max_clients={self.max_clients}; raise max_clients"
-            )
-        largest = contributors * 2 * self.offset
-        if fields.size and not (int(fields.min()) >= 0 and int(fields.max()) <= largest):
+        if np.any(np.asarray(counts) < 0) or np.any(np.asarray(counts) > self.max_clients):
+            raise ProtectionError(f"{counts} updates are more than max_clients={self.max_clients}; raise max_clients")
+        if words.size and not (int(words.min()) >= 0 and (words <= counts * (2 * self.offset)).all()):
             raise ProtectionError(
                 # Without the sums themselves: this travels to the server, which must not learn decrypted values.
-                f"a field is out of bounds: {contributors} codes sum to 0 to {largest}; the ciphertexts are damaged, "
-                "or a client did not quantise as agreed"
+                f"a field is out of bounds: {np.max(counts)} codes sum to 0 to {np.max(counts) * 2 * self.offset}; the "
+                "ciphertexts are damaged, or a client did not quantise as agreed"
             )
-        return ((fields - contributors * self.offset) * self.step).astype(np.float32)
+        values = np.empty(words.shape, np.float32)
+        flat = (words.reshape(-1), values.reshape(-1)) if np.ndim(counts) == 0 else (words, values)
+        for start in range(0, len(flat[0]), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            zero = np.asarray(counts, np.int64) * self.offset
+            flat[1][part] = (flat[0][part] - (zero if zero.ndim == 0 else zero[part])) * self.step
+        return values
 
 
 def round_to_grid(values: NDArray[Any], range: float, grid: float) -> tuple[NDArray[np.float64], float]:
@@ -169,26 +165,12 @@ def round_to_grid(values: NDArray[Any], range: float, grid: float) -> tuple[NDAr
 
     Returns:
         float64, shape (n,), and the share of values that saturated, 0 to 1.
-
-    Raises:
-        ProtectionError: a value is NaN or infinite.
     """
-    _require_finite(values)
     rounded, saturated = _clipped(values, range)
     rounded /= grid
     np.rint(rounded, out=rounded)
     rounded *= grid
     return rounded, saturated
-
-
-def _require_finite(values: NDArray[Any]) -> None:
-    if not values.size or (np.isfinite(values.min()) and np.isfinite(values.max())):  # NaN, if there is one
-        return
-    bad = values.size - np.count_nonzero(np.isfinite(values))
-    raise ProtectionError(
-        f"{bad} of {values.size} values are NaN or infinite and cannot be encrypted; the local training diverged: "
-        "lower its learning rate, or clip the update"
-    )
 
 
 def _clipped(values: NDArray[Any], range: float) -> tuple[NDArray[np.float64], float]:

@@ -86,21 +86,21 @@ class TenSeal:
             rows[index] = np.array(_guarded(vector.decrypt, f"ciphertext {index}"), rows.dtype)
         return rows
 
-    def add(self, context: Any, uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int) -> tuple[bytes, ...]:
+    def add(self, context: Any, uploads: Iterable[Sequence[bytes]], slots: int) -> tuple[bytes, ...]:
         """Sums ciphertexts position by position; needs a context with parameters only.
 
         Args:
             context: may hold no key at all.
-            uploads: (whose, ciphertexts) pairs, all of the same length.
+            uploads: ciphertexts of each, equally many.
             slots: of one ciphertext.
 
         Raises:
-            MessageError: a ciphertext is damaged or of other parameters; the message names its client.
+            MessageError: a ciphertext is damaged or of other parameters, of the upload that was drawn last.
         """
         totals: list[Any] = []
-        for whose, ciphertexts in uploads:
+        for ciphertexts in uploads:
             for index, data in enumerate(ciphertexts):
-                where = f"ciphertext {index} of {whose}"
+                where = f"ciphertext {index}"
                 vector = _load(context, data, slots, where)
                 if index < len(totals):
                     _guarded(functools.partial(totals[index].add_, vector), where)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Facts, Field, Known, Misplaced, Operations, Reveals, Seal, at_client
+from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, Reveals, Seal, Sealed, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.letters import Correspondent
@@ -35,7 +35,7 @@ from fedplug_threshold.scheme import Scheme
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedplug import Cohort, KeyServerLine, Party, Recipe, Server
+    from fedplug import Cohort, KeyServerLine, Party, Recipe, Server, Total, Words
     from fedplug.api.roles import Site
     from numpy.typing import NDArray
 
@@ -121,7 +121,6 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     name: str
     options: Options
-    joins = True
 
     @property
     def site(self) -> Site:
@@ -167,18 +166,16 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         """A seal that no party opens alone.
 
         Raises:
-            Misplaced: nothing bounds the values, or they are encrypted already.
+            Misplaced: nothing bounds the values.
             ProtectionError: no ring holds a sum of that many clients.
         """
-        known.before("encryption", "encrypt once: a zone's chain holds one encryption, as its last link")
         parameters = self.parameters(facts.num_clients)
-        numbers = self._numbers(known, facts)
         who = f"{parameters.threshold} of {facts.num_clients} clients open a sum"
         return (
             Seal(
                 scheme=f"threshold BFV, {who}; {parameters.describe()}", opened_by="shares",
-                opens_with=parameters.threshold, sums_visible_to=self.options.sums_visible_to, range=numbers.bound,
-                step=numbers.step,
+                opens_with=parameters.threshold, sums_visible_to=self.options.sums_visible_to,
+                numbers=self._numbers(known, facts),
             ),
         )  # fmt: skip
 
@@ -396,36 +393,22 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
 
     # -- uploads -------------------------------------------------------------------------------------------------------
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        """Multiplies the client's weight in, rounds and encrypts under the joint key.
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """Encrypts under the joint key.
 
         Raises:
-            ProtectionError: positions differ between clients, there are too many values, or there is no key.
+            ProtectionError: there are too many values, or there is no key.
         """
-        if block.positions is not None:
+        if len(words.values) > MOST_VALUES:
             raise ProtectionError(
-                f"zone {block.zone} has positions that differ between clients; {self.name} adds values one by one: let "
-                "the negotiation share the zone"
-            )
-        if block.size > MOST_VALUES:
-            raise ProtectionError(
-                f"zone {block.zone} has {block.size} scalars, and the leakage under smudging was computed for "
+                f"zone {words.zone} has {len(words.values)} scalars, and the leakage under smudging was computed for "
                 f"{MOST_VALUES}; encrypt a part of the model"
             )
-        assert facts.known is not None
-        numbers, scheme = self._numbers(facts.known, facts), self.scheme(facts)
-        values = block.plain().astype(np.float64)
-        if not block.weighted:
-            values *= client.weight
-        held = np.clip(values, -numbers.bound, numbers.bound)
-        client.log[f"{self.name}.saturated"] = float(np.mean(held != values)) if held.size else 0.0
+        scheme = self.scheme(facts)
         key = self._key(client, scheme)
-        with client.operation(f"{self.name}.encrypt", scheme.count(block.size)):
-            pairs = scheme.encrypt(key, numbers.numbers(held))
-        return block.replace(
-            values=None, ciphertexts=scheme.pack_pairs(pairs), sealed_by=self.name, weighted=True,
-            divisor=block.divisor if block.weighted else client.weight, meta={**block.meta, "bound": numbers.bound},
-        )  # fmt: skip
+        with client.operation(f"{self.name}.encrypt", scheme.count(len(words.values))):
+            pairs = scheme.encrypt(key, words.values)
+        return Sealed(scheme.pack_pairs(pairs))
 
     def _key(self, client: Client, scheme: Scheme) -> list[NDArray[np.complex128]]:
         memory = client.memory(self)
@@ -434,138 +417,96 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         joint, seed = memory["key"]
         return _public_key(scheme.parameters, joint, seed)
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
         """Adds ciphertexts modulo q.
 
         Raises:
-            ProtectionError: an upload is not like the others; its client is blamed.
+            MessageError: some cannot be read.
         """
-        first, scheme = next(iter(blocks.values())), self.scheme(facts)
-        bound, weights = first.meta.get("bound"), getattr(server, "weights", {})
-        parts = []
-        for client_id, block in blocks.items():
-            problem = self._problem(block, first.size, bound, weights.get(client_id, block.divisor), scheme)
-            if problem:
-                raise ProtectionError(f"client {client_id}: {problem}").blame(client_id)
-            parts.append((client_id, block.ciphertexts))
-        return first.replace(
-            ciphertexts=self._added(scheme, parts), contributors=len(blocks), weighted=True,
-            divisor=sum(float(block.divisor) for block in blocks.values()),
-            meta={"bound": bound, "clients": sorted(blocks)},
-        )  # fmt: skip
-
-    def _added(self, scheme: Scheme, parts: Sequence[tuple[int, Sequence[bytes]]]) -> tuple[bytes, ...]:
-        """Sums of ciphertexts.
-
-        Raises:
-            ProtectionError: some cannot be read; their client is blamed.
-        """
-        chain, terms, total = scheme.chain, 0, None
-        for client_id, ciphertexts in parts:
-            try:
-                pairs = scheme.unpack_pairs(ciphertexts, f"ciphertexts of client {client_id}")
-            except MessageError as error:
-                raise ProtectionError(str(error)).blame(client_id) from error
+        scheme, terms, total = self.scheme(facts), 0, None
+        for upload in uploads:
+            pairs = self._pairs(upload, scheme)
             if total is None:
                 total = pairs
             else:
                 total += pairs
-            if (terms := terms + 1) == chain.most_terms:
-                chain.reduce(total)
+            if (terms := terms + 1) == scheme.chain.most_terms:
+                scheme.chain.reduce(total)
                 terms = 1
         assert total is not None
-        chain.reduce(total)
+        scheme.chain.reduce(total)
         return scheme.pack_pairs(total)
 
-    def _problem(self, block: Block, size: int, bound: Any, weight: Any, scheme: Scheme) -> str:
-        """Why the server cannot add an upload to others; empty if it can."""
-        if block.positions is not None or block.size != size or not block.weighted or block.sealed_by != self.name:
-            return f"its {block.zone} block of {block.size} scalars is not like those of {size} of others"
-        if len(block.ciphertexts) != scheme.count(size):
-            return f"its {block.zone} block has {len(block.ciphertexts)} ciphertexts, expected {scheme.count(size)}"
-        if not isinstance(bound, float) or block.meta.get("bound") != bound:
-            return f"its values are bounded by {block.meta.get('bound')!r:.40}, and those of others by {bound!r:.40}"
-        if block.contributors != 1 or isinstance(block.divisor, np.ndarray) or block.divisor != weight:
-            return f"an upload holds one update with its client's weight, {weight}"
-        return ""
+    def _pairs(self, total: Total, scheme: Scheme) -> Residues:
+        """The ciphertexts of an upload, or of a sum.
 
-    def join_sums(self, sums: Sequence[Block], server: Party, facts: Facts) -> Block:
-        """Adds sums of different clients."""
-        first = sums[0]
-        return first.replace(
-            ciphertexts=self._added(self.scheme(facts), [(-1, block.ciphertexts) for block in sums]),
-            contributors=sum(block.contributors for block in sums),
-            divisor=sum(float(block.divisor) for block in sums),
-            meta={**first.meta, "clients": sorted(c for block in sums for c in block.meta["clients"])},
-        )  # fmt: skip
+        Raises:
+            MessageError: they are not as many as its values take, or not of this ring.
+        """
+        if len(total.parts) != scheme.count(total.size):
+            raise MessageError(
+                f"{len(total.parts)} ciphertexts for {total.size} values, expected {scheme.count(total.size)}"
+            )
+        return scheme.unpack_pairs(total.parts, f"ciphertexts of the {total.zone} zone")
 
     # -- the sum -------------------------------------------------------------------------------------------------------
 
-    def gather(self, block: Block, server: Server, facts: Facts) -> Block:
+    def gather(self, total: Total, server: Server, facts: Facts) -> Total:
         """Has t clients open the sum. At the server, it stays closed under a pad.
 
         Raises:
             TooFewClients: fewer than t of the clients in the sum are left.
         """
-        phases, question = self._phases(block, server, facts)
-        packed = tuple(self.scheme(facts).chain.pack(phases))
-        return block.replace(ciphertexts=packed, meta={"bound": block.meta["bound"], "question": question})
+        phases, question = self._phases(total, server, facts)
+        return total.replace(parts=tuple(self.scheme(facts).chain.pack(phases)), gathered=question)
 
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
         """Has t clients open the sum, at the server; or reads the sum they opened, at a client.
 
         Raises:
             TooFewClients: fewer than t of the clients in the sum are left.
-            ProtectionError: their parts do not open it, or the sum cannot be that of its updates.
+            ProtectionError: their parts do not open it.
         """
-        scheme = self.scheme(facts)
+        scheme, question = self.scheme(facts), total.gathered
         if not isinstance(party, Client):
-            phases, _ = self._phases(block, party, facts)
-        elif isinstance(question := block.meta.get("question"), str) and block.sealed_by == self.name:
-            phases = scheme.chain.unpack(list(block.ciphertexts), f"the opened {block.zone} sum")
+            phases, _ = self._phases(total, party, facts)
+        elif isinstance(question, str):
+            phases = scheme.chain.unpack(list(total.parts), f"the opened {total.zone} sum")
             if len(phases):
-                pad = party.secret(self, "answer", facts.round, block.zone, question)[:16]
+                pad = party.secret(self, "answer", facts.round, total.zone, question)[:16]
                 phases = scheme.chain.minus(phases, scheme.chain.uniform(pad, len(phases)))
         else:
-            raise ProtectionError(f"the {block.zone} sum was not opened by clients for {self.name}")
+            raise ProtectionError(f"the {total.zone} sum was not opened by clients for {self.name}")
         with party.operation(f"{self.name}.open", len(phases)):
-            sums = scheme.read(phases, block.size)
-        return self._plain(block, sums, facts)
+            return Opened(scheme.read(phases, total.size))
 
-    def _phases(self, block: Block, server: Any, facts: Facts) -> tuple[Residues, str]:
+    def _phases(self, total: Total, server: Any, facts: Facts) -> tuple[Residues, str]:
         """c0 + s c1 of a sum, or that plus a pad, and the origin of the pad."""
-        if block.sealed_by != self.name:
-            raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
         scheme = self.scheme(facts)
-        pairs = scheme.unpack_pairs(block.ciphertexts, f"the {block.zone} sum")
+        pairs = self._pairs(total, scheme)
         if not len(pairs):
             return pairs[:, 0], ""
         c1 = scheme.chain.pack(pairs[:, 1])
-        chosen, parts = self._parts(block, c1, scheme, server, facts)
+        chosen, parts = self._parts(total, c1, scheme, server, facts)
         return functools.reduce(scheme.chain.plus, parts, pairs[:, 0]), _question(chosen, c1)
 
-    def _plain(self, block: Block, sums: NDArray[np.int64], facts: Facts) -> Block:
-        numbers = FixedPoint(block.meta["bound"], facts.num_clients, self.parameters(facts.num_clients).bits)
-        values = numbers.values(sums, block.contributors).astype(np.float32)
-        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
-
     def _parts(
-        self, block: Block, c1: list[bytes], scheme: Scheme, server: Any, facts: Facts
+        self, total: Total, c1: list[bytes], scheme: Scheme, server: Any, facts: Facts
     ) -> tuple[list[int], list[Residues]]:
         """Parts of an opening by one set of clients, the first set that answers completely; and that set."""
         cohort, needed = server.cohort, scheme.parameters.threshold
-        inside = sorted(block.meta["clients"])
+        inside = sorted(total.clients)
         holders = [c for c in server.memory(self).get("holders", []) if c in inside]
         holders = [*holders[facts.round % max(1, len(holders)) :], *holders[: facts.round % max(1, len(holders))]]
         for _ in range(SETS):
             left = [client_id for client_id in holders if client_id in cohort.client_ids]
             if len(left) < needed:
                 raise TooFewClients(
-                    f"round {facts.round + 1}: {len(left)} of the clients in the {block.zone} sum are left that have a "
+                    f"round {facts.round + 1}: {len(left)} of the clients in the {total.zone} sum are left that have a "
                     f"share of the key, and {needed} open it"
                 )
             chosen = sorted(left[:needed])
-            asked = [block.zone, inside, chosen, c1]
+            asked = [total.zone, inside, chosen, c1]
             found = []
             for client_id, given in cohort.ask_each(self.decrypt_share, dict.fromkeys(chosen, asked)).items():
                 try:
@@ -578,7 +519,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 return chosen, found
         raise TooFewClients(
             f"round {facts.round + 1}: in each of {SETS} sets of {needed} clients one dropped out while they opened "
-            f"the {block.zone} sum; a sum is not shown to more sets, since each sees it under other smudging noise"
+            f"the {total.zone} sum; a sum is not shown to more sets, since each sees it under other smudging noise"
         )
 
     @at_client
@@ -646,16 +587,13 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 )
             known.append(list(chosen))
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
+    def open_upload(self, upload: Total, parties: Sequence[Party], facts: Facts) -> Opened | None:
         """One upload, opened with the secret key that t clients among the parties reconstruct from their shares."""
         clients = [party for party in parties if isinstance(party, Client) and "share" in party.memory(self)]
-        if not clients or not isinstance(block.meta.get("bound"), float):
-            return None
         scheme = self.scheme(facts)
         if len(clients) < (needed := scheme.parameters.threshold):
             return None
         packed = {client.client_id: client.memory(self)["share"] for client in clients[:needed]}
         shares = scheme.chain.unpack(list(packed.values()), "shares of the key")
         secret = shamir.combine(scheme.chain, dict(zip(packed, shares, strict=True)))
-        pairs = scheme.unpack_pairs(block.ciphertexts, f"the upload of client {sender}")
-        return self._plain(block, scheme.decrypt(secret, pairs, block.size), facts)
+        return Opened(scheme.decrypt(secret, self._pairs(upload, scheme), upload.size))

@@ -66,6 +66,20 @@ class FixedPoint:
         """The largest magnitude that a client may send, in steps."""
         return round(self._limit / self.step)
 
+    @property
+    def range(self) -> float:
+        """Largest magnitude of a value; larger ones saturate."""
+        return self.bound
+
+    def encode(self, values: NDArray[np.float64], rng: Any = None) -> tuple[NDArray[np.int64], float]:
+        """Numbers of values, and the share of values that saturated."""
+        held = np.clip(values, -self.bound, self.bound)
+        return self.numbers(held), float(np.mean(held != values)) if held.size else 0.0
+
+    def decode(self, words: NDArray[np.int64], counts: int) -> NDArray[np.float64]:
+        """The sum of values that a sum of numbers represents."""
+        return self.values(words, counts)
+
     def numbers(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Values rounded to the nearest step, ties to the even one, plus `largest`, shape (m,).
 

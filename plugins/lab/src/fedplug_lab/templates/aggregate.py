@@ -16,7 +16,7 @@ class Thing(fedplug.Aggregator):
 
     def aggregate(self, known: Known, facts: Facts) -> Operations:
         """How the uploads become one. It is no sum, which would be WeightedSum(), so it earns no credit."""
-        if known.sealed:
+        if known.closed:
             raise fedplug.Misplaced(f"{self.name} compares plain values; take the encryption of zone {known.zone} out")
         return (Combine(self.middle),)
 
