@@ -199,7 +199,7 @@ def _senders(composition: Composition, facts: Facts) -> list[Reveals]:
         steps = facts.steps(zone)
         known = released(steps)
         adds = [one for step in steps for one in step.operations if isinstance(one, WeightedSum)]
-        constant = all(one.divided_by == "all" and one.layers is None for one in adds) and bool(adds)
+        constant = all(one.divided_by == "all" and one.by is None for one in adds) and bool(adds)
         covered = known is not None and known.covers_support and plans.own <= {zone, RETAINED}
         if known is None or not known.releases or constant or covered:
             continue
