@@ -363,9 +363,8 @@ class PublicByData(fedplug.PublicPlan):
 
 def test_where_plans_are_public_a_client_goes_by_the_public_plan(toys: Any) -> None:
     toys("negotiate_mask", PublicByData)
-    plain = recipe_of("noised", [CLIP, NOISE], train=PUSH, negotiate_mask=ODD)
-    plain["protect"]["clear"] = []
-    outcome = run_protocol(plain)
+    protect = {"noised": [CLIP, NOISE], "clear": []}
+    outcome = run_protocol(recipe_of(train=PUSH, negotiate_mask=ODD, protect=protect))
     assert [row.zones["noised"] for row in outcome.rows] == [1.0, 1.0]
     assert outcome.protocol.ledger.verdict().status == "protected_from_all"
 
@@ -380,7 +379,7 @@ class PlanOfData(PublicByData):
 def test_public_plans_see_no_data(toys: Any) -> None:
     toys("negotiate_mask", PlanOfData)
     said = "component toy.odd, plan: AttributeError: 'Facts' object has no attribute 'party'"
-    assert said in refusal_of(CLIP, NOISE, negotiate_mask=ODD)
+    assert said in refusal_of(negotiate_mask=ODD, protect={"noised": [CLIP, NOISE], "clear": []})
 
 
 class KeptBefore(fedplug.Protector):
