@@ -41,7 +41,7 @@ from fedplug.api.facts import Facts, stream, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.records import one_line
-from fedplug.api.roles import Ballots, Groups
+from fedplug.api.roles import Ballots, Groups, Negotiation
 from fedplug.recipe.composition import Composition, correlated
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -182,7 +182,7 @@ def uncovered(composition: Composition, office: PostOffice, facts: Facts) -> Ite
 def _unpaid(composition: Composition, office: PostOffice, facts: Facts) -> Iterator[tuple[str, str]]:
     """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
     for (name, method), most in office.most_answers().items():
-        if not isinstance(composition.components.get(name), Ballots):
+        if not isinstance(composition.components.get(name), Ballots | Negotiation | Groups):
             continue
         shown = facts.component(name).reveals(facts)
         paid = any(each.covered_by == "epsilon" and method in each.asked for each in shown)
