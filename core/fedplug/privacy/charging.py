@@ -423,7 +423,7 @@ class Charging:
             )  # fmt: skip
 
     def _public(self, round: int, group: str) -> frozenset[str]:
-        """The zones whose uploads of a round are public: nobody's examples were read in training, no reader is kept from
+        """The zones whose uploads of a round are public: nobody's examples were read in training, the server may know
         the model that updates follow from, and no link adds what follows from data, or from values of other rounds.
         """
         facts = self._at(round, group)
