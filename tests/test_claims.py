@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import toy_components
 from fedplug import Client, Clip, Facts, Known, Noise, Operations
-from fedplug.api.errors import FedplugError
-from fedplug.recipe.composition import hook_problems
-from fedplug_baselines.dp_sgd import DpSgd
 from toy_components import recipe_of
 from toy_protocol import run_protocol
 
@@ -31,66 +28,53 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Any:
     return known
 
 
-class Bareback(DpSgd):
-    """Train without noise."""
-
-    def train(self, client: Client, facts: Facts) -> dict[str, float]:
-        return {}
-
-
-def test_a_class_that_trains_otherwise_states_its_account_itself() -> None:
-    (problem,) = hook_problems(Bareback, "trainer")
-    assert problem.startswith("overrides train of DpSgd and inherits its round_release")
-
-
 class Growing(fedplug.Protector):
-    """Clip to a stored bound, which grows only at the clients."""
+    """Clip to a bound that grows, only at the clients, by which no hook of facts can go."""
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        return (Clip(facts.party.memory(self).get("norm", 1.0)), fedplug.Look(self.grow))
+        return (Clip(facts.of(self).get("norm", 1.0)), fedplug.Look(self.grow))
 
     def grow(self, block: Any, client: Client, facts: Facts) -> None:
         client.memory(self)["norm"] = 5.0
 
 
 class Fading(fedplug.Protector):
-    """Add noise that halves from round to round, only at the clients."""
+    """Add noise that halves from round to round, as the public round says."""
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        std = known.need_norm("clip first") * 0.5 ** facts.party.memory(self).get("round", 0)
-        return (fedplug.Look(self.count), Noise.gaussian(std))
-
-    def count(self, block: Any, client: Client, facts: Facts) -> None:
-        client.memory(self)["round"] = facts.round + 1
+        return (Noise.gaussian(known.need_norm("clip first") * 0.5**facts.round),)
 
 
-@pytest.mark.parametrize("chain", [(ODD, NOISE, Growing), (CLIP, ODD, Fading)], ids=["bound", "noise"])
-def test_bounds_and_noise_that_a_client_alone_keeps_are_none(chain: Any, toys: Any) -> None:
-    *links, found = chain
-    toys("protect", found)
-    with pytest.raises(FedplugError, match="its noised block keeps other bounds, or has other noise, than the server"):
-        run_protocol(recipe_of("noised", links, train=PUSH, rounds=2))
+def test_a_bound_that_a_client_alone_keeps_reaches_no_operation(toys: Any) -> None:
+    toys("protect", Growing)
+    ledger = run_protocol(recipe_of("noised", [ODD, NOISE], train=PUSH, rounds=2)).protocol.ledger
+    assert [entry.zones["noised"].releases[0].clipping_norm for entry in ledger.log] == [1.0, 1.0]
+
+
+def test_noise_that_changes_with_the_round_is_priced_as_it_is_in_each(toys: Any) -> None:
+    toys("protect", Fading)
+    ledger = run_protocol(recipe_of("noised", [CLIP, ODD], train=PUSH, rounds=3)).protocol.ledger
+    multipliers = [entry.zones["noised"].releases[0].noise_multiplier for entry in ledger.log]
+    assert multipliers == pytest.approx([1.0, 0.5, 0.25])
 
 
 class Told(fedplug.Protector):
-    """Clip to a bound that the server computes and sends."""
+    """Clip to a bound that the server computes and publishes."""
 
     def setup(self, cohort: Any, key_server: Any, facts: Facts) -> None:
-        norm = facts.party.memory(self)["norm"] = float(np.quantile([0.5, 1.5], 0.5))
-        cohort.tell(self.learn, norm)
-
-    @fedplug.at_client
-    def learn(self, client: Client, norm: float) -> None:
-        client.memory(self)["norm"] = norm
+        cohort.publish(self, {"norm": float(np.quantile([0.5, 1.0], 0.5))}, covered_by="nothing to pay")
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        return (Clip(facts.party.memory(self).get("norm", 1.0)),)
+        return (Clip(facts.of(self).get("norm", 1.0)),)
 
 
 def test_bounds_that_everybody_was_told_hold(toys: Any) -> None:
     toys("protect", Told)
     outcome = run_protocol(recipe_of("noised", [ODD, NOISE], train=PUSH))
     assert outcome.rows[-1].clients.dropped == {}
+    ledger = outcome.protocol.ledger
+    assert [entry.zones["noised"].releases[0].clipping_norm for entry in ledger.log] == [0.75, 0.75]
+    assert ledger.verdict().status == "protected_from_all"
 
 
 def test_averaged_batch_norm_statistics_are_in_the_released_model() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Client, Facts, Known, Noise, Operations, hookimpl
+from fedplug import Facts, Known, Noise, Operations
 from fedplug.api.errors import FedplugError
 from fedplug.privacy.accounting import composed_epsilon
 from mix_toys import clipped, install, noise, refused
@@ -61,18 +61,13 @@ def drawn(values: Any, public: Any, stream: Any) -> Any:
     return values + np.random.default_rng().standard_normal(len(values))
 
 
-class Halved(fedplug.Negotiation):
+class Halved(fedplug.PublicPlan):
     """One half of the scalars in one zone, the rest in the other."""
 
-    plans = fedplug.Plans(zones=frozenset({"noised", "clear"}), public=True)
+    plans = fedplug.Plans(zones=frozenset({"noised", "clear"}))
 
-    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
-        cohort.tell(self.choose)
-
-    @fedplug.at_client
-    def choose(self, client: Client) -> None:
-        size, zones = client.facts.layout.size, client.facts.zones
-        client.plan = fedplug.Plan.of("noised", size, zones, shared=zones, clear=np.arange(size) < size // 2)
+    def plan(self, facts: Facts) -> fedplug.Plan:
+        return fedplug.Plan.of(facts, "noised", clear=np.arange(facts.layout.size) < facts.layout.size // 2)
 
 
 @pytest.fixture(autouse=True)
@@ -140,9 +135,9 @@ def test_a_curve_that_changes_in_the_middle_stops_the_run_before_anybody_is_aske
         protocol.setup()
         protocol.round(0)
         given = Odd.protect
-        monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, facts: tuple(
+        monkeypatch.setattr(Odd, "protect", lambda self, known, facts: tuple(
             dataclasses.replace(noise, curve=Steep(100.0)) for noise in given(self, known, facts)
-        )))  # fmt: skip
+        ))  # fmt: skip
         with pytest.raises(FedplugError, match=r"round 2: row\.odd in zone noised gives another curve"):
             protocol.round(1)
     finally:
@@ -154,9 +149,9 @@ def test_a_curve_that_changes_in_the_middle_stops_the_run_before_anybody_is_aske
 def test_a_ledger_is_set_up_for_one_cost_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Curves that follow from the size of the model are equal in the check, which knows none."""
     given = Odd.protect
-    monkeypatch.setattr(Odd, "protect", hookimpl(lambda self, known, facts: tuple(
+    monkeypatch.setattr(Odd, "protect", lambda self, known, facts: tuple(
         dataclasses.replace(noise, curve=Steep(1.0 + known.size * (known.zone == "clear")))
         for noise in given(self, known, facts)
-    )))  # fmt: skip
+    ))  # fmt: skip
     with pytest.raises(FedplugError, match=r"noise-2 in zone clear gives another curve for the mechanism odd"):
         build(two_zones(odd(mechanism="odd"), odd(mechanism="odd")))

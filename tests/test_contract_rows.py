@@ -14,6 +14,7 @@ from fedplug.api.events import Asking
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.views import PLAIN_VALUES
 from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.composition import hook_problems
 from fedplug.recipe.recipe import Recipe
 from mix_toys import ENCRYPTED, clipped, install, noise, refused, views, zero_out
 from toy_components import recipe_of
@@ -69,7 +70,7 @@ class Chatty(fedplug.Negotiation):
 
     @fedplug.at_client
     def adopt(self, client: Client) -> None:
-        client.plan = fedplug.Plan.single("noised", client.facts.layout.size, client.facts.zones)
+        client.plan = fedplug.Plan.of(client.facts, "noised")
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         return [Reveals("largest values", ("server",), asked=("largest",))] if self.options.says else []
@@ -95,10 +96,9 @@ class Quiet(fedplug.Negotiation):
 
     @fedplug.at_client
     def choose(self, client: Client) -> None:
-        size = client.facts.layout.size
-        keep = np.ones(size, bool)
+        keep = np.ones(client.facts.layout.size, bool)
         keep[np.argsort(np.abs(client.update))[-50:]] = False
-        client.plan = fedplug.Plan.of("noised", size, client.facts.zones, retained=keep)
+        client.plan = fedplug.Plan.of(client.facts, "noised", retained=keep)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         asked = ("choose",) if self.options.asked else ()
@@ -125,12 +125,18 @@ def test_a_server_link_behind_a_client_link_is_refused() -> None:
     assert "key_holder: key_server" in said
 
 
-def test_a_misspelt_statement_cannot_load() -> None:
-    with pytest.raises(TypeError, match=r"side_channel is not a member of a .*Negotiation.*; did you mean reveals"):
+def test_a_negotiation_without_a_statement_cannot_be_offered() -> None:
+    """A misspelt one is a missing one."""
 
-        class Misspelt(Chatty):
-            def side_channel(self, facts: Facts) -> list[Reveals]:
-                return []
+    class Misspelt(fedplug.Negotiation):
+        plans = fedplug.Plans(zones=frozenset({"noised"}))
+        negotiate_mask = Chatty.negotiate_mask
+
+        def side_channel(self, facts: Facts) -> list[Reveals]:
+            return []
+
+    (problem,) = hook_problems(Misspelt, "negotiate_mask")
+    assert problem == "has no reveals(facts), which a Negotiation must have"
 
 
 @pytest.mark.parametrize("use", ["row.free", "row.blind"])

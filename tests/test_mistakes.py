@@ -6,7 +6,7 @@ Each mistake cannot be written, or is refused, or ends in a verdict that protect
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import fedplug
 import numpy as np
@@ -20,6 +20,7 @@ from fedplug import (
     Cohort,
     Facts,
     Known,
+    Look,
     Map,
     Noise,
     Operations,
@@ -209,19 +210,48 @@ def test_a_sampler_says_where_it_draws_from() -> None:
 # -- what follows from data --------------------------------------------------------------------------------------------
 
 
+class Box:
+    """Something that can be changed, on a component that cannot."""
+
+    norm = 1.0
+
+
+class KeptOnItself(fedplug.Protector):
+    """Look at the length of an update, and scale the noise to it."""
+
+    seen: ClassVar[list[float]] = []
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.box = Box()
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        self.seen.append(self.box.norm)
+        return (Look(self.measure), Noise.gaussian(2.0 * self.box.norm))
+
+    def measure(self, block: Block, client: Client, facts: Facts) -> None:
+        self.box.norm = float(np.linalg.norm(block.plain()))
+
+
+def test_what_a_function_keeps_on_its_component_reaches_no_statement(toys: Any) -> None:
+    toys("protect", KeptOnItself)
+    outcome = run_protocol(recipe_of("noised", [CLIP, ODD], train=PUSH, rounds=3))
+    assert set(KeptOnItself.seen) == {1.0}
+    multipliers = [entry.zones["noised"].releases[0].noise_multiplier for entry in outcome.protocol.ledger.log]
+    assert multipliers == pytest.approx([2.0] * 3)
+
+
 class ScaleFromData(fedplug.Protector):
     """Scale the noise to the length of the update at hand."""
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        norm = known.need_norm("clip first")
-        if isinstance(facts.party, Client) and facts.party.update is not None:
-            norm = float(np.linalg.norm(facts.party.update))
-        return (Noise.gaussian(2.0 * norm),)
+        return (Noise.gaussian(2.0 * float(np.linalg.norm(facts.party.update))),)  # type: ignore[attr-defined]
 
 
-def test_a_scale_that_follows_from_data_cannot_be_foretold(toys: Any) -> None:
+def test_a_statement_has_no_party_in_hand(toys: Any) -> None:
     toys("protect", ScaleFromData)
-    assert "toy.odd, hook protect: its operations follow from public facts" in refusal_of(CLIP, ODD)
+    said = "component toy.odd, hook protect: AttributeError: 'Facts' object has no attribute 'party'"
+    assert said in refusal_of(CLIP, ODD)
 
 
 class Feedback(fedplug.Protector):
@@ -260,12 +290,12 @@ def test_error_feedback_before_the_clip_has_its_price(toys: Any) -> None:
     assert verdict_of(ODD, CLIP, NOISE).status == "protected_from_all"
 
 
-class BareBallots(fedplug.Negotiation):
+class BareBallots(fedplug.Negotiation, fedplug.Ballots):
     """State noise on ballots, and answer without."""
 
     plans = Plans(zones=frozenset({"noised"}))
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
+    def ballots(self, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.gaussian(2.0))
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
@@ -278,7 +308,7 @@ class BareBallots(fedplug.Negotiation):
 
     @at_client
     def adopt(self, client: Client) -> None:
-        client.plan = Plan.single("noised", client.facts.layout.size, client.facts.zones)
+        client.plan = Plan.of(client.facts, "noised")
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         return [Reveals("lengths", ("server",), covered_by="epsilon", asked=("lengths",))]
@@ -302,8 +332,6 @@ def test_ballots_with_noise_are_those_that_were_released(toys: Any) -> None:
 class FullBatches(DpSgd):
     """Keep the account of Poisson batches, and train on everything."""
 
-    round_release, release_problem = DpSgd.round_release, DpSgd.release_problem
-
     def train(self, client: Client, facts: Facts) -> dict[str, float]:
         return {"loss": 0.0}
 
@@ -317,30 +345,41 @@ def test_an_account_rests_on_its_keeper(toys: Any) -> None:
     assert (line.state, line.unit, line.rests_on[0]) == ("guaranteed", "record", "on the word of toy.odd")
 
 
-class PublicByData(fedplug.Negotiation):
+class PublicByData(fedplug.PublicPlan):
     """Say that plans are public, and choose by the update."""
 
-    plans = Plans(zones=frozenset({"noised", "clear"}), own=frozenset({"noised", "clear"}), public=True)
+    plans = Plans(zones=frozenset({"noised", "clear"}), own=frozenset({"noised", "clear"}))
+
+    def plan(self, facts: Facts) -> str:
+        return "noised"
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         cohort.tell(self.choose)
 
     @at_client
     def choose(self, client: Client) -> None:
-        large = np.abs(client.update) > 0.01
-        client.plan = Plan.of("noised", client.facts.layout.size, client.facts.zones, clear=large)
+        client.plan = Plan.of(client.facts, "noised", clear=np.abs(client.update) > 0.01)
+
+
+def test_where_plans_are_public_a_client_goes_by_the_public_plan(toys: Any) -> None:
+    toys("negotiate_mask", PublicByData)
+    protect = {"noised": [CLIP, NOISE], "clear": []}
+    outcome = run_protocol(recipe_of(train=PUSH, negotiate_mask=ODD, protect=protect))
+    assert [row.zones["noised"] for row in outcome.rows] == [1.0, 1.0]
+    assert outcome.protocol.ledger.verdict().status == "protected_from_all"
+
+
+class PlanOfData(PublicByData):
+    """Work the public plan out of the update."""
+
+    def plan(self, facts: Facts) -> Plan:  # type: ignore[override]
+        return Plan.of(facts, "noised", clear=np.abs(facts.party.update) > 0.01)  # type: ignore[attr-defined]
 
 
 def test_public_plans_see_no_data(toys: Any) -> None:
-    toys("negotiate_mask", PublicByData)
-    plain = recipe_of("noised", [CLIP, NOISE], train=PUSH, negotiate_mask=ODD)
-    plain["protect"]["clear"] = []
-    try:
-        outcome = run_protocol(plain)
-        said = " ".join(reason for row in outcome.rows for reason in row.clients.dropped.values())
-    except FedplugError as error:
-        said = str(error)
-    assert "its plans are public, so choose is handed no examples, scores or update" in said
+    toys("negotiate_mask", PlanOfData)
+    said = "component toy.odd, plan: AttributeError: 'Facts' object has no attribute 'party'"
+    assert said in refusal_of(negotiate_mask=ODD, protect={"noised": [CLIP, NOISE], "clear": []})
 
 
 class KeptBefore(fedplug.Protector):

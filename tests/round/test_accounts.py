@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import fedplug
-import numpy as np
 import pytest
 from account_toys import Flips, Labels
 from fedplug import Account, Block, Map, Operations, RecipeError
@@ -28,8 +27,6 @@ class Wavering(Labels):
     def round_release(self, client: Any, facts: Any) -> Flips:
         """Less and less."""
         return Flips(0.75 if client.remembered.trained < 0 else 0.9)
-
-    release_problem = Labels.release_problem
 
 
 def labels() -> Labels:
@@ -121,14 +118,15 @@ def test_a_client_that_states_no_account_does_not_join(said: Any, why: str) -> N
 
 
 TAKEN: dict[str, Any] = {
-    "examples": lambda client: client.data.train.inputs.mean(),
-    "test examples": lambda client: client.data.own_test.answers[0],
-    "scores": lambda client: client.scores_by(None).mean(),
+    "examples": lambda client: client.data.train.inputs.size,
+    "test examples": lambda client: client.data.own_test.answers.size,
+    "scores": lambda client: sum(scores.size for scores in client.scores.values()),
+    "their number": lambda client: client.num_examples,
 }
 
 
 class Peeks(fedplug.Protector):
-    """Change values depending on the examples, after their account was made."""
+    """Change values depending on what is found at a client, after its account was made."""
 
     class Options(fedplug.Options):
         """Its reading, and whether it asks for it."""
@@ -140,9 +138,8 @@ class Peeks(fedplug.Protector):
         return (Map(self.peek, examples=self.options.asks),)
 
     def peek(self, block: Block, client: Any, facts: Any) -> Any:
-        if self.options.taken == "their number":
-            return block.plain() + np.float32(len(client.data.train))
-        return block.plain() + np.float32(TAKEN[self.options.taken](client))
+        client.log[f"{self.name}.{client.client_id}"] = float(TAKEN[self.options.taken](client))
+        return block.plain()
 
 
 def with_account(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Outcome:
@@ -155,16 +152,24 @@ def with_account(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Outcome:
     )
 
 
-@pytest.mark.parametrize("taken", TAKEN)
-def test_a_function_behind_an_account_is_not_handed_the_examples(monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
-    said = r"component toy\.peeks: examples are not handed to it where an account of single records is kept"
-    with pytest.raises(TooFewClients, match=said):
-        with_account(monkeypatch, taken=taken)
+def found(outcome: Outcome) -> set[float]:
+    """What the function found at the clients."""
+    return {value for row in outcome.rows for name, value in row.log.items() if name.startswith("toy.peeks.")}
+
+
+@pytest.mark.parametrize("taken", ["examples", "test examples", "scores"])
+def test_a_function_behind_an_account_is_handed_a_client_without_them(
+    monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    outcome = with_account(monkeypatch, taken=taken)
+    assert outcome.rows[-1].clients.dropped == {}
+    assert found(outcome) == {0.0}
+    assert outcome.protocol.ledger.verdict().toward("server").guarantee.endswith(" for each label")
 
 
 def test_it_may_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = with_account(monkeypatch, taken="their number")
-    assert outcome.rows[-1].clients.dropped == {}
+    assert 0.0 not in found(outcome)
     assert outcome.protocol.ledger.verdict().toward("server").guarantee.endswith(" for each label")
 
 
@@ -173,6 +178,7 @@ def test_a_function_that_asks_for_the_examples_takes_the_guarantee_of_the_accoun
 ) -> None:
     outcome = with_account(monkeypatch, asks=True)
     assert outcome.rows[-1].clients.dropped == {}
+    assert 0.0 not in found(outcome)
     stated = outcome.protocol.ledger.report()
     assert stated.verdict.status == "no_protection"
     assert not any(line.stated for line in stated.verdict.lines)

@@ -374,7 +374,7 @@ class Uploads(fedplug.Protector):
 
 def context(rounds: int = 4, size: int = 8) -> fedplug.Facts:
     layout = fedplug.Layout.of([("weight", (size,))])
-    return fedplug.Facts(0, rounds, layout, ("noised",), 4, 2, 7, "digest", Server())
+    return fedplug.Facts(0, rounds, layout, ("noised",), 4, 2, 7, "digest")
 
 
 def test_an_upload_takes_no_noise_back() -> None:
@@ -386,14 +386,14 @@ def test_an_upload_takes_no_noise_back() -> None:
 def test_one_sum_a_round_and_as_many_values_in_each() -> None:
     part = CorrelatedGaussian(CorrelatedGaussian.Options(norm=1.0, noise_multiplier=1.0, separation=2))
     part.name = "std.correlated_gaussian"
-    facts = context()
+    facts, server = context(), Server()
     link = Link("noised", "postprocess", part.name, part, "server")
 
     def noised(round: int, size: int = 8) -> fedplug.Block:
         here = dataclasses.replace(facts, round=round)
         known = fedplug.Known(zone="noised", link=part.name, layers=(8,), bounds=(Bound(1.0),), summed=True)
         step = _step(link, known, here)
-        return execute(step, fedplug.Block("noised", size, np.zeros(size, np.float32)), here.party, here)
+        return execute(step, fedplug.Block("noised", size, np.zeros(size, np.float32)), server, here)
 
     noised(0)
     with pytest.raises(ProtectionError, match="has added noise in round 1 already"):
@@ -402,7 +402,7 @@ def test_one_sum_a_round_and_as_many_values_in_each() -> None:
         noised(1, 7)
     noised(1)
     noised(2)
-    (corner,) = facts.party.state.values()
+    (corner,) = server.state.values()
     assert sorted(corner["noise"]) == [1, 2]  # noise that no later round removes is forgotten
 
 

@@ -58,7 +58,7 @@ def test_with_all_that_the_server_has_nothing_decrypts(scheme: str, holder: str,
     # 1. Its own components, state and cache: the context it adds with has no secret key, in memory either.
     component = protocol.composition.components[scheme]
     with pytest.raises(ProtectionError, match="no secret key"):
-        component.open(sealed.replace(contributors=1), protocol.context(1))
+        component.open(sealed.replace(contributors=1), server, protocol.facts(1))
     cached = server.cache[scheme].context
     assert (cached.secret_key, cached.public_key) == (b"", b"")
     with pytest.raises(ProtectionError, match="no secret key"):
@@ -110,7 +110,7 @@ def test_a_client_refuses_to_open_a_single_upload(scheme: str, tmp_path: Path) -
     for claimed in (1, 2, 4):
         refusal = "holds 1 updates" if claimed == 1 else f"does not hold the {claimed} updates that are claimed"
         with pytest.raises(ProtectionError, match=refusal):
-            component.open(story.upload().replace(contributors=claimed), client.facts)
+            component.open(story.upload().replace(contributors=claimed), client, client.facts)
 
 
 # -- the key server (spec 37) ------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def ciphertexts(value: Any) -> list[bytes]:
 def asked(story: Story, block: Block) -> Reply:
     """The key server's answer to a server that asks it to open a block."""
     name = "std.bfv" if "std.bfv" in story.protocol.composition.components else "std.ckks"
-    sent = (name, block, [], "all", [0, 1, 3])
+    sent = (name, block, [], "all", [0, 1, 3], {})
     call = Call.of(story.protocol.steps.open, sent, "key_server", 2)  # a round of which nothing was opened
     data, _ = request(story.protocol.recipe.digest, [call])
     ((_, answer),) = story.engine.exchange({"key_server": data})
@@ -150,10 +150,10 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
     fail = {"use": "toy.fail", "clients": [0, 1], "rounds": [2]}
     story = Story(encrypted(scheme, "key_server", min_clients=3, rounds=3, score_parameters=[fail]), tmp_path)
     component = story.protocol.composition.components[scheme]
-    facts: Facts = story.protocol.context(1)
+    facts, server = story.protocol.facts(1), story.protocol.server
     uploads = {client_id: story.upload(client_id) for client_id in range(4)}
     for members in ([1], [0, 2]):
-        few = component.add_blocks({c: uploads[c] for c in members}, facts)
+        few = component.add_blocks({c: uploads[c] for c in members}, server, facts)
         reply = asked(story, few)
         assert reply.value is None
         refusal = f"a sum of {len(members)} updates would show too much of each; min_clients is 3"
@@ -162,7 +162,7 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
         reply = asked(story, few.replace(contributors=3))
         assert reply.value is None
         assert "does not hold the 3 updates that are claimed" in reply.error.message
-    enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, facts)
+    enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, server, facts)
     assert asked(story, enough).value.values.shape == (650,)
 
 
@@ -202,10 +202,10 @@ def test_a_zone_that_too_few_have_sent_is_skipped(holder: str) -> None:
 def raises_in_round_2(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     opens = Bfv.open
 
-    def fails_once(self: Bfv, block: Block, facts: Facts) -> Block:
+    def fails_once(self: Bfv, block: Block, party: Any, facts: Facts) -> Block:
         if facts.round == 1:
             raise error
-        return opens(self, block, facts)
+        return opens(self, block, party, facts)
 
     monkeypatch.setattr(Bfv, "open", fails_once)
 

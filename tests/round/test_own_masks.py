@@ -8,7 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Clip, Cohort, Facts, Noise, Operations, Plan, Reveals, at_client
+from fedplug import (
+    Ballots,
+    Block,
+    Client,
+    Clip,
+    Cohort,
+    Facts,
+    Layout,
+    Noise,
+    Operations,
+    Plan,
+    Reveals,
+    at_client,
+)
 from fedplug.api import codec
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED, meet, share_divisors
 from fedplug.api.errors import RecipeError, TooFewClients
@@ -117,8 +130,13 @@ def test_what_cannot_be_done_with_retained_values_is_refused(change: dict[str, A
 # -- individual masks --------------------------------------------------------------------------------------------------
 
 
+def facts_with(size: int, zones: tuple[str, ...]) -> Facts:
+    return Facts(0, 1, Layout.of([("w", (size,))]), zones, 2, 2, 7, "digest")
+
+
 def test_an_encrypted_zone_takes_in_the_clear_scalars_of_its_blocks_and_no_others() -> None:
-    plan = Plan.of(CLEAR, 10, (ENCRYPTED, NOISED, RETAINED, CLEAR), encrypted=[1, 9], noised=[2], retained=[8])
+    facts = facts_with(10, (ENCRYPTED, NOISED, RETAINED, CLEAR))
+    plan = Plan.of(facts, CLEAR, encrypted=[1, 9], noised=[2], retained=[8])
     wider = plan.widened(ENCRYPTED, 4)
     assert wider.positions(ENCRYPTED).tolist() == [0, 1, 3, 9]
     assert (wider.positions(NOISED).tolist(), wider.positions(RETAINED).tolist()) == ([2], [8])
@@ -128,7 +146,7 @@ def test_an_encrypted_zone_takes_in_the_clear_scalars_of_its_blocks_and_no_other
 @given(st.integers(1, 40), st.integers(1, 50), st.data())
 def test_widening_covers_every_touched_block(size: int, width: int, data: st.DataObject) -> None:
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
-    wider = Plan.of(CLEAR, size, (ENCRYPTED, CLEAR), encrypted=mask).widened(ENCRYPTED, width)
+    wider = Plan.of(facts_with(size, (ENCRYPTED, CLEAR)), CLEAR, encrypted=mask).widened(ENCRYPTED, width)
     blocks = np.arange(size) // width
     assert wider.positions(ENCRYPTED).tolist() == np.flatnonzero(np.isin(blocks, blocks[mask])).tolist()
 
@@ -311,14 +329,14 @@ class Bare(SingleZone):
         return [Reveals("a bit", ("server",), covered_by="epsilon", asked=("bit",), note=note)]
 
 
-class Charged(Bare):
+class Charged(Bare, Ballots):
     """The same, under the noise of its ballots."""
 
     @at_client
     def bit(self, client: Client) -> Any:
         return client.release(self, "bit", [client.update[0] > 0])
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
+    def ballots(self, facts: Facts) -> Operations:
         return Clip(1.0), Noise.gaussian(2.0)
 
 

@@ -29,7 +29,7 @@ def test_what_a_host_saves_it_loads_and_equal_arrays_lie_in_one_file(tmp_path: P
     first.take_vector(moved)
     second.take_vector(moved.copy())
     labels = np.zeros(moved.size, np.uint8)
-    first.plan = Plan(labels, first.facts.zones, frozenset({"clear"}))
+    first.plan = Plan(labels, first.facts.zones, "clear")
     third.personal = moved + 1
     second.state["toy"] = {"kept": [1, 2]}
     before.save(tmp_path)
@@ -45,6 +45,7 @@ def test_what_a_host_saves_it_loads_and_equal_arrays_lie_in_one_file(tmp_path: P
     assert np.array_equal(three.personal, moved + 1)
     assert one.plan is not None
     assert np.array_equal(one.plan.labels, labels)
+    assert one.plan.whole == "clear"
     assert (two.plan, two.state["toy"]) == (None, {"kept": [1, 2]})
 
 

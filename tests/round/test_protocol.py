@@ -31,7 +31,7 @@ def test_a_round_of_fedavg_is_one_message_a_client() -> None:
     outcome = run_protocol(recipe_of(rounds=3))
     assert [outcome.wire.requests[round] for round in range(4)] == [4, 4, 4, 4]  # the last delivers the final model
     first, second, last = (outcome.sent("client:2", round=round)[0] for round in (0, 1, 3))
-    assert calls_of(first) == ["fedplug.train", "std.single_zone.adopt", "fedplug.protect"]
+    assert calls_of(first) == ["fedplug.train", "fedplug.protect"]
     assert calls_of(second) == ["fedplug.adopt", "fedplug.evaluate", *calls_of(first)]
     assert calls_of(last) == ["fedplug.adopt", "fedplug.evaluate", "fedplug.fingerprint"]
     assert len(outcome.sent("server", round=1)) == 4

@@ -15,7 +15,7 @@ def test_every_question_is_for_one_party() -> None:
     assert {name for name, site in asked.items() if site == "key_server"} == {"deal_answer_key", "open"}
     assert {name for name, site in asked.items() if site == "client"} == {
         "join", "deal", "take_secret", "take_answer_key", "take_weight", "ready",
-        "train", "protect", "adopt", "evaluate", "fingerprint", "goes_on",
+        "hear", "train", "protect", "adopt", "evaluate", "fingerprint", "goes_on",
     }  # fmt: skip
     assert None not in asked.values()
 

@@ -93,10 +93,10 @@ def test_a_bare_array_is_no_block() -> None:
     assert "its zone noised holds a ndarray, not a block" in outcome.rows[0].clients.dropped[1]
 
 
-@pytest.mark.parametrize("stated", [None, {}, {"noised": ONES}, {"noised": ONES[:0]}, {"noised": "text"}])
-def test_a_fingerprint_that_is_not_the_servers_is_no_match_whatever_its_type(stated: Any) -> None:
-    outcome = run_edited(PLAIN, with_entry("stated", stated))
-    assert "keeps other bounds, or has other noise" in outcome.rows[0].clients.dropped[1]
+@pytest.mark.parametrize("other", [None, b"", bytes(8), ONES, ONES[:0], "text", [b"x"]], ids=range(7))
+def test_a_fingerprint_that_is_not_the_servers_is_no_match_whatever_its_type(other: Any) -> None:
+    outcome = run_edited(PLAIN, with_entry("facts", other))
+    assert "it went by other public facts than the server has published" in outcome.rows[0].clients.dropped[1]
 
 
 def test_meta_may_hold_plain_data_as_deep_as_a_message_may_be() -> None:

@@ -129,13 +129,15 @@ class Facts:
         Raises:
             Misplaced: the place of a link is wrong.
         """
-        kept: dict[str, tuple[Step, ...]] = self._kept.setdefault("steps", {})
-        if zone not in kept:
+        if "steps" not in self._kept:
             from fedplug.api.links import fold
 
-            # Before round 1 what holds in round 1 is asked for.
-            kept[zone] = fold(self.links.get(zone, ()), self.at(max(self.round, 0)))
-        return kept[zone]
+            # Before round 1 what holds in round 1 is asked for. Of all zones at once: a function that runs in one of
+            # them may change the component that gave it.
+            now = self.at(max(self.round, 0))
+            self._kept["steps"] = {each: fold(links, now) for each, links in self.links.items()}
+        steps: dict[str, tuple[Step, ...]] = self._kept["steps"]
+        return steps.get(zone, ())
 
     # -- plans that everybody can work out -----------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedplug.api import codec
 from fedplug.api.blocks import Layout
 from fedplug.api.cohort import Cohort
 from fedplug.api.component import remote_method
@@ -41,7 +42,7 @@ from fedplug.api.facts import Facts, published_to, stream, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.records import one_line
-from fedplug.api.roles import Ballots, Groups
+from fedplug.api.roles import Ballots, Groups, Negotiation
 from fedplug.recipe.composition import Composition, correlated
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -182,7 +183,7 @@ def uncovered(composition: Composition, office: PostOffice, facts: Facts) -> Ite
 def _unpaid(composition: Composition, office: PostOffice, facts: Facts) -> Iterator[tuple[str, str]]:
     """Ballots of which a client gave more in this round than the ledger enters: one where noise is stated."""
     for (name, method), most in office.most_answers().items():
-        if not isinstance(composition.components.get(name), Ballots):
+        if not isinstance(composition.components.get(name), Ballots | Negotiation | Groups):
             continue
         shown = facts.component(name).reveals(facts)
         paid = any(each.covered_by == "epsilon" and method in each.asked for each in shown)
@@ -487,6 +488,7 @@ class Protocol:
         Raises:
             ValueError: the cohort is a part of a group: facts are the same for all of it.
         """
+        values = codec.decode(codec.encode(dict(values)))  # as the clients get them, so that all have the same
         memory, round, reached = self.server.remembered, self.office.round, cohort.reach
         groups = [group for group, ids in cohort.groups.items() if reached.issuperset(ids)]
         if len(reached) != sum(len(cohort.groups[group]) for group in groups):
@@ -494,12 +496,12 @@ class Protocol:
         for group in groups:
             before = published_to(memory.published, group)
             memory.published[group] = with_published(before, round, component.name, values)
-        cohort.tell(self.steps.hear, component.name, dict(values))
+        cohort.tell(self.steps.hear, component.name, values)
         if needs_key_server(self.composition):
-            self.key_server.ask(self.steps.hear_all, groups, component.name, dict(values))
+            self.key_server.ask(self.steps.hear_all, groups, component.name, values)
         self.forget_facts()
         self.facts(round, groups[0])
-        self.events.tell(Published(round, tuple(groups), component.name, dict(values), covered_by))
+        self.events.tell(Published(round, tuple(groups), component.name, values, covered_by))
 
     def forget_facts(self) -> None:
         """What is public has changed."""

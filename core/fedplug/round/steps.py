@@ -206,6 +206,7 @@ class Protecting(PartySteps):
                 "again in the middle of it"
             )
         negotiation = self.composition.negotiation
+        client.plan = client.facts.plan or client.plan  # the public one, whatever was published or set meanwhile
         if client.plan is None:
             raise ProtectionError(
                 f"component {negotiation.name}, hook negotiate_mask: client {client.client_id} has no plan in round "
