@@ -155,9 +155,7 @@ class LayerClip(Toy, fedplug.Protector):
         """A public factor, a clip a layer and noise a layer."""
         scales = tuple((self.options.scale * 2.0 ** np.arange(len(facts.layout.layers))).tolist())
         clip = Scale(self.options.factor), Clip((self.options.norm,) * len(scales), per="layer")
-        if not self.options.scale:
-            return clip
-        return (*clip, Noise.gaussian(scales, source="reproducible"))
+        return (*clip, Noise.gaussian(scales, source="reproducible")) if self.options.scale else clip
 
 
 class Measure(Toy, fedplug.Metric):

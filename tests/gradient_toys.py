@@ -82,7 +82,7 @@ def view(
 
 
 def attacker(progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None) -> Attacker:
-    """With the facts with which an attack runs."""
+    """Whoever runs an attack, with the public facts."""
     return Attacker(progress=progress, facts=Facts(0, 1, Layout(()), (), 1, 1, 0, ""))
 
 
