@@ -311,7 +311,7 @@ def _unlike_noise(
     """
     doubts: dict[str, None] = {}
     for number, entry in enumerate(charges.log):
-        now, at = dataclasses.replace(facts, round=entry.round - 1), f"charges.json, log, {number}"
+        now, at = facts.at(entry.round - 1), f"charges.json, log, {number}"
         behind = {zone: released(now.steps(zone)) for zone in composition.links}
         known = {zone: [*found.releases] if found else [] for zone, found in behind.items()}
         known |= {f"ballots of {name}": releases_of(name, given) for name, given in composition.ballots(now)}
