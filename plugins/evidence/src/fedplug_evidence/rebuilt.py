@@ -307,7 +307,7 @@ def _unlike_noise(
 ) -> Iterator[str]:
     """Noise in the charges that the recipe does not have. Numbers that differ are `unchecked`.
 
-    Numbers may depend on events in a run, which are not known here.
+    Numbers may depend on what components published in a run, which is not known here.
     """
     doubts: dict[str, None] = {}
     for number, entry in enumerate(charges.log):
