@@ -52,7 +52,7 @@ HEAD = [
 EXACT = 1e-6
 
 
-def target(train: Any, batch: int, width: int, hidden: str, seed: int) -> tuple[View, Facts, np.ndarray]:
+def target(train: Any, batch: int, width: int, hidden: str, seed: int) -> tuple[View, Attacker, np.ndarray]:
     """The server's view of one batch, and the hidden images; (B, 784)."""
     rng = np.random.default_rng([seed, batch, width, list(HIDDEN).index(hidden)])
     examples: Examples = train.train.take(np.sort(rng.choice(len(train.train), batch, replace=False)))
@@ -68,8 +68,8 @@ def target(train: Any, batch: int, width: int, hidden: str, seed: int) -> tuple[
         "server", update=seen, vector=model.get_vector(), model=model, num_classes=10, shape=train.shape,
         mean=train.mean, std=train.std, seed=int(rng.integers(2**31)),
     )  # fmt: skip
-    facts = Facts(0, 1, model.layout, (), 1, 1, 0, "", Attacker())
-    return view, facts, examples.inputs.reshape(batch, -1).astype(np.float64) / 255
+    attacker = Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, ""))
+    return view, attacker, examples.inputs.reshape(batch, -1).astype(np.float64) / 255
 
 
 def exact_of(images: np.ndarray | None, true: np.ndarray) -> int:
@@ -84,14 +84,14 @@ def row(train: Any, batch: int, width: int, hidden: str, targets: int) -> list[o
     """All targets of a row of the table."""
     exact, leaked, called, wrongly, seconds = [], [], 0, 0, []
     for seed in range(targets):
-        view, facts, true = target(train, batch, width, hidden, seed)
+        view, attacker, true = target(train, batch, width, hidden, seed)
         start = time.process_time()
-        report = ExactBatch(ExactBatch.Options()).attack(view, facts)
+        report = ExactBatch(ExactBatch.Options()).attack(view, attacker)
         seconds.append(time.process_time() - start)
         exact.append(exact_of(report.images, true))
         said = int(report.metrics.get("exact", 0))
         called, wrongly = called + said, wrongly + max(0, said - exact[-1])
-        leaked.append(exact_of(LinearLeak(LinearLeak.Options()).attack(view, facts).images, true))
+        leaked.append(exact_of(LinearLeak(LinearLeak.Options()).attack(view, attacker).images, true))
     images, hits = batch * targets, sum(exact)
     low, high = wilson(hits, images)
     return [

@@ -109,7 +109,7 @@ def target(row: Row, seed: int, data: Dataset) -> Target:
     trainer = Ordered(Ordered.Options(epochs=row.epochs, batch_size=row.batch_size, lr=row.lr))
     trainer.name = "train"
     client = Client(client_id=0, model=model, data=ClientData(own, own, own, **data.about))
-    client.facts = Facts(0, 1, model.layout, (), 1, 1, seed, "", client)
+    client.facts = Facts(0, 1, model.layout, (), 1, 1, seed, "")
     trainer.train(client, client.facts)
     update = model.moved_from(start).copy()
     model.set_vector(start)
@@ -130,10 +130,9 @@ def ours(found: Target, iterations: int, tv: float, unroll: bool = True) -> tupl
     layout = view.update.layout
     if not unroll:  # one gradient, as for an attacker that knows only its length
         view = dataclasses.replace(view, update=view.update.as_gradient(view.vector))
-    party = Attacker()
-    party.facts = Facts(0, 1, layout, (), 1, 1, 0, "", party)
+    attacker = Attacker(facts=Facts(0, 1, layout, (), 1, 1, 0, ""))
     began = time.process_time()
-    report = InvertingGradients(InvertingGradients.Options(iterations=iterations, tv=tv)).attack(view, party.facts)
+    report = InvertingGradients(InvertingGradients.Options(iterations=iterations, tv=tv)).attack(view, attacker)
     seconds = time.process_time() - began
     if report.images is None:
         return np.zeros(found.inputs.shape, np.float32), seconds

@@ -94,11 +94,9 @@ def seen(data: Dataset, model: TorchModel, update: NDArray[Any], batch: int, see
     )  # fmt: skip
 
 
-def context(public: PublicData) -> Facts:
-    """The context of an attack."""
-    party = Attacker()
-    party.facts = Facts(0, 1, Layout(()), (), 1, 1, 0, "", party, public=public)
-    return party.facts
+def attacker(public: PublicData) -> Attacker:
+    """Whoever runs an attack, with the public facts."""
+    return Attacker(facts=Facts(0, 1, Layout(()), (), 1, 1, 0, "", public=public))
 
 
 def psnr(found: NDArray[Any], truth: NDArray[Any]) -> float:
@@ -134,7 +132,7 @@ def noisy(name: str, data: Dataset, attack: str, level: float, targets: int) -> 
                 chosen: Any = InvertingGradients(InvertingGradients.Options(iterations=STEPS, prior=prior))
             else:
                 chosen = LinearLeak(LinearLeak.Options(prior=prior))
-            numbers.append(psnr(chosen.attack(view, context(public)).images[0], truth))
+            numbers.append(psnr(chosen.attack(view, attacker(public)).images[0], truth))
             seconds[prior] += time.process_time() - begun
     # To a hundredth of a dB: rounding is no difference.
     better = sum(ours > guess + 0.01 for ours, guess in zip(found["auto"], trivial, strict=True))
@@ -161,9 +159,9 @@ def labelled(name: str, data: Dataset, targets: int) -> list[str]:
         simple = batch_labels(matcher.update, BATCH, len(data.classes), "adaptive", answer)
         found: dict[str, Any] = {
             "simple": np.bincount(simple, minlength=len(data.classes)),
-            "labels": Labels(Labels.Options()).attack(view, context(public)).counts,
+            "labels": Labels(Labels.Options()).attack(view, attacker(public)).counts,
             "inverting": InvertingGradients(InvertingGradients.Options(iterations=LABEL_STEPS))
-            .attack(view, context(public))
+            .attack(view, attacker(public))
             .counts,
         }
         for way, counts in found.items():

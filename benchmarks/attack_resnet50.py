@@ -131,12 +131,8 @@ def attacked(
         "server", target=0, update=all_clear(0, 0, model.layout, gradient, meaning, hidden), vector=model.get_vector(),
         model=model, num_classes=CLASSES, shape=(3, 32, 32), mean=MEAN, std=STD, seed=seed,
     )  # fmt: skip
-    attacker = Attacker()
-    attacker.facts = Facts(
-        round=0, rounds=1, layout=model.layout, zones=(), num_clients=1, min_clients=1, seed=seed, digest="",
-        party=attacker, public=public,
-    )  # fmt: skip
-    report = Ilrg(Ilrg.Options(form=form)).attack(view, attacker.facts)
+    attacker = Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, seed, "", public=public))
+    report = Ilrg(Ilrg.Options(form=form)).attack(view, attacker)
     if report.status != FINISHED:
         raise RuntimeError(f"iLRG ended as {report.status}: {report.reason}")
     return report

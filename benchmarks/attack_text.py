@@ -121,7 +121,7 @@ def attacked(row: Row, texts: Any, seed: int) -> tuple[AttackReport, Truth, floa
     )  # fmt: skip
     view.model.set_vector(before)
     attack, started = Dager(Dager.Options(form=row.form)), time.process_time()
-    report = attack.attack(view, Facts(0, 1, model.layout, (), 1, 1, 0, "", Attacker()))
+    report = attack.attack(view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, "")))
     spent = time.process_time() - started
     truth = Truth(batch.inputs.astype(np.float32), batch.labels, 256, texts=batch.inputs)
     return report, truth, spent

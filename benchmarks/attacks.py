@@ -111,16 +111,16 @@ def target(row: Row, seed: int, data: Dataset) -> Target:
 
 def ours(row: Row, found: Target) -> tuple[NDArray[np.float32], float]:
     """Images in [0, 1], and CPU seconds."""
-    view, party = found.view, Attacker()
+    view = found.view
     assert view.update is not None
-    party.facts = Facts(0, 1, view.update.layout, (), 1, 1, 0, "", party)
+    attacker = Attacker(facts=Facts(0, 1, view.update.layout, (), 1, 1, 0, ""))
     steps = ITERATIONS[row.attack]
     attack: Any = (
         Dlg(Dlg.Options(iterations=steps, restarts=1)) if row.attack == "dlg"
         else InvertingGradients(InvertingGradients.Options(iterations=steps, tv=TV))
     )  # fmt: skip
     began = time.process_time()
-    report = attack.attack(view, party.facts)
+    report = attack.attack(view, attacker)
     seconds = time.process_time() - began
     return (np.zeros(found.inputs.shape, np.float32) if report.images is None else report.images), seconds
 

@@ -10,8 +10,8 @@ import dataclasses
 
 import fedplug
 import numpy as np
-from fedplug import Facts, Field, Finds
-from fedplug_attacks import AttackReport, Needs, View, each_round, stacked
+from fedplug import Field, Finds
+from fedplug_attacks import Attacker, AttackReport, Needs, View, each_round, stacked
 from fedplug_attacks.labels import Labels
 from fedplug_attacks.linear_leak import LinearLeak
 
@@ -36,13 +36,13 @@ class Sixty(fedplug.Attack):
         """One line for the plan."""
         return f"the first layers and the labels of up to {self.options.most} rounds"
 
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Asks each round for the classes, and all of them together for the images."""
         rounds = each_round(view, self.options.most)
         labels = Labels(Labels.Options())
-        told = [labels.attack(one, facts).counts for one in rounds]
+        told = [labels.attack(one, attacker).counts for one in rounds]
         counts = [np.asarray(each, np.float64) for each in told if each is not None]
-        report = LinearLeak(LinearLeak.Options()).attack(stacked(view, self.options.most), facts)
+        report = LinearLeak(LinearLeak.Options()).attack(stacked(view, self.options.most), attacker)
         assert view.update is not None
         metrics = {
             **report.metrics, "rounds": float(len(rounds)), "by_subtraction": float(len(view.update.subtracted)),

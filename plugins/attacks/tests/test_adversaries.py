@@ -214,8 +214,8 @@ def test_nothing_an_attack_is_given_leads_to_data(runs: Runs, plain: Any, kind: 
     given = list(Echo.heard)
     assert len(given) >= 8
     seen = 0
-    for view, facts in given:
-        for path, found in reachable(view, facts):
+    for view, attacker in given:
+        for path, found in reachable(view, attacker):
             seen += 1
             assert not isinstance(found, PRIVATE), f"{view.adversary}: {path} is a {type(found).__name__}"
             assert not (what := shows(found, images, labels)), f"{view.adversary}: {path} shows {what}"
@@ -227,12 +227,12 @@ def test_the_candidates_of_a_challenge_are_the_one_exception(runs: Runs) -> None
     images, labels = private_arrays(folder)
     sets = ['attack.attacks.0.finds=["members"]']
     attacked(folder, "toy.echo", adversaries=["released"], targets=[0], candidates=20, sets=sets)
-    ((view, facts),) = Echo.heard
+    ((view, attacker),) = Echo.heard
     assert view.candidates is not None
-    shown = {path for path, found in reachable(view, facts) if shows(found, images, labels)}
+    shown = {path for path, found in reachable(view, attacker) if shows(found, images, labels)}
     assert shown
     assert all(".candidates" in path for path in shown)
-    assert all(not isinstance(found, PRIVATE) for _, found in reachable(view, facts))
+    assert all(not isinstance(found, PRIVATE) for _, found in reachable(view, attacker))
     # Each array of the candidates is its own: no base that holds more than the question.
     assert view.candidates.inputs.base is None or len(view.candidates.inputs.base) <= 20
 

@@ -113,7 +113,7 @@ class Zeros(fedplug.Attack):
         return Finds(needs=Needs(update=True, model=False), what=frozenset({"labels"}),
                      headline=("count_error", "low"), success=("count_error", "<=", 0.1))
 
-    def attack(self, view, facts):
+    def attack(self, view, attacker):
         return AttackReport(status="STATUS", labels=np.zeros(3, np.int64))
 """
 

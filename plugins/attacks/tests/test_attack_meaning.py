@@ -25,7 +25,7 @@ LAYOUT = Layout.of([("a", (3,))])
 
 def meaning_of(recipe: Recipe, examples: int) -> Meaning:
     observer = Observer(recipe, Composition(recipe), LAYOUT, np.zeros(3, np.float32), None)
-    return observer.meaning(0, examples, None)
+    return observer.meaning(observer.facts(0), examples, None)
 
 
 def test_adam_is_no_sum_of_gradients_and_attacks_say_so() -> None:

@@ -97,7 +97,7 @@ def test_class_weights_are_another_loss(runs: Runs) -> None:
     """A gradient of a weighted loss matches no candidate under the plain one: attacks must not fail at it silently."""
     train = {"use": "std.sgd", "lr": 0.05, "class_weights": [1.0] * 9 + [5.0]}
     with machinery(runs.of(recipe_of(rounds=1, train=train)), adversaries=["server"]) as run:
-        meaning = run.stage.observer.meaning(0, 10, None)
+        meaning = run.stage.observer.meaning(run.stage.observer.facts(0), 10, None)
         assert meaning.loss == "cross_entropy"
         assert meaning.class_weights == (1.0,) * 9 + (5.0,)
         unmet = Needs(model=False).unmet(

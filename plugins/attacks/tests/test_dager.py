@@ -55,7 +55,7 @@ def attacked(texts: Any, rank: int = 0, noise: float = 0.0, hidden: float = 0.0,
         seed=2,
     )  # fmt: skip
     attack = Dager(Dager.Options(form=form))
-    return checked(attack.attack(view, Facts(0, 1, model.layout, (), 1, 1, 0, "", Attacker())), view)
+    return checked(attack.attack(view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, ""))), view)
 
 
 class _Backwards(torch.nn.Module):

@@ -102,8 +102,8 @@ def view_of(model: TorchModel, data: Data, gradient: NDArray[np.float32], hidden
 
 
 def run(view: View, form: str = "adaptive", public: PublicData | None = None) -> AttackReport:
-    facts = Facts(0, 1, view.model.layout, (), 1, 1, 0, "", Attacker(), public=public)
-    return Ilrg(Ilrg.Options(form=form)).attack(view, facts)  # type: ignore[arg-type]
+    attacker = Attacker(facts=Facts(0, 1, view.model.layout, (), 1, 1, 0, "", public=public))
+    return Ilrg(Ilrg.Options(form=form)).attack(view, attacker)  # type: ignore[arg-type]
 
 
 def accuracy(report: AttackReport, labels: NDArray[np.int64]) -> NDArray[np.float64]:

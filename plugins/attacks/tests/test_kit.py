@@ -10,7 +10,7 @@ from fedplug import Finds, Measures
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_kit.conform import conformance
 
 
@@ -43,7 +43,7 @@ class Silent(fedplug.Attack):
     finds = Finds(needs=Needs(update=False), what=frozenset({"labels"}), headline=("hits", "high"),
                   success=("hits", ">=", 1.0))  # fmt: skip
 
-    def attack(self, view: View, facts: fedplug.Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Nothing."""
         return AttackReport("finished")
 

@@ -64,8 +64,8 @@ def view_of(seed: int, hidden: Any = None, sigma: float = 0.0, **facts: Any) -> 
 
 
 def run(view: View, public: bool = True, **options: Any) -> AttackReport:
-    facts = Facts(0, 1, view.model.layout, (), 1, 1, 0, "", Attacker(), public=data()[1] if public else None)
-    return Labels(Labels.Options(**options)).attack(view, facts)  # type: ignore[arg-type]
+    attacker = Attacker(facts=Facts(0, 1, view.model.layout, (), 1, 1, 0, "", public=data()[1] if public else None))
+    return Labels(Labels.Options(**options)).attack(view, attacker)  # type: ignore[arg-type]
 
 
 def largest(seed: int, share: float) -> NDArray[np.bool_]:
@@ -131,8 +131,8 @@ def test_biases_alone_are_enough() -> None:
 def test_classes_without_public_examples_are_found_too() -> None:
     view, public = view_of(2), data()[1]
     few = dataclasses.replace(public, examples=public.examples.take(public.examples.labels > 3))
-    facts = Facts(0, 1, view.model.layout, (), 1, 1, 0, "", Attacker(), public=few)
-    report = Labels(Labels.Options()).attack(view, facts)  # type: ignore[arg-type]
+    attacker = Attacker(facts=Facts(0, 1, view.model.layout, (), 1, 1, 0, "", public=few))
+    report = Labels(Labels.Options()).attack(view, attacker)  # type: ignore[arg-type]
     np.testing.assert_array_equal(report.counts, case(2)[1])  # type: ignore[arg-type]
 
 

@@ -61,8 +61,8 @@ def view_of(model: TorchModel, update: NDArray[np.float32], examples: int, hidde
 def run(view: View, form: str = "adaptive", public: Examples | None = None) -> AttackReport:
     assert view.update is not None
     known = None if public is None else PublicData(public, classes=(), mean=MEAN, std=STD)
-    facts = Facts(0, 1, view.update.layout, (), 1, 1, 0, "", Attacker(), public=known)
-    return LinearLeak(LinearLeak.Options(form=form)).attack(view, facts)  # type: ignore[arg-type]
+    attacker = Attacker(facts=Facts(0, 1, view.update.layout, (), 1, 1, 0, "", public=known))
+    return LinearLeak(LinearLeak.Options(form=form)).attack(view, attacker)  # type: ignore[arg-type]
 
 
 def error(report: AttackReport, batch: Examples) -> float:

@@ -55,7 +55,7 @@ def trained(model: TorchModel, first: int, count: int, seed: int = 0, **options:
     own = DIGITS.train.take(np.arange(first, first + count))
     trainer = Noted(Noted.Options(**options))
     client = Client(client_id=0, model=model, data=ClientData(own, own, own, **DIGITS.about))
-    client.facts = Facts(0, 1, model.layout, (), 1, 1, seed, "", client)
+    client.facts = Facts(0, 1, model.layout, (), 1, 1, seed, "")
     start, buffers = model.get_vector(), {name: value.copy() for name, value in model.get_buffers().items()}
     trainer.train(client, client.facts)
     update = model.get_vector() - start

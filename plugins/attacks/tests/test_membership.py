@@ -82,7 +82,8 @@ def game() -> Game:
 def attack(view: View, public: PublicData | None = None, party: Attacker | None = None, **options: Any) -> AttackReport:
     component = Membership(Membership.Options(**options))
     party = party or Attacker()
-    return component.attack(view, Facts(0, 1, view.model.layout, BASE_ZONES, 4, 2, 7, "digest", party, {}, public))
+    party.facts = Facts(0, 1, view.model.layout, BASE_ZONES, 4, 2, 7, "digest", public=public)
+    return component.attack(view, party)
 
 
 def scores_of(report: AttackReport) -> NDArray[np.float64]:

@@ -41,10 +41,9 @@ def told(value: Any, client_id: int = 0, **more: Any) -> Told:
 
 
 def found_in(heard: list[Told], target: int = 0, **options: Any) -> AttackReport:
-    party = Attacker()
-    party.facts = Facts(0, 1, LAYOUT, ("encrypted", "clear"), 3, 1, 7, "", party)
+    attacker = Attacker(facts=Facts(0, 1, LAYOUT, ("encrypted", "clear"), 3, 1, 7, ""))
     view = View("server", target=target, num_classes=3, heard=tuple(heard))
-    return Negotiation(Negotiation.Options(**options)).attack(view, party.facts)
+    return Negotiation(Negotiation.Options(**options)).attack(view, attacker)
 
 
 def ballot(*named: int) -> Any:

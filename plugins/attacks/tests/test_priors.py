@@ -36,14 +36,12 @@ def public(count: int = 200) -> PublicData:
     return PublicData(DIGITS.train.take(slice(1000, 1000 + count)), **DIGITS.about)
 
 
-def context(known: PublicData | None) -> Facts:
-    party = Attacker()
-    party.facts = Facts(0, 1, Layout(()), (), 1, 1, 0, "", party, public=known)
-    return party.facts
+def attacker(known: PublicData | None) -> Attacker:
+    return Attacker(facts=Facts(0, 1, Layout(()), (), 1, 1, 0, "", public=known))
 
 
 def run(component: Any, seen: View, known: PublicData | None, **options: Any) -> AttackReport:
-    report: AttackReport = component(component.Options(**options)).attack(seen, context(known))
+    report: AttackReport = component(component.Options(**options)).attack(seen, attacker(known))
     return report
 
 
@@ -210,7 +208,7 @@ def test_the_truth_fits_what_was_seen_by_every_measure(level: float) -> None:
         )
         squared, cosine = float(matcher.squared(gradients)), float(matcher.cosine(gradients))
         for measure, loss in (("squared", squared), ("distance", math.sqrt(squared)), ("cosine", cosine)):
-            record = Record(matcher, context(None), measure=measure)  # type: ignore[arg-type]
+            record = Record(matcher, attacker(None), measure=measure)
             assert loss <= matcher.floor_of(measure)  # type: ignore[arg-type]
             record.offer(loss, torch.zeros(1, 1, 8, 8), [0])
             assert record.unfit() == ""

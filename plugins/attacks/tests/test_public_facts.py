@@ -15,8 +15,7 @@ from fedplug import Block, Client, Facts, Layout
 from fedplug.api.known import Known
 from fedplug.api.links import Link
 from fedplug.api.operations import Clip, Map, Noise, Operations, Round, Scale, Scramble, Seal
-from fedplug.api.parties import Server
-from fedplug.api.roles import Learns
+from fedplug.api.roles import Learns, Reveals
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import Meaning, ObservedUpdate, Seen, all_clear
 from fedplug_attacks.api.view import View
@@ -45,18 +44,21 @@ class Giving(fedplug.Sealer):
     def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         raise NotImplementedError
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Any, facts: Facts) -> Block:
         raise NotImplementedError
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Any, facts: Facts) -> Block:
         raise NotImplementedError
 
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        return []
 
-def sent(*operations: Operations, learns: Learns | None = None) -> Sent:
+
+def sent(*operations: Operations, learns: Learns | None = None, client_id: int | None = None) -> Sent:
     """The facts of a zone whose links give these operations."""
     links = tuple(Link("noised", "protect", f"link{i}", Giving(each), "client") for i, each in enumerate(operations))
-    facts = Facts(0, 1, LAYOUT, ("noised",), 4, 2, 0, "", Server(), links={"noised": links})
-    return Sent.of("noised", facts, learns or Learns())
+    facts = Facts(0, 1, LAYOUT, ("noised",), 4, 2, 0, "", links={"noised": links})
+    return Sent.of("noised", facts, learns or Learns(), client_id)
 
 
 # -- noise, scale and grid ---------------------------------------------------------------------------------------------
@@ -74,7 +76,8 @@ def test_noise_of_each_layer_goes_to_its_scalars_in_units_of_the_update() -> Non
 
 def test_what_cannot_be_foretold_is_not_known() -> None:
     clip = (Clip(1.0),)
-    assert np.isnan(sent(clip, (Noise.gaussian(None, promised=1.0),)).sigma(LAYOUT)).all()
+    by_count = Noise.by(lambda count: 1.0 / count, reads="num_examples", at_least=0.1)
+    assert np.isnan(sent(clip, (by_count,)).sigma(LAYOUT)).all()
     unsaid = sent(clip, (Noise.gaussian(1.0),), (Map(lambda block, party, facts: block),))
     assert np.isnan(unsaid.sigma(LAYOUT)).all()
     assert not unsaid.clipped(LAYOUT, EVERYWHERE, np.ones(12, np.float32))
@@ -83,6 +86,16 @@ def test_what_cannot_be_foretold_is_not_known() -> None:
     assert sent((), learns=own).sigma(LAYOUT).tolist() == [2.0] * 12
     assert np.isnan(sent(clip, learns=own).sigma(LAYOUT)).all()
     assert np.isnan(sent((), learns=Learns(noise=None)).sigma(LAYOUT)).all()
+
+
+def test_values_that_name_clients_are_those_of_the_client_who_sends() -> None:
+    chain = (Clip({3: 0.5}, others=1.0), Noise.gaussian({3: 2.0}, others=0.25))
+    assert sent(chain, client_id=3).sigma(LAYOUT).tolist() == [2.0] * 12
+    assert sent(chain, client_id=0).sigma(LAYOUT).tolist() == [0.25] * 12
+    assert np.isnan(sent(chain).sigma(LAYOUT)).all()
+    values = np.ones(12, np.float32)
+    assert [clip.norm for clip in sent(chain, client_id=3).clipped(LAYOUT, EVERYWHERE, values)] == [0.5]
+    assert [clip.norm for clip in sent(chain, client_id=0).clipped(LAYOUT, EVERYWHERE, values)] == [1.0]
 
 
 def test_the_grid_is_that_of_the_update() -> None:

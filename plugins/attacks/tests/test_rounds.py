@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import Runs, attack_catalog, attacked, finished_run, machinery, reachable
-from fedplug import Examples
+from fedplug import Examples, Facts, Layout
 from fedplug.api.data import PublicData
 from fedplug.api.errors import ViewError
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.composition import Composition
-from fedplug_attacks import Meaning, ObservedUpdate, View, each_round, of_the_same, stacked
+from fedplug_attacks import Attacker, Meaning, ObservedUpdate, View, each_round, of_the_same, stacked
 from fedplug_attacks._rank_one import rank_one
 from fedplug_attacks._several import SeveralRounds
 from fedplug_attacks.api.observation import Observation, all_clear
@@ -136,8 +136,8 @@ def by_hand(image: Any, hidden: list[Any], sigma: float = 0.0, rows: int = 32, s
     )  # fmt: skip
 
 
-def context(public: Any = None) -> Any:
-    return types.SimpleNamespace(public=public, party=types.SimpleNamespace(progress=lambda *_: None, device="cpu"))
+def attacker(public: Any = None) -> Attacker:
+    return Attacker(facts=Facts(0, 1, Layout(()), (), 1, 1, 0, "", public=public))
 
 
 def test_a_mask_that_moves_shows_in_the_end_all_of_it() -> None:
@@ -151,15 +151,15 @@ def test_a_mask_that_moves_shows_in_the_end_all_of_it() -> None:
         mask[: 32 * 16].reshape(32, 16)[:, 2 * number : 2 * number + 2] = True
         masks.append(mask)
     view = by_hand(image, masks)
-    alone = LinearLeak(LinearLeak.Options()).attack(view, context())
+    alone = LinearLeak(LinearLeak.Options()).attack(view, attacker())
     assert alone.metrics["hidden_pixels"] == 2
-    report = Rounds(Rounds.Options()).attack(view, context())
+    report = Rounds(Rounds.Options()).attack(view, attacker())
     assert report.images is not None
     assert report.metrics["hidden_pixels"] == 0
     assert report.metrics["rounds"] == 8
     assert report.metrics["coverage"] == 1
     assert np.abs(report.images[0] - image).max() < 1e-5
-    last = Rounds(Rounds.Options(most=1)).attack(view, context())
+    last = Rounds(Rounds.Options(most=1)).attack(view, attacker())
     assert last.metrics["rounds"] == 1
     assert last.metrics["hidden_pixels"] == 2
 
@@ -199,7 +199,7 @@ def test_noise_averages_out_over_rounds_and_noise_alone_gives_the_mean_image() -
     lost = rank_one(stacked(view), public)
     assert lost.alignment == 0
     assert lost.image == pytest.approx(public.examples.inputs.mean(0).ravel(), abs=1e-6)
-    report = Rounds(Rounds.Options()).attack(view, context(public))
+    report = Rounds(Rounds.Options()).attack(view, attacker(public))
     assert "noise alone" in report.unfit
     exact = rank_one(stacked(by_hand(image, [None])), None)
     assert np.abs(exact.image.reshape(image.shape) - image).max() < 1e-4
@@ -222,7 +222,7 @@ def test_gradients_of_several_rounds_are_matched_at_their_own_models(runs: Runs)
     assert float(matcher.cosine(gradients)) < 1e-5
     stale = torch.cat([matcher.parts[0].gradients(true, labels)[0]] * 3, dim=1)
     assert float(matcher.squared(stale)) > 1e-3
-    report = Rounds(Rounds.Options(method="search", iterations=5)).attack(view, context())
+    report = Rounds(Rounds.Options(method="search", iterations=5)).attack(view, attacker())
     assert report.gradient_evaluations == 3 * (5 + 1)
     assert report.labels is not None
     assert report.labels.tolist() == truth.labels.tolist()

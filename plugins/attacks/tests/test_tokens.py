@@ -39,8 +39,8 @@ def found(noise: float = 0.0, sigma: float = 0.0, vocabulary: int = 12) -> Attac
     vector = vector + noise * np.random.default_rng(1).normal(size=vector.shape).astype(np.float32)
     observed = all_clear(0, 0, model.layout, vector, Meaning(examples=2), None, sigma)
     view = View("server", update=observed, num_classes=vocabulary, shape=(5,), mean=(), std=(), seed=2)
-    facts = Facts(0, 1, model.layout, (), 1, 1, 0, "", Attacker())
-    return Tokens(Tokens.Options()).attack(view, facts)
+    attacker = Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, ""))
+    return Tokens(Tokens.Options()).attack(view, attacker)
 
 
 @pytest.mark.parametrize("name", ["attacks.tokens", "attacks.tokens_found", "attacks.rows"])

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import pytest
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from examples import examples
+from fedplug import Cohort, Facts, Known, Noise, Operations
 from fedplug.api.errors import SetupError
 from fedplug.api.known import Release
 from fedplug.privacy.ledger_record import LedgerReport
@@ -28,7 +30,9 @@ from fedplug_evidence.manifest import MANIFEST, SIGNATURE, Checked, canonical, s
 from fedplug_evidence.verifying import Verified, verify_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toy_components import toy_catalog
+from run_toys import start
+from toy_base import Toy
+from toy_components import TOYS, recipe_of, toy_catalog
 
 CATALOG = toy_catalog()
 FRESH = settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -281,6 +285,29 @@ def test_other_ledgers_are_reckoned_too(runs: dict[str, Path], tmp_path: Path, k
     if secret:
         assert {entry["charged"] for entry in json.loads((made / "charges.json").read_text())["log"]} == {"secret"}
         assert {line.split(",")[0] for line in (made / "messages.csv").read_text().splitlines()[1:]} == {"0"}
+
+
+class Learnt(Toy, fedplug.Protector):
+    """Noise of a size that is published before round 1."""
+
+    def setup(self, cohort: Cohort, key_server: Any, facts: Facts) -> None:
+        """Publishes the size."""
+        cohort.publish(self, {"std": 3.0}, covered_by="nothing to pay")
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        """Noise of that size."""
+        return (Noise.gaussian(facts.of(self).get("std", 2.0), source="reproducible"),)
+
+
+def test_what_follows_from_published_values_is_no_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOYS["protect"], "toy.learnt", Learnt)
+    run = start(tmp_path / "runs", recipe_of("noised", [{"use": "std.clip", "norm": 1.0}, "toy.learnt"], rounds=2))
+    catalog = toy_catalog()
+    made, _ = make_evidence(run, tmp_path / "made", catalog=catalog)
+    found = verify_folder(made, None, catalog)
+    assert not found.problems
+    (unchecked,) = found.unchecked
+    assert "noise_multiplier: 3.0, but recipe.yaml gives 2.0" in unchecked
 
 
 def test_without_the_plugins_what_components_say_is_taken_as_stated(folder: Path, runs: Any, tmp_path: Path) -> None:

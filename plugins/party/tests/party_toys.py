@@ -194,7 +194,7 @@ def serve(folder: Path, plain: dict[str, Any], where: Path, dies: bool) -> None:
     close = Arrivals.close
 
     def die(self: Arrivals, group: str) -> Any:
-        if dies and self.facts.round == 1:
+        if dies and self.facts[group].round == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return close(self, group)
 

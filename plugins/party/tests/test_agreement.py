@@ -81,6 +81,13 @@ def test_the_round_that_counts_as_repeated_is_the_costliest_one(tmp_path: Path) 
     assert after > before * 1.3
 
 
+def test_a_zone_costs_nothing_in_rounds_in_which_the_public_plan_does_not_send_it(tmp_path: Path) -> None:
+    """All is encrypted in round 1, and half of it in round 2; whose half follows from votes."""
+    mine = site(paraaegis(1.0, decay=0.5), tmp_path)
+    ledger = planned(mine.recipe, mine.composition, mine.layout, mine.client())
+    assert [sorted(entry.zones) for entry in ledger.log] == [["encrypted"], ["encrypted", "noised"]]
+
+
 def test_the_text_says_what_leaves_to_whom_and_what_it_guarantees(tmp_path: Path) -> None:
     plain = paraaegis(noised=None)
     mine = site(plain, tmp_path)

@@ -15,7 +15,6 @@ from fedplug.wire.calls import Call, read_reply, request
 from fedplug_party.frames import Reply
 from fedplug_party.notes import Notes
 from fedplug_party.party import FAILURES, Party
-from fedplug_std.single_zone import SingleZone
 from party_toys import Beside
 from toy_components import recipe_of
 from toy_protocol import build
@@ -52,8 +51,7 @@ class Server:
         """A whole round as one message: train, upload."""
         steps, digest = self.protocol.steps, self.protocol.recipe.digest
         calls = [Call.of(method, (), "client", round) for method in (steps.train, steps.protect)]
-        zone: Any = self.protocol.composition.components["std.single_zone"]
-        data, _ = request(digest, [calls[0], Call.of(zone.adopt, (), "client", round), calls[1]])
+        data, _ = request(digest, calls)
         assert isinstance(data, bytes)
         return data
 
@@ -295,11 +293,10 @@ def test_ballots_of_the_set_up_and_of_round_1_are_the_same_and_a_run_that_begins
 
 def test_a_message_must_end_with_its_question(server: Server) -> None:
     """After an upload, the party would skip a lasting call that was run before, and would not record the upload."""
-    steps, zone = server.protocol.steps, server.protocol.composition.components["std.single_zone"]
-    assert isinstance(zone, SingleZone)
-    done = Call.of(zone.adopt, (), "client", -1, sequence=1)
-    calls = [Call.of(steps.train, (), "client", 0), Call.of(zone.adopt, (), "client", 0)]
-    data, _ = request(server.protocol.recipe.digest, [*calls, Call.of(steps.protect, (), "client", 0), done])
+    steps = server.protocol.steps
+    done = Call.of(steps.hear, ("std.mean", {}), "client", -1, sequence=1)
+    calls = [Call.of(method, (), "client", 0) for method in (steps.train, steps.protect)]
+    data, _ = request(server.protocol.recipe.digest, [*calls, done])
     assert isinstance(data, bytes)
     reply = server.say(command="deliver", message=data)
     assert (reply.outcome, reply.message) == ("refused", b"")

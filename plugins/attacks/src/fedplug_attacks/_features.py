@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.view import View
+    from fedplug_attacks.api.view import Attacker, View
 
 _RATE, _LAST_RATE = 0.1, 1e-3
 
@@ -37,7 +37,7 @@ def inverted(
         features: (n, d), inputs of the layer; NaN where unknown.
         layer: its name in the model.
         view: view with the model that clients had.
-        facts: with the public examples, and told of progress.
+        attacker: with the public examples, and told of progress.
         iterations: steps.
 
     Returns:

@@ -24,7 +24,7 @@ from fedplug_attacks._local_steps import LocalSteps, schedule_of, too_long
 from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from fedplug import PublicData

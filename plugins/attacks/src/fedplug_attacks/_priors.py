@@ -317,7 +317,7 @@ def attack(
     """
     record.measure = "squared"
     if matcher.batch > 1 and len(labels) > 1:
-        tried = type(record)(matcher, record.attacker.facts)
+        tried = type(record)(matcher, record.attacker)
         labels = [_modes(matcher, tried, prior, labels, screening(iterations), 1, at_once, penalty)[1]]
     softened = min(iterations, _SOFTENED)
     state, found = _modes(matcher, record, prior, labels, iterations, restarts, at_once, penalty, softened)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
+    from fedplug_attacks.api.view import Attacker
+
 _FEWEST = 4
 """Shadow models that are trained, however long it takes."""
 
@@ -78,7 +80,7 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Atta
         model: the attacker's own `TorchModel`; it holds other weights and buffers afterwards.
         schooling: how the target was trained; nothing of it is unknown.
         public: what they are trained on.
-        facts: of the attack.
+        attacker: with the public facts, and a cache.
         count: how many.
         seconds: after this time no further one is started; a few are always trained.
         progress: told how many of them are trained, of how many.
@@ -118,7 +120,7 @@ def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDAr
         public: source of the examples.
         rows: indices of the examples; one may occur twice.
         number: of the shadow, for the order in which it sees them.
-        facts: of the attack.
+        attacker: with the public facts, and a cache.
     """
     from fedplug_std.training import Sgd
 
@@ -136,6 +138,6 @@ def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDAr
         ))  # fmt: skip
         trainer.name = "shadow"
         for _ in range(times // together):
-            client.facts = dataclasses.replace(attacker, round=done, party=client)
+            client.facts = attacker.facts.at(done)
             trainer.train(client, client.facts)
             done += 1

@@ -15,7 +15,7 @@ from fedplug_attacks._public import sigma_of
 from fedplug_attacks._spans import Span
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.tokens import moving
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fedplug import Field, Finds
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +133,8 @@ class Idlg(Formed):
             guess = single_label(view.update.as_gradient(view.vector), view.num_classes, self.options.form)
         except ViewError as error:
             return AttackReport("not_applicable", reason=str(error))
-        return _search(self.options, view, attacker, labels=guess.classes if len(guess.classes) <= _MOST_LABELS else None)
+        labels = guess.classes if len(guess.classes) <= _MOST_LABELS else None
+        return _search(self.options, view, attacker, labels=labels)
 
 
 def _search(options: _Search, view: View, attacker: Attacker, labels: tuple[int, ...] | None) -> AttackReport:

@@ -34,7 +34,7 @@ from fedplug_attacks._low_rank import (
 )
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,7 +164,8 @@ class ExactBatch(Formed):
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
         else:
-            mean = None if attacker.facts.public is None else in_range(attacker.facts.public.examples.inputs).mean(0).reshape(-1)
+            public = attacker.facts.public
+            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
         images = filled(found.images, mean, examples)
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
         given = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)

@@ -14,7 +14,7 @@ from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Need
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.planting import Plants, parameter, to_target
 from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +75,9 @@ class Fishing(fedplug.Attack, Plants):
         kept = rows[self.options.label].copy()
         rows[:], shift[:] = 0.0, self.options.alpha
         rows[self.options.label], shift[self.options.label] = kept, 0.0
-        return to_target(planted, view.target, attacker) if self.for_each_target and view.target is not None else planted
+        if self.for_each_target and view.target is not None:
+            return to_target(planted, view.target, attacker)
+        return planted
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Inverts the remaining gradient as that of one example."""

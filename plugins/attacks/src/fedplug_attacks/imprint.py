@@ -14,7 +14,7 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.planting import Plants, parameter, to_target
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +133,10 @@ class Imprint(fedplug.Attack, Plants):
         if not len(inputs):
             return AttackReport(NOT_APPLICABLE, metrics, reason=f"all visible gradients of {layer.bias} are equal")
         metrics["hidden_inputs"] = float(np.isnan(inputs).sum(1).mean())
-        images = _read(inputs, view, attacker) if layer.direct else self._searched(inputs, layer, view, attacker, metrics)
+        if layer.direct:
+            images = _read(inputs, view, attacker)
+        else:
+            images = self._searched(inputs, layer, view, attacker, metrics)
         found = images.clip(0, 1).astype(np.float32).reshape(len(images), *view.shape)
         return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
 

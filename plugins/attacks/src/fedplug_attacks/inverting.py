@@ -10,7 +10,7 @@ from fedplug import Field, Finds
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     import torch

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.data import ClientData, PublicData
 from fedplug.api.errors import MetricError, SetupError
+from fedplug.api.facts import Facts
 from fedplug_kit.parts import CLASSES, SHAPE, Images, TwoLayers
 from fedplug_std.per_sample import mean_gradient
 
@@ -81,9 +82,8 @@ def attack_problems(attack: Attack) -> Iterator[str]:
         mean=data.mean, std=data.std, candidates=data.train.take(slice(0, 8)), seed=5,
     )  # fmt: skip
     public = PublicData(data.test, **data.about)
-    party = Attacker()
-    facts = Facts(0, 1, model.layout, (), 4, 2, 7, "", party, public=public)
-    party.facts = attacker
+    attacker = Attacker()
+    attacker.facts = Facts(0, 1, model.layout, (), 4, 2, 7, "", public=public)
     if attack.finds.needs.unmet(view, public):
         return
     values = update.values.copy()

@@ -14,7 +14,7 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData

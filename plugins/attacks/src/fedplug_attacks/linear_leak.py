@@ -13,7 +13,7 @@ from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_ran
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +133,8 @@ class LinearLeak(Formed):
         if layer.standardised is not None:
             mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
         else:
-            mean = None if attacker.facts.public is None else in_range(attacker.facts.public.examples.inputs).mean(0).reshape(-1)
+            public = attacker.facts.public
+            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
         images = filled(images, mean, examples)
         attacker.progress(1, 1, None)
         values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]

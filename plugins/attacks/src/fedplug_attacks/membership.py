@@ -178,20 +178,20 @@ class Membership(fedplug.Attack):
         method = self.options.asked
         if method not in ("auto", *_BY_SHADOWS):
             return method, ""
-        unknown = "there are no public examples" if attacker.facts.public is None else self._schooling(which, view).unknown
-        if not unknown and attacker.facts.public is not None and len(attacker.facts.public.examples) < _FEWEST_PUBLIC:
-            unknown = f"{len(attacker.facts.public.examples)} public examples are too few to train shadow models on"
+        public = attacker.facts.public
+        unknown = "there are no public examples" if public is None else self._schooling(which, view).unknown
+        if not unknown and public is not None and len(public.examples) < _FEWEST_PUBLIC:
+            unknown = f"{len(public.examples)} public examples are too few to train shadow models on"
         if method != "auto":
             return method, unknown
         meaning = view.update.meaning if which == "local" and view.update is not None else None
         one_step = meaning is not None and meaning.steps == 1 and bool(meaning.lr)
-        if one_step and not _needs("gradient", "local", "auto").unmet(view, attacker.facts.public):
+        if one_step and not _needs("gradient", "local", "auto").unmet(view, public):
             return "gradient", ""
         return ("likelihood_ratio" if unknown else "rmia"), ""
 
     def _without_shadows(self, ratio: bool, which: str, view: View, attacker: Attacker) -> AttackReport:
         """By the likelihood ratio to non-members, or by the loss."""
-        assert isinstance(attacker, Attacker)
         assert view.candidates is not None
         reference = self.options.reference
         from_released = ratio and which != "released" and reference != "public"
@@ -228,12 +228,12 @@ class Membership(fedplug.Attack):
 
     def _by_shadows(self, method: str, which: str, view: View, attacker: Attacker) -> AttackReport:
         """By `lira` or `rmia`; of the candidates under the target and under every shadow model."""
-        assert isinstance(attacker, Attacker)
         assert view.candidates is not None
-        assert attacker.facts.public is not None
+        public = attacker.facts.public
+        assert public is not None
         count, told = self.options.shadow_models, attacker.progress
         trained = shadows(
-            copy.deepcopy(view.model), self._schooling(which, view), attacker.facts.public, attacker, count, self.options.seconds,
+            copy.deepcopy(view.model), self._schooling(which, view), public, attacker, count, self.options.seconds,
             lambda done, of: told(done, of + 1, None),
         )  # fmt: skip
         target = _confidence(view, self._vector(which, view), view.candidates)
@@ -245,7 +245,7 @@ class Membership(fedplug.Attack):
             members = gaussian_scores(target.log_odds, np.stack([one.log_odds for one in out]))
         else:
             members = ratios(-target.loss, np.stack([-one.loss for one in out]))
-        numbers = {"shadow_models": float(len(trained)), "public_examples": float(len(attacker.facts.public.examples))}
+        numbers = {"shadow_models": float(len(trained)), "public_examples": float(len(public.examples))}
         metrics = self._metrics(which, view, target) | numbers
         return AttackReport(FINISHED, metrics, members=members, seed=attacker.facts.seed)
 
@@ -254,20 +254,20 @@ class Membership(fedplug.Attack):
         import torch
         from fedplug_std.per_sample import per_sample_gradients
 
-        assert isinstance(attacker, Attacker)
         assert view.candidates is not None
         assert view.update is not None
-        assert attacker.facts.public is not None
+        public = attacker.facts.public
+        assert public is not None
         found = view.update.as_gradient(view.vector)
         where = np.flatnonzero(found.visible)
-        count, total = len(attacker.facts.public.examples), len(attacker.facts.public.examples) + len(view.candidates)
+        count, total = len(public.examples), len(public.examples) + len(view.candidates)
         most = max(1, _GRADIENT_BYTES // (4 * total))
         part = np.arange(len(where))
         if len(where) > most:
             part = np.sort(stream(view.seed, "entries").permutation(len(where))[:most])
         entries, done, rows = torch.from_numpy(where[part]), 0, list[torch.Tensor]()
-        for examples in (attacker.facts.public.examples, view.candidates):
-            data = ClientData(examples, examples, examples, **attacker.facts.public.about)
+        for examples in (public.examples, view.candidates):
+            data = ClientData(examples, examples, examples, **public.about)
             for chunk in per_sample_gradients(view.model, examples, data, vector=view.vector):
                 rows.append(chunk.detach().cpu()[:, entries])
                 done += len(chunk)

@@ -13,7 +13,7 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.told import Told, examples_of
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

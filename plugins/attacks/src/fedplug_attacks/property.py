@@ -16,7 +16,7 @@ from fedplug_attacks._shadows import trained
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,7 @@ from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.several import coverage, each_round, of_the_same, stacked
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     import torch
@@ -189,7 +189,8 @@ def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
             row[list(guess.classes)] = np.arange(len(guess.classes))
         likely = np.argsort(ranks.sum(0), kind="stable")
         return [[int(label)] for label in likely[: min(len(guess.classes) for guess in guesses)][:16]]
-    found = [batch_labels(p.update, batch, classes, form, p.probabilities(attacker.facts.public)) for p in matcher.parts]
+    public = attacker.facts.public
+    found = [batch_labels(p.update, batch, classes, form, p.probabilities(public)) for p in matcher.parts]
     shares = np.mean([np.bincount(labels, minlength=classes) for labels in found], axis=0)
     counts = np.floor(shares + 1e-9).astype(np.int64)
     counts[np.argsort(counts - shares, kind="stable")[: batch - int(counts.sum())]] += 1

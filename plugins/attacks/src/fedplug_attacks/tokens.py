@@ -14,7 +14,7 @@ from fedplug_attacks._public import sigma_of
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

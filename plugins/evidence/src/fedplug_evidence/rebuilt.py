@@ -307,11 +307,11 @@ def _unlike_noise(
 ) -> Iterator[str]:
     """Noise in the charges that the recipe does not have. Numbers that differ are `unchecked`.
 
-    Numbers may depend on events in a run, which are not known here.
+    Numbers may depend on what components published in a run, which is not known here.
     """
     doubts: dict[str, None] = {}
     for number, entry in enumerate(charges.log):
-        now, at = dataclasses.replace(facts, round=entry.round - 1), f"charges.json, log, {number}"
+        now, at = facts.at(entry.round - 1), f"charges.json, log, {number}"
         behind = {zone: released(now.steps(zone)) for zone in composition.links}
         known = {zone: [*found.releases] if found else [] for zone, found in behind.items()}
         known |= {f"ballots of {name}": releases_of(name, given) for name, given in composition.ballots(now)}

@@ -1,7 +1,8 @@
 """The text that the owner of a site reads before the party joins: what the party sends, to whom, and at what cost.
 
 The costs are those in the ledger of a whole run in the worst case that is possible before any agreement: every client
-takes part in every round, zones are as large as the model, and there is no credit for sampling or others' noise.
+takes part in every round, zones that may be sent in it are as large as the model, and there is no credit for sampling
+or others' noise.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _charged(
     for round in rounds:
         charging.charge_ballots(round, clients)
         each = {level: dict.fromkeys(clients, told[round]) for level, told in accounts.items()}
-        charging.enter(ledger, round, clients, dict.fromkeys(recipe.protect, float(layout.size)), accounts=each)
+        sent = [zone for zone in recipe.protect if server.facts.at(round).sent(zone)]
+        charging.enter(ledger, round, clients, dict.fromkeys(sent, float(layout.size)), accounts=each)
     return ledger
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.view import View
+    from fedplug_attacks.api.view import Attacker, View
 
 
 class Plants(abc.ABC):
@@ -36,7 +36,7 @@ class Plants(abc.ABC):
             view: of the server before clients train: the honest `vector` and `model`, and no update. `target` is None,
                 or with `for_each_target` the client that is attacked. When the attack is called afterwards,
                 `view.vector` is the model that its target received.
-            facts: the public facts.
+            attacker: with the public facts.
 
         Raises:
             ViewError: nothing can be planted in a model like this; the attack is then not applicable.

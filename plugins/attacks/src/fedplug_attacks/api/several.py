@@ -9,7 +9,7 @@ and these functions combine them:
 
     for one in each_round(view):            # match the gradient of each at its own model
         matcher = Matcher(one, "adaptive", batch, device)
-    LinearLeak(options).attack(stacked(view), facts)
+    LinearLeak(options).attack(stacked(view), attacker)
 """
 
 from __future__ import annotations

@@ -184,5 +184,5 @@ def read_client(folder: Path, client_id: int) -> Insider:
         party.restore(saved)
         party.vector, party.personal = fetch(saved["vector"]), fetch(saved["personal"])
         labels = plan and fetch(plan["labels"])
-        kept = Plan(labels, tuple(plan["zones"]), frozenset(plan["shared"])) if plan else None
+        kept = Plan(labels, tuple(plan["zones"]), plan["whole"]) if plan else None
     return Insider(party, kept, party.vector, party.personal, party.remembered.buffers)

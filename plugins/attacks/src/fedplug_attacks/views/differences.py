@@ -27,6 +27,7 @@ from fedplug.wire.record import SERVER, Message, client_address
 from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
+    from fedplug.api.facts import Facts
     from fedplug.api.links import Step
     from numpy.typing import NDArray
 
@@ -82,7 +83,7 @@ class Differences:
     Args:
         observer: of the run.
         target: the client whose update is wanted.
-        round: 0-based.
+        facts: of the round, with what the adversary knows that was published.
         read: the messages that the adversary read, up to that round.
         reads: whether it reads a message.
         insiders: the parties on its side.
@@ -93,13 +94,13 @@ class Differences:
         self,
         observer: Observer,
         target: int,
-        round: int,
+        facts: Facts,
         read: Sequence[Message],
         reads: Callable[[Message], bool],
         insiders: Sequence[Insider],
         beyond: Beyond,
     ) -> None:
-        self._observer, self._target, self._round = observer, target, round
+        self._observer, self._target, self._facts, self._round = observer, target, facts, facts.round
         self._read, self._reads, self._insiders, self._beyond = read, reads, insiders, beyond
         self._clients = {i.party.client_id: i for i in insiders if isinstance(i.party, Client)}
         self._parts: dict[tuple[int, str], _Part | None] = {}
@@ -189,7 +190,7 @@ class Differences:
 
     def _hides_who(self, zone: str) -> bool:
         """Whether a sum of sampled clients is divided by their expected weight."""
-        return zone in amplified(self._observer.recipe.sampling, self._observer._context(self._round, Server()))
+        return zone in amplified(self._observer.recipe.sampling, self._facts)
 
     def _divisor(
         self, zone: str, steps: Sequence[Step], sent: NDArray[np.float64], total: float, weights: Mapping[int, float]
@@ -236,13 +237,13 @@ class Differences:
         if recipe.groups is not None or recipe.resting(self._round):
             return None
         try:
-            steps = self._observer._context(self._round, Server()).steps(zone)
-        except Exception:  # it follows from facts that this adversary does not have
+            steps = self._facts.steps(zone)
+        except Exception:  # it follows from what was published, and this adversary has not heard it
             return None
         behind = [o for step in steps if step.link.hook != "protect" for o in step.operations]
         adds = [o for o in behind if isinstance(o, WeightedSum)]
         plain = all(isinstance(o, WeightedSum | Open | Noise) for o in behind)
-        return steps if plain and len(adds) == 1 and adds[0].layers is None else None
+        return steps if plain and len(adds) == 1 and adds[0].by is None else None
 
     def _weights(self) -> Mapping[int, float] | None:
         """The weights of all clients; None where the adversary cannot know them."""
@@ -294,7 +295,7 @@ class Differences:
         """A client's values as read or opened: with their noise, so that they are off by rounding alone."""
         opened = block if block.values is not None else None
         if opened is None and self._insiders:
-            opened = self._observer._opened(block, self._round, self._insiders, client)
+            opened = self._observer._opened(block, self._facts, self._insiders, client)
         if opened is None:
             return None
         values = opened.plain().astype(np.float64) / (opened.divisor if opened.weighted else 1.0)
@@ -311,7 +312,7 @@ class Differences:
         if update is None:
             return None
         assert isinstance(insider.party, Client)
-        return _sent(self._observer, insider.party, insider.plan, update, block, self._round)
+        return _sent(self._observer, insider.party, insider.plan, update, block, self._facts)
 
     def opened_sums(self) -> Mapping[str, Block]:
         """The means of the round by zone, as far as the adversary can open the messages to clients."""
@@ -331,8 +332,7 @@ class Differences:
         return self._sums
 
     def _as_opened(self, blocks: Mapping[str, Block]) -> dict[str, Block]:
-        client = Client(client_id=self._target)
-        client.facts = self._observer._context(self._round, client)
+        client = Client(client_id=self._target, facts=self._facts)
         found = {}
         for zone, block in blocks.items():
             opened = self._observer._sum_opened(zone, block, client, self._insiders)
@@ -341,7 +341,7 @@ class Differences:
         return found
 
 
-def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: Block, round: int) -> _Part | None:
+def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: Block, facts: Facts) -> _Part | None:
     """A client's values in a zone before the seal: its update after all earlier links.
 
     Noise that cannot be drawn again is left out. Its owner would know it; here it counts as an error.
@@ -352,8 +352,8 @@ def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: 
     where = plan.positions(zone)
     if len(where) != block.size:
         return None
-    party.facts = facts = observer._context(round, party)
-    made = Block(zone, len(where), update[where], None if zone in plan.shared else where, divisor=party.weight)
+    party.facts, own = facts, observer.composition.negotiation.plans.own
+    made = Block(zone, len(where), update[where], where if zone in own else None, divisor=party.weight)
     variance = np.zeros(len(where))
     try:
         steps = facts.steps(zone)
@@ -362,8 +362,7 @@ def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: 
                 break
             kept = [number for number, one in enumerate(step.operations) if not _is_lost(one)]
             if len(kept) < len(step.operations):
-                learns = observer._learns(round)
-                sent = Sent.of(zone, facts, learns)
+                sent = Sent.of(zone, facts, observer.learns(facts), party.client_id)
                 variance = np.square(sent.sigma(observer.layout)[where] * abs(sent.factor), dtype=np.float64)
             part = dataclasses.replace(
                 step, operations=tuple(step.operations[n] for n in kept),

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from fedplug.api import codec
 from fedplug.api.blocks import RETAINED, Block, Layout, Plan
 from fedplug.api.component import remote_method
 from fedplug.api.errors import PluginError, of_component
+from fedplug.api.facts import Facts, Snapshots, in_force
 from fedplug.api.links import seal_of
-from fedplug.api.parties import Client, Party, Server
+from fedplug.api.parties import Client, Server
 from fedplug.api.roles import Negotiation, Sealer
 from fedplug.mechanisms.execution import execute
 from fedplug.round.base import facts_of
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Vector: TypeAlias = "NDArray[np.float32]"
+
+_FACTS = 8
+"""Facts that an observer keeps: those of a few rounds."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,6 +90,22 @@ class Observer:
         self.recipe, self.composition, self.layout = recipe, composition, layout
         self.initial, self.public, self.model = initial, public, model
         self._tellings: weakref.WeakKeyDictionary[Message, list[Told]] = weakref.WeakKeyDictionary()
+        self._facts: dict[tuple[int, bytes], Facts] = {}
+
+    def facts(self, round: int, published: Snapshots | None = None) -> Facts:
+        """The public facts of a round.
+
+        Args:
+            round: 0-based.
+            published: what the adversary knows that components have published.
+        """
+        told = in_force(published or {}, round)
+        key = round, codec.encode({name: dict(values) for name, values in told.items()}) if told else b""
+        if key not in self._facts:
+            if len(self._facts) >= _FACTS:
+                del self._facts[next(iter(self._facts))]
+            self._facts[key] = facts_of(self.composition, self.layout, round, self.public, published)
+        return self._facts[key]
 
     def known(
         self,
@@ -114,6 +135,7 @@ class Observer:
         insiders = adversary.insiders(folder)
         told = Bystander(self, target, insiders)
         told.follow(_calls(read, client_address(target)), round)
+        facts = self.facts(round, told.published)
         inside = next((insider for insider in insiders if insider.vector is not None), None)
         like = _Likeness(read, inside.party, target, round) if inside else None
         # Without reading messages to the target, an adversary knows only the public model of the first round.
@@ -129,18 +151,19 @@ class Observer:
         update: ObservedUpdate | None
         differences = None
         if beyond is not None and insiders:
-            differences = Differences(self, target, round, read, adversary.reads, insiders, beyond)
+            differences = Differences(self, target, facts, read, adversary.reads, insiders, beyond)
             blocks = differences.unread() if blocks is None else blocks
         if blocks is not None:
-            plan = told.plan
+            plan = facts.plan or told.plan
             if inside and inside.plan is not None and like and like.trained and like.negotiated:
                 plan = inside.plan
-            meaning = self.meaning(round, _examples(read, target), batch_size)
-            update = self._update(round, (target,), list(blocks.values()), plan, insiders, meaning, vector, differences)
+            meaning = self.meaning(facts, _examples(read, target), batch_size)
+            update = self._update(facts, (target,), list(blocks.values()), plan, insiders, meaning, vector, differences)
         else:
             update = self._sum(round, read, insiders, batch_size)
-        whole = batch_size is None and public_facts.of_all_examples(self._learns(round), _examples(read, target))
-        return Known(read, update, vector, None, told.buffers, self._heard(round, read, insiders), whole)
+        whole = batch_size is None and public_facts.of_all_examples(self.learns(facts), _examples(read, target))
+        heard = self._heard(round, read, insiders, told.published)
+        return Known(read, update, vector, None, told.buffers, heard, whole)
 
     def opened_sum(
         self, adversary: Adversary, target: int, round: int, messages: Sequence[Message], folder: Path | None,
@@ -149,33 +172,38 @@ class Observer:
         """The mean of a round as the adversary sees it opened, as one update of all; None where it sees none."""
         read = tuple(message for message in messages if adversary.reads(message))
         insiders = adversary.insiders(folder)
-        sums = Differences(self, target, round, read, adversary.reads, insiders, beyond).opened_sums()
+        told = Bystander(self, target, insiders)
+        told.follow(_calls(read, client_address(target)), round)
+        facts = self.facts(round, told.published)
+        sums = Differences(self, target, facts, read, adversary.reads, insiders, beyond).opened_sums()
         if not sums:
             return None
         count = max(block.contributors for block in sums.values())
-        meaning = self.meaning(round, None, None if batch_size is None else batch_size * count)
-        told = Bystander(self, target, insiders)
-        told.follow(_calls(read, client_address(target)), round)
-        return self._update(round, (-1,) * count, list(sums.values()), told.plan, insiders, meaning)
+        meaning = self.meaning(facts, None, None if batch_size is None else batch_size * count)
+        return self._update(facts, (-1,) * count, list(sums.values()), facts.plan or told.plan, insiders, meaning)
 
-    def meaning(self, round: int, examples: int | None, batch_size: int | None) -> Meaning:
+    def meaning(self, facts: Facts, examples: int | None, batch_size: int | None) -> Meaning:
         """The meaning of an update's numbers, as far as the trainer declares it.
 
         Args:
-            round: 0-based.
+            facts: of the round.
             examples: how many the target has, where a message told; None if not.
             batch_size: of a probe, which makes one step.
         """
-        return public_facts.meaning(self._learns(round), examples, batch_size)
+        return public_facts.meaning(self.learns(facts), examples, batch_size)
 
-    def _learns(self, round: int) -> Learns | None:
-        return self.composition.trainer.learns(self._context(max(0, round), Server()))
+    def learns(self, facts: Facts) -> Learns | None:
+        """The trainer's declaration for a round."""
+        return self.composition.trainer.learns(facts)
 
     # -- other messages -----------------------------------------------------------------------------------------
 
-    def _heard(self, round: int, read: Sequence[Message], insiders: Sequence[Insider]) -> tuple[Told, ...]:
+    def _heard(
+        self, round: int, read: Sequence[Message], insiders: Sequence[Insider], published: Snapshots
+    ) -> tuple[Told, ...]:
         """All clients' messages in negotiations, facts other than values from their uploads, and their groups."""
-        told = [self._readable(each, insiders) for each in tellings(read, self._tellings)]
+        said = tellings(read, self._tellings)
+        told = [self._readable(each, self.facts(each.round, published), insiders) for each in said]
         if self.recipe.groups:
             servers = [insider.party for insider in insiders if isinstance(insider.party, Server)]
             groups = servers[0].groups.values() if servers else ()
@@ -183,7 +211,7 @@ class Observer:
             told += memberships(self.recipe.groups.name, round, groups or groups_seen(read, clients))
         return tuple(told)
 
-    def _readable(self, told: Told, insiders: Sequence[Insider]) -> Told:
+    def _readable(self, told: Told, facts: Facts, insiders: Sequence[Insider]) -> Told:
         """A reply as opened with a secret of the clients on the adversary's side; unplaced if none of them opens it."""
         component = self.composition.components.get(told.component)
         if told.zone or component is None or not component.cohort_secret:
@@ -191,7 +219,7 @@ class Observer:
         for insider in insiders:
             if isinstance(insider.party, Client) and isinstance(component, Negotiation):
                 try:
-                    insider.party.facts = self._context(told.round, insider.party)
+                    insider.party.facts = facts
                     value = component.open_reply(insider.party, told.method, told.asked, told.value)
                 except Exception:  # another secret, or damaged: it stays sealed
                     continue
@@ -202,7 +230,7 @@ class Observer:
 
     def _update(
         self,
-        round: int,
+        facts: Facts,
         contributors: tuple[int, ...],
         blocks: Sequence[Block],
         plan: Plan | None,
@@ -217,11 +245,11 @@ class Observer:
         clips: list[Clipped] = []
         subtracted: list[str] = []
         lost, grid = 0, 0.0
-        server = dataclasses.replace(_server_of(insiders), model=self.model, vector=vector)
-        facts, learns = self._context(round, server), self._learns(round)
+        learns, server = self.learns(facts), Server(model=self.model, vector=vector)
+        alone = contributors[0] if contributors[0] >= 0 else None
         for block in blocks:
-            opened = block if block.values is not None else self._opened(block, round, insiders, contributors[0])
-            where, sent = self._place(block, plan), Sent.of(block.zone, facts, learns)
+            opened = block if block.values is not None else self._opened(block, facts, insiders, contributors[0])
+            where, sent = self._place(block, plan), Sent.of(block.zone, facts, learns, alone, server)
             taken_off = differences.of(block) if opened is None and differences and where is not None else None
             if taken_off is not None:
                 opened = taken_off.block
@@ -256,7 +284,7 @@ class Observer:
         least = min((clip.least for clip in clips), default=None)
         meaning = dataclasses.replace(meaning, clip_norm=least, grid=grid)
         return ObservedUpdate(
-            round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, lost, tuple(clips),
+            facts.round, contributors, self.layout, states, dense[visible], sigma[visible], meaning, lost, tuple(clips),
             tuple(subtracted),
         )  # fmt: skip
 
@@ -266,60 +294,55 @@ class Observer:
             return block.positions
         if block.size == self.layout.size:
             return slice(None)
-        if plan is None or block.zone not in plan.zones or block.zone not in plan.shared:
+        if plan is None or block.zone not in plan.zones or block.zone in self.composition.negotiation.plans.own:
             return None
         where = plan.positions(block.zone)
         return where if len(where) == block.size else None
 
-    def _opened(self, block: Block, round: int, insiders: Sequence[Insider], sender: int = -1) -> Block | None:
+    def _opened(self, block: Block, facts: Facts, insiders: Sequence[Insider], sender: int = -1) -> Block | None:
         """The block as opened with a key on the adversary's side; None if no key fits.
 
         Args:
             block: an upload, or a sum.
-            round: 0-based.
+            facts: of the round.
             insiders: the parties whose keys are tried.
             sender: the client of an upload; -1 for a sum.
         """
         parties, opened = [insider.party for insider in insiders], block
+        facts = dataclasses.replace(facts, min_clients=1)  # honest parties open no sum of fewer updates
+        for party in parties:
+            party.facts = facts
         if sender >= 0:
-            for step in self._opening(block.zone, self._unbound(round, insiders[0])) if insiders else ():
+            for step in self._opening(block.zone, facts) if insiders else ():
                 if isinstance(step.link.component, Sealer):
-                    for insider in insiders:
-                        insider.party.facts = dataclasses.replace(self._unbound(round, insider), known=step.before)
                     sealer = step.link.component
-                    if _says_nothing_of_shares(sealer, block.zone, insiders[0].party.facts, parties):
+                    if _says_nothing_of_shares(sealer, block.zone, facts, parties):
                         return None
                     with of_component(step.link.name, "open_upload"):
-                        found = sealer.open_upload(opened, sender, parties)
+                        told = dataclasses.replace(facts, known=step.before)
+                        found = sealer.open_upload(opened, sender, parties, told)
                     if found is None:
                         return None
                     opened = found
             return opened if opened.values is not None else None
-        for insider in insiders:
-            facts = self._unbound(round, insider)
+        for party in parties:
             try:
-                opened = block if block.sealed_by != Steps.name else unsealed(block, insider.party)
+                opened = block if block.sealed_by != Steps.name else unsealed(block, party)
                 for step in self._opening(block.zone, facts):
                     # A reply of the key server to the clients alone is clear once its lock is open.
                     if isinstance(step.link.component, Sealer) and opened.values is None:
-                        opened = execute(step, opened, insider.party, facts)
+                        opened = execute(step, opened, party, facts)
             except Exception:  # another key, or none: it stays sealed
                 continue
             if opened.values is not None:
                 return opened
         return None
 
-    def _unbound(self, round: int, insider: Insider) -> Any:
-        """The context of a dishonest party: honest ones open no sum of fewer than `min_clients` updates."""
-        facts = dataclasses.replace(self._context(round, insider.party), min_clients=1)
-        insider.party.facts = facts
-        return facts
-
-    def _opening(self, zone: str, facts: Any) -> list[Step]:
-        """The links after the aggregation of a zone; none if their effect follows from facts that this party lacks."""
+    def _opening(self, zone: str, facts: Facts) -> list[Step]:
+        """The links after the aggregation of a zone; none if their effect follows from facts that were not heard."""
         try:
             return [step for step in facts.steps(zone) if step.link.hook == "postprocess"]
-        except Exception:  # a plugin's operations may fail in any way at a party without the facts that they need
+        except Exception:  # a plugin's operations may fail in any way without what it has published
             return []
 
     def _sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
@@ -333,27 +356,26 @@ class Observer:
                 return opened
         except Exception:  # it is sealed, and the receiver's key is needed
             pass
-        return self._opened(block, client.facts.round, insiders) if block.values is None else None
+        return self._opened(block, client.facts, insiders) if block.values is None else None
 
     def _sum(
         self, round: int, read: Sequence[Message], insiders: Sequence[Insider], batch_size: int | None
     ) -> ObservedUpdate | None:
         """The sums that the key server was asked to open in a round, as one observed update; None if there are none."""
         blocks: dict[str, Block] = {}
+        published: Snapshots = {}
         for message in read:
             if message.round == round and message.receiver == KEY_SERVER:
                 for call in message.asked():
                     if (call.component, call.method) == (Steps.name, "open"):
                         for block in (call.payload[1], *call.payload[2]):  # of several groups, the first
                             blocks.setdefault(block.zone, block)
+                        published.setdefault(round, call.payload[-1])
         if not blocks or not any(insider.vector is None for insider in insiders):
             return None
-        count = max(block.contributors for block in blocks.values())
-        meaning = self.meaning(round, None, batch_size)
-        return self._update(round, (-1,) * count, list(blocks.values()), None, insiders, meaning)
-
-    def _context(self, round: int, party: Party) -> Any:
-        return facts_of(self.recipe, self.composition, self.layout, round, party, self.public)
+        facts, count = self.facts(round, published), max(block.contributors for block in blocks.values())
+        meaning = self.meaning(facts, None, batch_size)
+        return self._update(facts, (-1,) * count, list(blocks.values()), facts.plan, insiders, meaning)
 
 
 class Bystander:
@@ -366,6 +388,7 @@ class Bystander:
         plan: the client's plan of the last round that was followed; None where it cannot be known.
         vector: its global model; None once an unreadable sum, or one with unknown positions, has moved it.
         buffers: the last batch-norm statistics that it received.
+        published: what components have published to it, by round; also as parties on the adversary's side remember it.
     """
 
     def __init__(self, observer: Observer, client_id: int, insiders: Sequence[Insider] = ()) -> None:
@@ -373,6 +396,7 @@ class Bystander:
         self._observer, self._client = observer, Client(client_id=client_id)
         self.vector: Vector | None = observer.initial
         self.buffers: dict[str, Any] = {}
+        self.published = _remembered(client_id, insiders, grouped=observer.recipe.groups is not None)
         self._done: set[int] = set()
 
     @property
@@ -386,17 +410,22 @@ class Bystander:
             if call.round > round or (call.sequence and call.sequence in self._done):
                 continue
             self._done.add(call.sequence)
-            self._client.facts = self._observer._context(call.round, self._client)
-            if (call.component, call.method) == (Steps.name, "train"):
-                self._client.plan = None
+            facts = self._client.facts = self._observer.facts(call.round, self.published)
+            if (call.component, call.method) == (Steps.name, "hear"):
+                name, values = call.payload
+                told = {**in_force(self.published, call.round), name: values}
+                self.published = {**self.published, call.round: told}
+            elif (call.component, call.method) == (Steps.name, "train"):
+                self._client.plan = facts.plan
             elif (call.component, call.method) == (Steps.name, "adopt"):
+                self._client.plan = facts.plan or self._client.plan
                 self._adopt(*call.payload[:2])  # the rest names the contributors
             elif call.component == recipe.negotiate_mask.name:
-                told = remote_method(self._observer.composition.components[call.component], call.method, "client")
-                if told is None:
+                method = remote_method(self._observer.composition.components[call.component], call.method, "client")
+                if method is None:
                     continue
                 try:
-                    told(self._client, *call.payload)
+                    method(self._client, *call.payload)
                 except Exception:  # it needs facts that only the client has
                     continue
 
@@ -441,7 +470,24 @@ class _Likeness:
         self.negotiated = bool(lasting & their_lasting) or negotiated == their_negotiated
 
 
-def _says_nothing_of_shares(component: Sealer, zone: str, facts: Any, parties: Sequence[Any]) -> bool:
+def _remembered(target: int, insiders: Sequence[Insider], grouped: bool) -> Snapshots:
+    """What components have published to a client, as far as the parties on the adversary's side remember it.
+
+    Args:
+        target: the client.
+        insiders: those parties.
+        grouped: whether clients of another group may have been told something else.
+    """
+    parties = [insider.party for insider in insiders]
+    for party in parties:
+        if isinstance(party, Server):
+            group = next((name for name, ids in party.groups.items() if target in ids), "all")
+            return party.remembered.published_to(group)
+    told = [party.remembered.published for party in parties if isinstance(party, Client) and not grouped]
+    return max(told, key=lambda rounds: max(rounds, default=-2), default={})
+
+
+def _says_nothing_of_shares(component: Sealer, zone: str, facts: Facts, parties: Sequence[Any]) -> bool:
     """Whether a seal that clients' shares open leaves `open_upload` at its default, by which parties try one by one.
 
     Raises:
@@ -455,7 +501,7 @@ def _says_nothing_of_shares(component: Sealer, zone: str, facts: Any, parties: S
     if any(isinstance(party, Client) for party in parties):
         raise PluginError(
             f"{component.name} does not declare how clients with pooled shares open an upload, so it is unknown "
-            "whether the upload is hidden from them; override open_upload(block, sender, parties)"
+            "whether the upload is hidden from them; override open_upload(block, sender, parties, facts)"
         )
     return True
 
@@ -487,7 +533,3 @@ def _divisor(block: Block) -> float:
     """The smallest weight in a block, for the coarsest grid."""
     return float(np.min(block.divisor))
 
-
-def _server_of(insiders: Sequence[Insider]) -> Server:
-    """The aggregation server if it is on the adversary's side; else one without memory."""
-    return next((insider.party for insider in insiders if isinstance(insider.party, Server)), Server())

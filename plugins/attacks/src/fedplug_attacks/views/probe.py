@@ -98,7 +98,7 @@ class ProbedSteps(Steps):
     def train(self, client: HostedClient) -> None:
         """One step on the batch; the ledger's facts about the recipe's own training do not apply to it."""
         client.remembered.trained = client.facts.round
-        client.previous_plan, client.plan = client.plan, None
+        client.previous_plan, client.plan = client.plan, client.facts.plan
         client.scores, client.update = {}, None
         if self.batch.planted is not None:  # it arrives like any model; the client restores its private parts
             client.vector, client.personal = self.batch.planted[client.client_id].copy(), None
@@ -121,7 +121,7 @@ def probing(host: ClientHost, batch: OneBatch) -> Iterator[ProbedSteps]:
 def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
     """A round up to its uploads, which nobody sums: the uploads that the server would receive, by client."""
     protocol.begin(round, "negotiate")
-    facts, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
+    facts, cohort = protocol.facts(round), protocol.cohort(protocol.client_ids)
     cohort.tell_now(protocol.steps.train)
     protocol.negotiate(cohort, facts)
     protocol.office.phase = "upload"
@@ -134,15 +134,16 @@ def tell_sums_of(protocol: Protocol, round: int, uploads: Mapping[int, Any]) -> 
     Raises:
         FedplugError: a sum cannot be made, or a party refuses to open it.
     """
-    facts, cohort = protocol.context(round), protocol.cohort(protocol.client_ids)
+    cohort = protocol.cohort(protocol.client_ids)
     clock = ServerClock(protocol.office, protocol.key_server)
     asked = {group: cohort.group(group).client_ids for group in cohort.groups}
     arrivals = Arrivals(
-        protocol.composition, protocol.office, protocol.rules, protocol.server_model, facts, clock, asked
+        protocol.composition, protocol.office, protocol.rules, protocol.server_model, protocol.server,
+        lambda group: protocol.facts(round, group), clock, asked,
     )  # fmt: skip
     for client_id, reply in uploads.items():
         arrivals.take(client_id, reply)
         arrivals.done(client_id)
     sums = {group: arrivals.close(group) for group in asked}
-    protocol.delivery.of(cohort, sorted(uploads), arrivals, sums, facts, clock)
+    protocol.delivery.of(cohort, sorted(uploads), arrivals, sums, clock)
     deliver(protocol, round + 1)

@@ -11,9 +11,10 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api.links import uploaded
-from fedplug.api.operations import Bound, Scramble
+from fedplug.api.links import settled
+from fedplug.api.operations import Bound, Noise, Scramble
 from fedplug.mechanisms.rotation import rotate
+from fedplug.round.server_model import sized_in_public
 
 from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fedplug.api.known import Clipped as Bounded
     from fedplug.api.known import Known as Folded
     from fedplug.api.links import Step
+    from fedplug.api.parties import Server
     from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
@@ -54,21 +56,23 @@ class Sent:
     _variances: tuple[float | tuple[float, ...], ...] = ()
 
     @classmethod
-    def of(cls, zone: str, facts: Facts, trainer: Learns | None) -> Sent:
+    def of(
+        cls, zone: str, facts: Facts, trainer: Learns | None, client_id: int | None = None, server: Server | None = None
+    ) -> Sent:
         """The facts of a zone in a round.
 
         Args:
             zone: a zone that is sent.
-            facts: the round, at a party with the facts that the links' operations need.
+            facts: the round.
             trainer: its declaration.
+            client_id: who sends it; None: any client.
+            server: in place of one, with the observer's copy of the model and the vector of the round, for noise whose
+                size follows from public scores; None: that size is unknown.
         """
         try:
-            steps: Sequence[Step] = facts.steps(zone)
-        except Exception:  # it follows from facts that this adversary does not have
+            found = _uploaded(facts.steps(zone), facts, client_id, server)
+        except Exception:  # it follows from what was published, and this adversary has not heard it
             return cls(known=False)
-        found = uploaded(steps)
-        if found is None:
-            return cls()
         known, size = not found.freed and found.factor != 0, abs(found.factor) or 1.0
         own = _trainer_variance(trainer, bool(found.clips))
         return cls(
@@ -114,6 +118,19 @@ class Sent:
             if math.isfinite(least):
                 found.append(Clipped(norms, order, where, clip.noised, clip.link))
         return found
+
+
+def _uploaded(steps: Sequence[Step], facts: Facts, client_id: int | None, server: Server | None) -> Folded:
+    """What is known of a client's values behind its last link, with every size that an observer can work out."""
+    found = steps[0].before
+    for step in (each for each in steps if each.link.hook == "protect"):
+        found = dataclasses.replace(found, link=step.link.name)
+        for operation in (step if client_id is None else step.of(client_id, facts)).operations:
+            if isinstance(operation, Noise) and operation.size is not None and server is not None:
+                sized = sized_in_public(operation, found, server, facts)
+                operation = operation if sized is None else settled(sized, found, facts)
+            found = found.after(operation)
+    return found
 
 
 def _stretched(bound: Bound, factor: float) -> Bound:

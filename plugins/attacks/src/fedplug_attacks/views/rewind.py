@@ -146,7 +146,7 @@ class Rewound:
         """
         protocol, _ = self._restored(round)
         protocol.begin(round, "negotiate")
-        protocol.context(round)
+        protocol.facts(round)
         cohort = protocol.cohort([client_id])
         cohort.tell_now(protocol.steps.train)
         protocol.office.min_clients = 1
@@ -165,7 +165,7 @@ class Rewound:
         """
         protocol, _ = self._restored(round)
         protocol.begin(round, "negotiate")
-        protocol.context(round)
+        protocol.facts(round)
         cohort = protocol.cohort(list(client_ids))
         cohort.tell_now(protocol.steps.train)
         protocol.office.min_clients = 1

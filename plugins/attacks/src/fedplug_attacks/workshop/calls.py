@@ -10,8 +10,6 @@ from typing import Any, Literal
 import numpy as np
 from fedplug.api.data import Examples, Model
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe, of_component
-from fedplug.api.facts import Facts
-from fedplug.api.parties import Server
 from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -105,7 +103,7 @@ class Calls:
         if reason := unmet or component.finds.needs.unmet(view, self.rewound.public):
             return AttackReport(NOT_APPLICABLE, reason=reason)
         try:
-            answer = self.composition.one("attack", name, view=view, facts=self._context(view, component))
+            answer = self.composition.one("attack", name, view=view, attacker=self._attacker(view, component))
         except PluginError as error:  # an error is not a report; the other targets still count
             why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
             self.watch.note(f"{name} stopped with an error: {why}")
@@ -128,7 +126,7 @@ class Calls:
         assert isinstance(component, Plants)
         view, size = _apart(view), self.model.layout.size
         with of_component(name, "plant"):
-            given = component.plant(view, self._context(view, component))
+            given = component.plant(view, self._attacker(view, component))
         models = given if isinstance(given, Mapping) else dict.fromkeys(clients, given)
         found = {client_id: np.asarray(models[client_id], np.float32) for client_id in clients if client_id in models}
         if missing := sorted(set(clients) - set(found)):
@@ -141,25 +139,21 @@ class Calls:
                 )
         return found
 
-    def _context(self, view: View, component: Attack) -> Facts:
-        """The public facts, without the components of the run, which could lead to data.
+    def _attacker(self, view: View, component: Attack) -> Attacker:
+        """With the public facts, without the components of the run, which could lead to data.
 
-        Content of its party's cache is available for the attack's next target, and for the same adversary alone.
+        The content of its cache is available for the attack's next target, and for the same adversary alone.
         """
         cache = self._caches.setdefault((component.name, view.adversary), {})
-        attacker = Attacker(device=self.device, progress=self.watch.progress, cache=cache)
-        public = self.rewound.public
-        facts = facts_of(self.recipe, self.composition, self.model.layout, view.round, attacker, public)
-        attacker.facts = dataclasses.replace(facts, components={component.name: component})
-        return attacker.facts
+        facts = facts_of(self.composition, self.model.layout, view.round, self.rewound.public)
+        facts = dataclasses.replace(facts, components={component.name: component})
+        return Attacker(device=self.device, progress=self.watch.progress, cache=cache, facts=facts)
 
     def _learns(self, round: int) -> tuple[Learns, ...]:
         """The trainer's declaration for each round before this one."""
         layout, public = self.model.layout, self.rewound.public
-        contexts = (
-            facts_of(self.recipe, self.composition, layout, before, Server(), public) for before in range(round)
-        )
-        return tuple(said for facts in contexts if (said := self.composition.trainer.learns(facts)) is not None)
+        rounds = (facts_of(self.composition, layout, before, public) for before in range(round))
+        return tuple(said for facts in rounds if (said := self.composition.trainer.learns(facts)) is not None)
 
     def _twins(self) -> dict[str, str]:
         """For each attack with a form, the name of the same attack in the other form."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedplug.api.errors import DataError, ViewError
 from fedplug.api.operations import Seal
-from fedplug.api.parties import Server
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -79,7 +78,7 @@ class Stage:
                 "scoring attacks needs the data of the clients, which only the sites have; attack a trial on one "
                 f"machine, whose --data holds a folder for each client. {error}"
             ) from error
-        facts = facts_of(ran, composition, self.model.layout, 0, Server(), self.rewound.public)
+        facts = facts_of(composition, self.model.layout, 0, self.rewound.public)
         learns = composition.trainer.learns(facts)
         self.repeats = learns is None or learns.repeats
         self.observer = Observer(ran, composition, self.model.layout, self.initial, self.rewound.public, self.model)
