@@ -35,7 +35,7 @@ from fedplug.runs.settings import Settings
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.observer import Known as KnownOfTarget
 from fedplug_attacks.workshop.command import attack, wanted, with_section
@@ -62,7 +62,7 @@ class Echo(Toy, fedplug.Attack):
         grey: float = Field(0.5, description="of the images that it finds; the naive form finds them darker by 0.2")
         finds: tuple[str, ...] = Field(("images", "labels"), description="what it finds")
 
-    heard: ClassVar[list[tuple[View, Facts]]] = []
+    heard: ClassVar[list[tuple[View, Attacker]]] = []
 
     @property
     def finds(self) -> Finds:
@@ -82,9 +82,9 @@ class Echo(Toy, fedplug.Attack):
         """With the other options as they are."""
         return Echo(self.options.model_copy(update={"form": form}))
 
-    def attack(self, view: View, facts: Facts) -> Any:
+    def attack(self, view: View, attacker: Attacker) -> Any:
         """Keeps its arguments, and finds a grey image and a count of one for each class."""
-        self.heard.append((view, facts))
+        self.heard.append((view, attacker))
         grey = np.full((2, *view.shape), self.options.grey - 0.2 * (self.options.form == "naive"), np.float32)
         report = AttackReport(
             "finished",
@@ -93,7 +93,7 @@ class Echo(Toy, fedplug.Attack):
             members=np.arange(float(len(view.candidates))) if view.candidates else None,
             seed=view.seed, gradient_evaluations=3, losses=(2.0, 1.0),
         )  # fmt: skip
-        facts.party.progress(1, 1, 0.5)  # type: ignore[attr-defined]
+        attacker.progress(1, 1, 0.5)
         at = self.options.at
         return report if at is not None and view.target not in at else self._deed(report, view)
 
@@ -136,7 +136,7 @@ class Bare(Toy, fedplug.Attack):
         headline=("", "high"), success=("", ">=", float("inf")),
     )  # fmt: skip
 
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Reports how much it can read."""
         return AttackReport("finished", {"messages": len(view.messages)})
 
@@ -150,16 +150,12 @@ class LayerClip(Toy, fedplug.Protector):
         factor: float = Field(1.0, description="that values are multiplied by")
         norm: float = Field(1.0, gt=0, description="of each layer")
         scale: float = Field(0.0, ge=0, description="of the noise on the first layer; 0: no noise")
-        told: bool = Field(True, description="whether the sizes of the noise are stated")
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """A public factor, a clip a layer and noise a layer."""
         scales = tuple((self.options.scale * 2.0 ** np.arange(len(facts.layout.layers))).tolist())
-        std = scales if self.options.told else None
         clip = Scale(self.options.factor), Clip((self.options.norm,) * len(scales), per="layer")
-        if not self.options.scale:
-            return clip
-        return (*clip, Noise.gaussian(std, promised=None if std else 1.0, source="reproducible"))
+        return (*clip, Noise.gaussian(scales, source="reproducible")) if self.options.scale else clip
 
 
 class Measure(Toy, fedplug.Metric):

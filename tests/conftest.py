@@ -28,8 +28,10 @@ from fedplug import (
     Operations,
     Options,
     Partition,
+    Party,
     Plans,
     Protector,
+    PublicPlan,
     Scorer,
     Sealer,
     Trainer,
@@ -106,8 +108,11 @@ class Vote(Base, Negotiation):
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         return None
 
+    def reveals(self, facts: Facts) -> tuple[()]:
+        return ()
 
-class OneZone(Base, Negotiation):
+
+class OneZone(Base, PublicPlan):
     """Everything in one zone."""
 
     class Options(Options):
@@ -115,10 +120,11 @@ class OneZone(Base, Negotiation):
 
     @property
     def plans(self) -> Plans:
-        return Plans(zones=frozenset({self.options.zone}), public=True)
+        return Plans(zones=frozenset({self.options.zone}), fixed=True)
 
-    def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
-        return None
+    def plan(self, facts: Facts) -> str:
+        zone: str = self.options.zone
+        return zone
 
 
 class Clip(Base, Protector):
@@ -159,13 +165,16 @@ class Seal(Base, Sealer):
         known.before("encryption", "encrypt once")
         return (NEGATION,)
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def reveals(self, facts: Facts) -> tuple[()]:
+        return ()
+
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         return next(iter(blocks.values()))
 
     def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         return block.replace(values=None, ciphertexts=((-block.plain()).tobytes(),), sealed_by=self.name)
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         values = -np.frombuffer(block.ciphertexts[0], np.float32)
         return block.replace(values=values, ciphertexts=(), sealed_by=None)
 

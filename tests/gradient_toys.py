@@ -81,11 +81,9 @@ def view(
     )  # fmt: skip
 
 
-def attacker(progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None) -> Facts:
-    """A context in which an attack runs."""
-    party = Attacker(progress=progress)
-    party.facts = Facts(0, 1, Layout(()), (), 1, 1, 0, "", party)
-    return party.facts
+def attacker(progress: Callable[[int, int, float | None], None] = lambda done, total, loss: None) -> Attacker:
+    """Whoever runs an attack, with the public facts."""
+    return Attacker(progress=progress, facts=Facts(0, 1, Layout(()), (), 1, 1, 0, ""))
 
 
 def run(component: Any, seen: View, **options: Any) -> AttackReport:

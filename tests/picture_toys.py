@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Cohort, Facts, Field, GroundTruth, Plan, Plans, at_client
+from fedplug import Client, Cohort, Facts, Field, GroundTruth, Plan, Plans, Reveals, at_client
 from fedplug.api.blocks import CLEAR, Scores
 from toy_base import Toy
 
@@ -49,6 +49,10 @@ class Draws(Toy, fedplug.Scorer, fedplug.Negotiation):
         """Sets this client's plan."""
         client.plan = Plan.single(CLEAR, client.facts.layout.size, client.facts.zones)
 
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        """Nobody is asked anything."""
+        return []
+
 
 class Judges(Toy, fedplug.Groups):
     """Form no group, and return its input as numbers, or fail."""
@@ -60,6 +64,10 @@ class Judges(Toy, fedplug.Groups):
 
     def form_groups(self, cohort: Cohort, facts: Facts) -> None:
         """None."""
+
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        """Nobody is asked anything."""
+        return []
 
     def assess(self, server: Any, truth: GroundTruth) -> dict[str, float]:
         """The input."""

@@ -16,7 +16,6 @@ import numpy as np
 from fedplug import (
     Block,
     Client,
-    Combine,
     Dataset,
     Examples,
     Facts,
@@ -30,14 +29,14 @@ from fedplug import (
     Reveals,
     Server,
     Wants,
-    add_blocks,
+    WeightedSum,
     at_client,
 )
 from fedplug.api.blocks import CLEAR, Scores
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import View
+from fedplug_attacks.api.view import Attacker, View
 from fedplug_std._dataset_files import dataset, digits
 from fedplug_std.bfv import Bfv
 from fedplug_std.datasets import Digits
@@ -141,7 +140,7 @@ class Spy(Toy, fedplug.Attack):
         headline=("", "high"), success=("", ">=", float("inf")),
     )  # fmt: skip
 
-    def attack(self, view: View, facts: Facts) -> AttackReport:
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """The number of messages and uploads, and how much of them can be read."""
         uploads = [block for _, _, blocks in view.uploads() for block in blocks.values()]
         return AttackReport("finished", {
@@ -165,16 +164,14 @@ class Peek(Toy, fedplug.Aggregator):
         return 1.0
 
     def aggregate(self, known: Known, facts: Facts) -> Operations:
-        """A weighted sum."""
-        return (Combine(self.add),)
+        """A weighted sum, and a look."""
+        return (WeightedSum(), Look(self.note))
 
-    def add(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
-        """Notes, and adds."""
-        server = facts.party
-        assert isinstance(server, Server)
+    def note(self, total: Block, server: Server, facts: Facts) -> None:
+        """Notes."""
+        blocks = {c: blocks[total.zone] for c, blocks in server.uploads.items() if total.zone in blocks}
         noted = {"vector": server.vector, "uploads": server.uploads, "blocks": blocks, "public": facts.public}
         self.seen.append(noted | {"layout": server.model and server.model.layout})
-        return add_blocks(blocks, weights, facts)
 
 
 class AskAgain(Toy, fedplug.Opener):

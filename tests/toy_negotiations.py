@@ -42,12 +42,16 @@ class Own(Toy, fedplug.Negotiation):
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        size, zones = client.facts.layout.size, client.facts.zones
-        client.plan = Plan.of(CLEAR, size, zones, **{RETAINED: self.kept(client, np.arange(size))})
+        kept = self.kept(client, np.arange(client.facts.layout.size))
+        client.plan = Plan.of(client.facts, CLEAR, **{RETAINED: kept})
 
     def kept(self, client: Client, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which positions this client keeps to itself."""
         return positions % client.facts.num_clients == client.client_id
+
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        """Nobody is asked anything."""
+        return []
 
 
 class Masks(Toy, fedplug.Negotiation):
@@ -71,12 +75,16 @@ class Masks(Toy, fedplug.Negotiation):
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        size, zones, count = client.facts.layout.size, client.facts.zones, client.facts.num_clients
+        size, count = client.facts.layout.size, client.facts.num_clients
         mine = np.isin((np.arange(size) // WIDTH - client.client_id) % count, (0, 1))
-        client.plan = Plan.of(self.options.other_zone, size, zones, **{ENCRYPTED: mine})
+        client.plan = Plan.of(client.facts, self.options.other_zone, **{ENCRYPTED: mine})
+
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        """Nobody is asked anything."""
+        return []
 
 
-class Halves(Toy, fedplug.Groups):
+class Halves(Toy, fedplug.Groups, fedplug.Ballots):
     """Two groups, of clients with even and with odd numbers, formed once, when ballots with noise are in."""
 
     class Options(fedplug.Options):
@@ -96,9 +104,9 @@ class Halves(Toy, fedplug.Groups):
         """Whether this client's number is odd, under noise that hides it."""
         return client.release(self, "parity", [client.client_id % 2])
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
+    def ballots(self, facts: Facts) -> Operations:
         """What the ballots of round 1 cost."""
-        return (Clip(1.0), Noise.gaussian(2.0, source=self.options.source)) if round == 0 else ()
+        return (Clip(1.0), Noise.gaussian(2.0, source=self.options.source)) if facts.round == 0 else ()
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """The ballots are paid for."""
@@ -113,7 +121,7 @@ class Silent(Own):
         return np.full(len(positions), client.client_id == 0)
 
 
-class Groups(Toy, fedplug.Negotiation):
+class Groups(Toy, fedplug.PublicPlan):
     """Two groups, of clients with even and with odd numbers; everything in one zone."""
 
     class Options(fedplug.Options):
@@ -124,19 +132,18 @@ class Groups(Toy, fedplug.Negotiation):
     @property
     def plans(self) -> Plans:
         """The zones that its plans can hold."""
-        return Plans(zones=frozenset({self.options.zone}), public=True)
+        return Plans(zones=frozenset({self.options.zone}))
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        """Regroups once, and tells every client the plan."""
+        """Regroups once."""
         if facts.round == 0:
             everyone = range(facts.num_clients)
             cohort.regroup({"even": [c for c in everyone if c % 2 == 0], "odd": [c for c in everyone if c % 2]})
-        cohort.tell(self.choose)
 
-    @at_client
-    def choose(self, client: Client) -> None:
-        """Sets this client's plan."""
-        client.plan = Plan.single(self.options.zone, client.facts.layout.size, client.facts.zones)
+    def plan(self, facts: Facts) -> str:
+        """One zone."""
+        zone: str = self.options.zone
+        return zone
 
 
 class MasksOfTheCohort(Toy, fedplug.Negotiation):
@@ -151,8 +158,12 @@ class MasksOfTheCohort(Toy, fedplug.Negotiation):
     @at_client
     def choose(self, client: Client, number: int) -> None:
         """Sets the plan, the same at every client."""
-        size, zones = client.facts.layout.size, client.facts.zones
-        client.plan = Plan.of(NOISED, size, zones, shared=zones, **{CLEAR: np.arange(size) % 7 == number})
+        clear = np.arange(client.facts.layout.size) % 7 == number
+        client.plan = Plan.of(client.facts, NOISED, **{CLEAR: clear})
+
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        """Nobody is asked anything."""
+        return []
 
 
 class Asks(Toy, fedplug.Negotiation):
@@ -195,19 +206,23 @@ class Asks(Toy, fedplug.Negotiation):
         """Sets this client's plan."""
         client.plan = Plan.single(CLEAR, client.facts.layout.size, client.facts.zones)
 
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        """What a component sees at a client, of which it says nothing."""
+        return []
+
 
 SECRET = b"a secret of 32 bytes, for one . "
 """The letters between clients of `toy.ring`."""
 
 
-class Ring(Toy, Correspondent, fedplug.Negotiation):
+class Ring(Toy, Correspondent, fedplug.PublicPlan):
     """Every client writes to the next one in each round, between the negotiation and the uploads."""
 
-    plans = Plans(zones=frozenset({CLEAR}), public=True)
+    plans = Plans(zones=frozenset({CLEAR}))
 
-    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+    def plan(self, facts: Facts) -> str:
         """Everything is clear."""
-        cohort.tell(self.plan_all)
+        return CLEAR
 
     def prepare(self, cohort: Cohort, facts: Facts) -> None:
         """Letters go around the ring."""
@@ -218,11 +233,6 @@ class Ring(Toy, Correspondent, fedplug.Negotiation):
         letters = {after[sender]: {sender: letter} for sender, letter in letters.items()}
         if len(cohort.ask_each(self.receive, letters)) < len(ids):
             raise TooFewClients(f"round {facts.round + 1}: the ring is broken")
-
-    @at_client
-    def plan_all(self, client: Client) -> None:
-        """Sets the plan."""
-        client.plan = Plan.single(CLEAR, client.facts.layout.size, client.facts.zones)
 
     @at_client
     def send(self, client: Client, receiver: int) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from fedplug.api import codec
-from fedplug.api.events import Events, RoundClosed
+from fedplug.api.events import Events, Note, RoundClosed
 from fedplug.api.rows import Row
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
@@ -29,10 +29,17 @@ from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.record import Message, Wire
-from fedplug_kit.world import Notes
 from fedplug_std.processes import ProcessEngine
 from numpy.typing import NDArray
 from toy_components import toy_catalog
+
+
+class Notes:
+    """Collects the notes of a run."""
+
+    def __init__(self, events: Events) -> None:
+        self.notes: list[str] = []
+        events.subscribe(Note, lambda event: self.notes.append(event.text))
 
 
 class Watched(Protocol):

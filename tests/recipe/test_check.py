@@ -180,6 +180,9 @@ def test_a_negotiation_must_say_which_zones_it_uses(
 
         def negotiate_mask(self, cohort: Any, facts: Any) -> None: ...
 
+        def reveals(self, facts: Any) -> tuple[()]:
+            return ()
+
     catalog = with_component(fake_classes, "negotiate_mask", "odd", Silent)
     expected = "recipe.negotiate_mask: component odd has no plans, which a Negotiation must have"
     assert changed(plain_recipe, catalog, negotiate_mask="odd") == [expected]

@@ -30,7 +30,7 @@ def recipe(plain_recipe: dict[str, Any], fake_catalog: Catalog) -> Recipe:
 
 def handed(zone: str = "noised") -> dict[str, Any]:
     """The arguments of a link."""
-    facts = Facts(0, 1, Layout(()), (), 4, 2, 7, "", fedplug.Server())
+    facts = Facts(0, 1, Layout(()), (), 4, 2, 7, "of a run")
     return {"known": Known(zone=zone, link="it").after(Clip(4.0)), "facts": facts}
 
 
@@ -72,22 +72,30 @@ def test_extensions_see_every_call_and_what_it_gave(recipe: Recipe, fake_catalog
 
 
 class Meddles(fedplug.Extension):
-    """Halve every noise."""
+    """Halve every noise, and every score in place."""
 
     @hookimpl(wrapper=True)
     def protect(self) -> Any:
         result = yield
         return tuple(Noise.gaussian(one.std / 2) if isinstance(one, Noise) else one for one in result)
 
+    @hookimpl(wrapper=True)
+    def score_parameters(self) -> Any:
+        scores = yield
+        scores *= 0.5
+        return scores
 
-def test_an_extension_may_not_change_what_a_link_gave(
+
+def test_what_an_extension_makes_of_a_result_reaches_nobody(
     plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
     fake_classes["extension"]["acme.meddles"] = Meddles
-    changed = plain_recipe | {"extensions": ["acme.meddles"]}
-    said = r"an extension \(acme\.meddles\) changed what std\.(clip|gaussian|ckks) gave in its hook protect; ext"
-    with pytest.raises(PluginError, match=said):
-        Composition(Recipe.from_plain(changed, Catalog.of(fake_classes))).one("protect", "std.gaussian", **handed())
+    changed = plain_recipe | {"extensions": ["acme.meddles"], "score_parameters": ["std.size"]}
+    composition = Composition(Recipe.from_plain(changed, Catalog.of(fake_classes)))
+    assert composition.one("protect", "std.gaussian", **handed()) == (Noise.gaussian(4.0),)
+    assert composition.one("score_parameters", "std.size", client=None, facts=None).tolist() == [1.0, 1.0]
+    links = composition.links["noised"]
+    assert links[1].operations(**handed()) == (Noise.gaussian(4.0),)
 
 
 def test_components_are_frozen_and_extensions_are_not(recipe: Recipe, fake_catalog: Catalog) -> None:
@@ -102,14 +110,14 @@ class Nothing(fedplug.Aggregator):
     """Gives nothing once the run has begun."""
 
     def aggregate(self, known: Any, facts: Any) -> Operations:
-        return (WeightedSum(),) if facts.seed == 0 else None  # type: ignore[return-value]  # 0: the check of a recipe
+        return None if facts.digest else (WeightedSum(),)  # type: ignore[return-value]  # none: the check of a recipe
 
 
 class Breaks(Nothing):
     """Breaks."""
 
     def aggregate(self, known: Any, facts: Any) -> Operations:
-        if not facts.seed:  # the check of a recipe
+        if not facts.digest:  # the check of a recipe
             return (WeightedSum(),)
         raise ValueError("no luck")
 
@@ -118,7 +126,7 @@ class Leaves(fedplug.Aggregator):
     """Ends the program."""
 
     def aggregate(self, known: Any, facts: Any) -> Operations:
-        if not facts.seed:
+        if not facts.digest:
             return (WeightedSum(),)
         raise SystemExit(3)
 

@@ -21,7 +21,7 @@ class Flat:
 
 
 def stated(who: str, mechanism: str, curve: Flat | None) -> Stated:
-    return who, (Noise(mechanism=mechanism, promised=1.0, curve=curve),)
+    return who, (Noise(mechanism=mechanism, at_least=1.0, curve=curve),)
 
 
 def test_equal_curves_under_one_name_are_one() -> None:

@@ -44,22 +44,16 @@ class Odd(Aggregator):
         return (WeightedSum(),)
 
 
-class DefaultArgument(Odd):
-    """Returns a default, which pluggy ignores."""
-
-    def aggregate(self, known: Any, facts: Any = None) -> Any: ...
-
-
-class UnknownHook(Odd):
-    """Marks a method that is never called."""
-
-    def combine(self, known: Any) -> None: ...
-
-
-class NoHook(Aggregator):
-    """Forgot the marker."""
+class GivesNothing(Aggregator):
+    """Forgot to return something."""
 
     def aggregate(self, known: Any, facts: Any) -> Any: ...
+
+
+class OtherArguments(Aggregator):
+    """Takes what nobody hands it."""
+
+    def aggregate(self, blocks: Any) -> Any: ...
 
 
 class Unfinished(Aggregator):
@@ -110,12 +104,8 @@ class TakenWord(Odd):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (
-            DefaultArgument,
-            "component odd implements aggregate with a default for facts, which then never gets a value",
-        ),
-        (UnknownHook, "component odd marks combine with @hookimpl, but there is no such hook; there is score_"),
-        (NoHook, "component odd does not implement aggregate; mark a method of that name with @hookimpl"),
+        (GivesNothing, "component odd, hook aggregate: it gave None; give a tuple of operations (Clip, "),
+        (OtherArguments, "component odd, hook aggregate: TypeError: OtherArguments.aggregate() got an unexpected"),
         (Unfinished, "component odd has no aggregate(known, facts), which an Aggregator must have"),
         (RoleMissing, "plugin test: odd is not a component; its class must inherit from its role, such as "
                       "fedplug.Aggregator"),

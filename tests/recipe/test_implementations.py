@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Generator
 from typing import Any
 
 import fedplug
-import numpy as np
 import pytest
-from fedplug import Clip, Operations, Scale, hookimpl
+from fedplug import Operations, hookimpl
+from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Witness, hook_problems
+from fedplug.recipe.composition import hook_problems
 from fedplug.recipe.recipe import Recipe
 
 
@@ -21,6 +20,7 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
     class Usurper(fedplug.Extension):
         """Answers itself."""
 
+        @hookimpl
         def protect(self) -> Operations:
             return ()
 
@@ -31,31 +31,36 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
         def protect(self) -> Generator[None, Operations, Operations]:
             return (yield)
 
-    class WrapsAsProtector(fedplug.Protector):
-        """Wraps, but claims to protect."""
-
-        @hookimpl(wrapper=True)
-        def protect(self, known: Any, facts: Any) -> Generator[None, Operations, Operations]:
-            return (yield)
-
     class WrapsNothing(fedplug.Extension):
         """Nothing."""
 
     class WrapsWrongly(fedplug.Extension):
-        """An argument that the hook does not have."""
+        """An argument that the hook does not have, and a default."""
 
         @hookimpl(wrapper=True)
-        def protect(self, block: Any) -> Generator[None, Operations, Operations]:
+        def protect(self, block: Any, facts: Any = None) -> Generator[None, Operations, Operations]:
             return (yield)
 
-    assert "must be a wrapper" in hook_problems(Usurper, "extension")[0]
-    assert "must not be a wrapper" in hook_problems(WrapsAsProtector, "protect")[0]
+    class WrapsAnother(fedplug.Extension):
+        """A hook that nobody calls."""
+
+        @hookimpl(wrapper=True)
+        def combine(self, known: Any) -> Generator[None, Operations, Operations]:
+            return (yield)
+
+    assert hook_problems(Usurper, "extension") == [
+        "implements protect, which an extension must wrap: @hookimpl(wrapper=True)"
+    ]
     assert hook_problems(Wraps, "extension") == []
     assert "wraps no hook" in hook_problems(WrapsNothing, "extension")[0]
-    (problem,) = hook_problems(WrapsWrongly, "extension")
-    assert problem == "implements protect with the argument block; the hook is protect(known, facts)"
+    assert hook_problems(WrapsWrongly, "extension") == [
+        "wraps protect with the argument block; the hook is protect(known, facts)",
+        "wraps protect with a default for facts, which then never gets a value",
+    ]
+    (problem,) = hook_problems(WrapsAnother, "extension")
+    assert problem.startswith("marks combine with @hookimpl, but there is no such hook; there is score_parameters, ")
     fake_classes["extension"]["acme.usurper"] = Usurper
-    with pytest.raises(Exception, match="must be a wrapper"):
+    with pytest.raises(RecipeError, match="which an extension must wrap"):
         Recipe.from_plain(plain_recipe | {"extensions": ["acme.usurper"]}, Catalog.of(fake_classes))
 
 
@@ -64,7 +69,7 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
         """Forgets how."""
 
     class HalfASeal(fedplug.Sealer):
-        """Cannot add."""
+        """Cannot add, and says nothing of what it shows."""
 
         def protect(self, known: Any, facts: Any) -> Operations:
             return ()
@@ -72,7 +77,7 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
         def seal(self, block: Any, client: Any, facts: Any) -> Any:
             return block
 
-        def open(self, block: Any, facts: Any) -> Any:
+        def open(self, block: Any, party: Any, facts: Any) -> Any:
             return block
 
     (problem,) = hook_problems(Splits, "partition")
@@ -80,45 +85,7 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
     (problem,) = hook_problems(Splits, "trainer")
     assert problem == "is not a Trainer; write class Splits(fedplug.Trainer)"
     for group in ("protect", "postprocess"):
-        (problem,) = hook_problems(HalfASeal, group)
-        assert problem == "has no add_blocks(blocks, facts), which a Sealer must have"
-
-
-def gave(hook: str, given: Any, result: Any) -> bool:
-    """Whether the extensions around a hook return the component's result."""
-    witness = Witness()
-    steps = getattr(witness, hook)()
-    next(steps)
-    with pytest.raises(StopIteration) as end:
-        steps.send(given)
-    assert end.value.value is given
-    return witness.gave(result)
-
-
-def test_what_a_component_gave_comes_out_or_is_found_out() -> None:
-    operations: Operations = (Clip(1.0), Scale(0.5))
-    for hook in ("protect", "aggregate", "postprocess"):
-        assert gave(hook, operations, operations)
-        assert not gave(hook, operations, (Clip(1.0),))
-        assert not gave(hook, operations, ())
-
-
-def test_scores_and_reports_are_looked_at_for_changes_in_place() -> None:
-    scores = np.ones(3, np.float32)
-    witness = Witness()
-    steps = witness.score_parameters()
-    next(steps)
-    with pytest.raises(StopIteration):
-        steps.send(scores)
-    assert witness.gave(scores)
-    scores[0] = 2.0  # as a careless extension may
-    assert not witness.gave(scores)
-    found = Report("finished", np.ones(3, np.float32))
-    assert gave("attack", found, found)
-    assert not gave("attack", found, dataclasses.replace(found, images=np.zeros(3, np.float32)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    status: str
-    images: Any = None
+        assert hook_problems(HalfASeal, group) == [
+            "has no reveals(facts), which a Sealer must have",
+            "has no add_blocks(blocks, server, facts), which a Sealer must have",
+        ]

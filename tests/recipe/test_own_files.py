@@ -102,7 +102,7 @@ def test_a_class_of_another_role_is_refused(folder: Path) -> None:
         ("x = 1 +\n", "line 1 cannot be run: SyntaxError"),
         ("import nowhere_to_be_found\n", "cannot be run: ModuleNotFoundError"),
         ("raise SystemExit(3)\n", "cannot be run: SystemExit: 3"),
-        (HALVE.replace("def protect", "def protects"), "did you mean protect"),
+        (HALVE.replace("def protect", "def protects"), "has no protect(known, facts), which a Protector must have"),
     ],
 )
 def test_a_file_that_cannot_be_run_is_a_complaint(folder: Path, text: str, why: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 from fedplug import Around, Field, Options, Reveals, Section
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.api.parties import Server
 from fedplug.cli.catalog import list_components
 from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import SECTION, Catalog, Entry
@@ -349,8 +348,7 @@ def test_the_plan_and_the_ledger_tell_of_sections(write: Callable[[str], Path], 
     lines = [line for line in plan_of(recipe, composition) if line[0] in SECTIONS]
     book = composition.components["std.book"].describe()
     assert lines == [("audit", "–", "every 3 rounds"), ("audit", "std.book", book)]
-    facts = facts_of(recipe, composition, Layout(()), 0, Server())
-    facts.party.facts = facts
+    facts = facts_of(composition, Layout(()), 0)
     assert "audits" in [shown.what for shown in reveals_of(recipe, composition, facts)]
 
 
