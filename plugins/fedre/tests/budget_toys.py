@@ -27,7 +27,7 @@ def layer_budgets(**options: Any) -> LayerBudgets:
 
 def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds: int = 4, **more: Any) -> Client:
     client = Client(client_id=client_id, scores={"psi": np.array(scores, np.float32)} | more)
-    client.facts = Facts(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "", client)
+    client.facts = Facts(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "")
     return client
 
 

@@ -57,7 +57,7 @@ def pda_pam(**options: Any) -> PdaPam:
 def server_at(public: PublicData | None = PUBLIC, round: int = 0) -> tuple[Server, Facts]:
     """A server with a model of zeros."""
     server = Server(vector=np.zeros(LAYOUT.size, np.float32), model=SimpleNamespace())  # type: ignore[arg-type]
-    server.facts = Facts(round, 3, LAYOUT, BASE_ZONES, 3, 2, 7, "", server, public=public)
+    server.facts = Facts(round, 3, LAYOUT, BASE_ZONES, 3, 2, 7, "", public=public)
     return server, server.facts
 
 

@@ -211,7 +211,7 @@ def test_values_are_what_was_stated() -> None:
 
 def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
     server = Server()
-    facts = Facts(0, 4, LAYOUT, BASE_ZONES, 4, 2, 7, "", server)
+    facts = Facts(0, 4, LAYOUT, BASE_ZONES, 4, 2, 7, "")
     for allocation in ("exact", "sum", "as_published"):
         _, noise, release = stated(layer_budgets(allocation=allocation), facts)
         assert noise.std is None
@@ -219,7 +219,7 @@ def test_a_server_that_cannot_know_the_scores_states_the_bound() -> None:
 
 
 def test_before_a_model_is_known_the_largest_norm_counts_for_all() -> None:
-    facts = Facts(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "", Server())
+    facts = Facts(0, 4, Layout(()), BASE_ZONES, 4, 2, 7, "")
     component = layer_budgets(norm={"a": 0.5, "others": 0.2}, allocation="as_published")
     clip, _, release = stated(component, facts)
     assert clip == Clip(0.5, per="layer")

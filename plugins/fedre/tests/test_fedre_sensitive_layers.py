@@ -31,7 +31,7 @@ def component(**options: Any) -> SensitiveLayers:
 
 def client_with(**scores: Any) -> Client:
     client = Client(client_id=0, scores={name: np.array(values, np.float32) for name, values in scores.items()})
-    client.facts = Facts(0, 2, LAYOUT, BASE_ZONES, 3, 2, 7, "", client)
+    client.facts = Facts(0, 2, LAYOUT, BASE_ZONES, 3, 2, 7, "")
     return client
 
 

@@ -30,7 +30,7 @@ def component(**options: Any) -> LiteralNoise:
 
 
 def context(party: Any, rounds: int = 10) -> Facts:
-    return Facts(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", party)
+    return Facts(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "")
 
 
 def steps_of(made: LiteralNoise, facts: Facts) -> tuple[Step, ...]:
