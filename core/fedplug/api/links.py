@@ -166,7 +166,7 @@ class Step:
             return self
         states = tuple(known.of(client_id) for known in self.states)
         return Step(self.link, tuple(
-            _settled_at(one.of(client_id), known, facts) if isinstance(one, Noise) and one.clients
+            _settled_of(one, client_id, known, facts) if isinstance(one, Noise) and one.clients
             else one.of(client_id) if isinstance(one, Clip) else one
             for one, known in zip(self.operations, states, strict=False)
         ), states)  # fmt: skip
@@ -290,12 +290,11 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
     return dataclasses.replace(noise, grid=grid, slack=slack, note=f"{note}; {said}" if note and said else note or said)
 
 
-def _settled_at(noise: Noise, known: Known, facts: Facts) -> Noise:
-    """One client's noise out of one by client: on the grid of the recipe, or on its own finest where that is coarser
-    than the finest of any client, which the account has.
-    """
-    own = settled(dataclasses.replace(noise, grid=None), known, facts)
-    return own if (own.grid or 0.0) >= (noise.grid or 0.0) else settled(noise, known, facts)
+def _settled_of(noise: Noise, client_id: int, known: Known, facts: Facts) -> Noise:
+    """The noise of one client, on a grid that float32 holds for its size: of all clients it has the finest."""
+    own = settled(dataclasses.replace(noise.of(client_id), grid=None), known, facts)
+    coarser = (noise.grid or 0.0) > (own.grid or 0.0)
+    return settled(noise.of(client_id), known, facts) if coarser else dataclasses.replace(own, note=noise.note)
 
 
 def _settled_in_steps(noise: Noise, known: Known) -> Noise:
