@@ -9,7 +9,7 @@ from typing import Any
 import fedplug_fedre.pda_pam
 import numpy as np
 import pytest
-from fedplug import Block, Examples, Facts, add_blocks
+from fedplug import Block, Examples, add_blocks
 from fedplug.api.errors import ProtectionError
 from fedplug_lab import pictures  # fmt: skip
 from pda_pam_toys import (
