@@ -54,7 +54,7 @@ def server_of(made: AdaptiveClip, round: int, rounds: int, clients: int, server:
     server = server or HostedServer()
     server.facts = Facts(
         round=round, rounds=rounds, layout=Layout.of([("w", (3,))]), zones=(), num_clients=clients,
-        min_clients=2, seed=7, digest="", party=server, components={NAME: made},
+        min_clients=2, seed=7, digest="", components={NAME: made},
     )  # fmt: skip
     return server  # type: ignore[no-any-return]
 

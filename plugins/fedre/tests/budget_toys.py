@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from fedplug import Block, Client, Clip, Facts, Layout, Noise, Plan
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.known import Release
-from fedplug.api.links import Link, Step, fold
+from fedplug.api.links import Link, Step, fold, settled
 from fedplug.mechanisms.execution import execute
 from fedplug_fedre.layer_budgets import LayerBudgets
 
@@ -27,7 +28,7 @@ def layer_budgets(**options: Any) -> LayerBudgets:
 
 def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds: int = 4, **more: Any) -> Client:
     client = Client(client_id=client_id, scores={"psi": np.array(scores, np.float32)} | more)
-    client.facts = Facts(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "", client)
+    client.facts = Facts(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "")
     return client
 
 
@@ -36,7 +37,7 @@ def planned(client: Client, zone: str = "noised", where: Any = None) -> Client:
     if where is None:
         client.plan = Plan.single(zone, LAYOUT.size, BASE_ZONES)
     else:
-        client.plan = Plan.of("encrypted", LAYOUT.size, BASE_ZONES, shared=BASE_ZONES, **{zone: where})
+        client.plan = Plan.of(client.facts, "encrypted", **{zone: where})
     return client
 
 
@@ -61,6 +62,18 @@ def stated(component: LayerBudgets, facts: Facts, zone: str = "noised") -> tuple
     assert isinstance(clip, Clip)
     assert isinstance(noise, Noise)
     return clip, noise, release
+
+
+def sized(
+    component: LayerBudgets, facts: Facts, scores: Any = SCORES, present: Any = (0, 1, 2)
+) -> tuple[Noise, Release]:
+    """The noise with the size that these scores give it, and what it costs."""
+    step = step_of(component, facts)
+    *_, noise = step.operations
+    assert isinstance(noise, Noise)
+    stds = noise.size(np.asarray(scores, np.float32), np.asarray(present))  # type: ignore[call-arg, misc]
+    given = settled(dataclasses.replace(noise, std=tuple(stds), size=None), step.states[-2], facts)
+    return given, step.states[-2].after(given).releases[-1]
 
 
 def by_layer(values: Any) -> list[Any]:

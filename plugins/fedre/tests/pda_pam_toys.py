@@ -8,7 +8,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Examples, Facts, Known, Layout, Operations, Seal, Server
+from fedplug import Block, Client, Examples, Facts, Known, Layout, Operations, Party, Reveals, Seal, Server
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug.api.links import Link, fold
@@ -38,13 +38,16 @@ class Sealing(fedplug.Sealer):
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1),)
 
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        return []
+
     def seal(self, block: Block, client: Client, facts: Facts) -> Block:
         raise NotImplementedError
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Party, facts: Facts) -> Block:
         raise NotImplementedError
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         return self.total
 
 
@@ -57,7 +60,7 @@ def pda_pam(**options: Any) -> PdaPam:
 def server_at(public: PublicData | None = PUBLIC, round: int = 0) -> tuple[Server, Facts]:
     """A server with a model of zeros."""
     server = Server(vector=np.zeros(LAYOUT.size, np.float32), model=SimpleNamespace())  # type: ignore[arg-type]
-    server.facts = Facts(round, 3, LAYOUT, BASE_ZONES, 3, 2, 7, "", server, public=public)
+    server.facts = Facts(round, 3, LAYOUT, BASE_ZONES, 3, 2, 7, "", public=public)
     return server, server.facts
 
 
@@ -71,16 +74,16 @@ def blocks_of(values: dict[int, Any], where: dict[int, Any] | None = None, zone:
 
 def summed(blocks: dict[int, Block], server: Server, facts: Facts, **options: Any) -> Block:
     server.uploads = {client_id: {block.zone: block} for client_id, block in blocks.items()}
-    return total_of(pda_pam(**options), blocks, facts)
+    return total_of(pda_pam(**options), blocks, server, facts)
 
 
-def total_of(component: PdaPam, blocks: dict[int, Block], facts: Facts) -> Block:
+def total_of(component: PdaPam, blocks: dict[int, Block], server: Server, facts: Facts) -> Block:
     """The sum of one zone. If the blocks are sealed, a link before it states that."""
     block = next(iter(blocks.values()))
     links = [Link(block.zone, "aggregate", component.name, component, "server")]
     if block.sealed_by is not None:
         links.insert(0, Link(block.zone, "protect", block.sealed_by, facts.component(block.sealed_by), "client"))
-    return add_up(fold(links, facts)[-1], blocks, dict.fromkeys(blocks, 1.0), facts)
+    return add_up(fold(links, facts)[-1], blocks, dict.fromkeys(blocks, 1.0), server, facts)
 
 
 SCORES = {1.0: [0.0, 1.0, 2.0], 2.0: [LN(2), 1.0, 0.0], 3.0: [LN(4), 1.0, 2.0]}

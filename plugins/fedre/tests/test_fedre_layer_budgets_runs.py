@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from attack_toys import Runs, observed
 from budget_toys import DELTA, LAYOUT, SCORES, client_with, layer_budgets, protect
-from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Operations, Scoring, gaussian_epsilon
+from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Noise, Scoring, gaussian_epsilon
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
+from fedplug.mechanisms.execution import _Execution
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
 from fedplug_fedre.budgets import budgets, floored, released_multiplier
-from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_std.gaussian import CentralGaussian
 from toy_components import TOYS, recipe_of
 from toy_protocol import run_protocol
@@ -224,20 +224,17 @@ def test_scores_of_a_model_that_the_server_cannot_follow_leave_the_bound() -> No
 
 @contextlib.contextmanager
 def watched_scores() -> Iterator[list[tuple[int, np.ndarray]]]:
-    """Round and scores of every client that protects something inside."""
+    """Round and scores of every client that works its noise out inside."""
     seen: list[tuple[int, np.ndarray]] = []
-    whole = LayerBudgets.protect
+    whole = _Execution._sized
 
-    def watched(self: LayerBudgets, known: Known, facts: Facts) -> Operations:
-        operations = whole(self, known=known, facts=facts)
-        if isinstance(facts.party, Client) and facts.party.update is not None:
-            seen.append((facts.round, floored(facts.party.scores_by(None))))
-        return operations
+    def watched(self: _Execution, *given: Any) -> Noise:
+        assert isinstance(self.party, Client)
+        seen.append((self.facts.round, floored(self.party.scores_by(None))))
+        return whole(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LayerBudgets, "protect", watched)
-        for name, mark in vars(whole).items():
-            patch.setattr(watched, name, mark, raising=False)
+        patch.setattr(_Execution, "_sized", watched)
         yield seen
 
 

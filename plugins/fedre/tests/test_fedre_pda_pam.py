@@ -9,7 +9,7 @@ from typing import Any
 import fedplug_fedre.pda_pam
 import numpy as np
 import pytest
-from fedplug import Block, Examples, Facts, add_blocks
+from fedplug import Block, Examples, add_blocks
 from fedplug.api.errors import ProtectionError
 from fedplug_lab import pictures  # fmt: skip
 from pda_pam_toys import (
@@ -78,7 +78,7 @@ def test_equal_scores_give_fedavg_to_the_bit(scored: dict[str, Any]) -> None:
     values = {k: np.r_[k + 1.0, rng.standard_normal(LAYOUT.size - 1)] for k in range(3)}
     server, facts = server_at()
     found = summed(blocks_of(values), server, facts)
-    assert np.array_equal(found.mean(), add_blocks(blocks_of(values), dict.fromkeys(values, 1.0), facts).mean())
+    assert np.array_equal(found.mean(), add_blocks(blocks_of(values), dict.fromkeys(values, 1.0), server, facts).mean())
 
 
 def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> None:
@@ -91,8 +91,8 @@ def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> No
     sealed = Block("encrypted", 2, None, None, (b"?",), "std.bfv")
     server.uploads = {0: {"noised": noised[0], "clear": clear[0], "encrypted": sealed}, 1: {"noised": noised[1]}}
     component = pda_pam()
-    found = total_of(component, noised, facts)
-    total_of(component, clear, facts)
+    found = total_of(component, noised, server, facts)
+    total_of(component, clear, server, facts)
     assert len(scored["calls"]) == 2  # once per client and round, for all zones
     expected = server.vector.copy()
     expected[:3] += 3.5
@@ -100,9 +100,9 @@ def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> No
     assert np.array_equal(scored["calls"][0]["vector"], expected)
     assert found.positions.tolist() == [0, 1, 2, 4, 5]  # type: ignore[union-attr]
     assert found.mean().tolist() == [3.5, 3.5, 3.5, 1.0, 1.0]  # each layer is shown by one client alone
-    later = server_at(round=1)[1]
+    later = facts.at(1)
     server.uploads = {1: {"noised": noised[1]}}
-    total_of(component, {1: noised[1]}, Facts(**vars(later) | {"party": server}))
+    total_of(component, {1: noised[1]}, server, later)
     assert len(scored["calls"]) == 3
     assert scored["calls"][0]["seed"] == scored["calls"][1]["seed"] != scored["calls"][2]["seed"]
 
@@ -132,7 +132,7 @@ def test_without_public_examples_it_is_the_mean_and_says_so(scored: dict[str, An
     blocks = blocks_of({k: np.full(LAYOUT.size, k + 1.0) for k in range(3)})
     found = summed(blocks, server, facts)
     assert found.contributors == 3
-    assert np.array_equal(found.mean(), add_blocks(blocks, dict.fromkeys(blocks, 1.0), facts).mean())
+    assert np.array_equal(found.mean(), add_blocks(blocks, dict.fromkeys(blocks, 1.0), server, facts).mean())
     assert server.log == {"fedre.pda_pam.scored_layers": 0.0}
     assert not scored["calls"]
     pda_pam().setup(None, None, facts)  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def test_a_client_whose_other_zone_is_spoilt_is_blamed(scored: dict[str, Any]) -
         server.cache.clear()
         server.uploads = {0: {"noised": good[0]}, 1: {"noised": good[1], "clear": spoilt}}
         with pytest.raises(ProtectionError, match=f"client 1 sent clear .*{problem}") as error:
-            total_of(pda_pam(), good, facts)
+            total_of(pda_pam(), good, server, facts)
         assert error.value.client_id == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import fedplug_fedre.pda_pam
@@ -48,8 +49,9 @@ def recipe(aggregate: Any = OURS, public: int = 16, **changes: Any) -> dict[str,
 def test_public_examples_that_cannot_be_scored_are_refused_before_training(
     public: PublicData, options: Any, problem: str
 ) -> None:
+    server, facts = server_at(public)
     with pytest.raises(DataError, match=problem):
-        pda_pam(**options).setup(None, None, server_at(public)[1])  # type: ignore[arg-type]
+        pda_pam(**options).setup(SimpleNamespace(server=server), None, facts)  # type: ignore[arg-type]
 
 
 def test_noise_at_the_server_is_refused() -> None:

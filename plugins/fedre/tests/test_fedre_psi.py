@@ -69,7 +69,7 @@ def client_of(
         setattr(client, name, value)
     if isinstance(public, str):
         public = PublicData(examples_of(12, 5), **names)
-    client.facts = Facts(round, 5, model.layout, BASE_ZONES, 4, 2, 7, "digest", client, {}, public)
+    client.facts = Facts(round, 5, model.layout, BASE_ZONES, 4, 2, 7, "digest", {}, public)
     return client
 
 

@@ -31,7 +31,7 @@ def component(**options: Any) -> SensitiveLayers:
 
 def client_with(**scores: Any) -> Client:
     client = Client(client_id=0, scores={name: np.array(values, np.float32) for name, values in scores.items()})
-    client.facts = Facts(0, 2, LAYOUT, BASE_ZONES, 3, 2, 7, "", client)
+    client.facts = Facts(0, 2, LAYOUT, BASE_ZONES, 3, 2, 7, "")
     return client
 
 
@@ -90,7 +90,6 @@ def test_the_plan_holds_whole_layers() -> None:
     assert client.plan is not None
     assert client.plan.sizes() == {"encrypted": 25, "noised": 75, "retained": 0, "clear": 0}
     assert client.plan.positions("encrypted").tolist() == [*range(20), *range(50, 55)]
-    assert client.plan.shared == frozenset(BASE_ZONES)
     component(layers=1, other_zone="clear").adopt(client, np.array([1]))
     assert client.plan.sizes()["clear"] == 70
 

@@ -12,13 +12,14 @@ from fedplug import Block, Client, Facts, Layout, gaussian_epsilon
 from fedplug.api.data import ClientData
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.known import Release
-from fedplug.api.links import Link, Step, fold, foretold
-from fedplug.api.parties import Server
+from fedplug.api.links import Link, Step, fold
 from fedplug.mechanisms.execution import execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
 from fedplug_paraaegis.literal_noise import LiteralNoise
 from fedplug_std.clip import Clip
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toy_components import paraaegis, toy_catalog
 from toy_protocol import run_protocol
 
@@ -29,8 +30,10 @@ def component(**options: Any) -> LiteralNoise:
     return made
 
 
-def context(party: Any, rounds: int = 10) -> Facts:
-    return Facts(0, rounds, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", party)
+def facts_of(largest: int | None = None) -> Facts:
+    """A round behind a set-up that found the largest number of examples, or before it."""
+    published = {} if largest is None else {"paraaegis.literal_noise": {"largest": largest}}
+    return Facts(0, 10, Layout.of([("w", (20_000,))]), (), 2, 2, 7, "", published=published)
 
 
 def steps_of(made: LiteralNoise, facts: Facts) -> tuple[Step, ...]:
@@ -46,13 +49,11 @@ def release_of(made: LiteralNoise, facts: Facts) -> Release:
     return release
 
 
-def client_of(examples: int, largest: int | None = None) -> Client:
-    """A client with that number of examples, which has received the largest number."""
+def client_of(examples: int, largest: int) -> Client:
+    """A client with that number of examples, which knows the largest number."""
     held: Any = range(examples)
     client = Client(client_id=1, data=ClientData(held, held, held, classes=("x",), mean=(0.5,), std=(0.5,)))
-    client.facts = context(client)
-    if largest is not None:
-        component().adopt(client, largest)
+    client.facts = facts_of(largest)
     return client
 
 
@@ -97,51 +98,65 @@ def test_the_true_epsilon_of_a_client_is_larger_by_orders_of_magnitude() -> None
     assert true_epsilon(component(sampling_rate=0.025).stddev(1.0, 3000, 10), 10) == pytest.approx(1.9628e6, rel=1e-4)
 
 
+def set_up(counts: dict[int, Any]) -> tuple[dict[str, Any], dict[int, str]]:
+    """What the set-up publishes where clients answer so, and why it leaves clients out."""
+    published: dict[str, Any] = {}
+    dropped: dict[int, str] = {}
+
+    def publish(by: LiteralNoise, values: dict[str, Any], *, covered_by: str | None = None) -> None:
+        assert covered_by is None
+        published.update(values)
+
+    cohort = SimpleNamespace(ask=lambda method: counts, drop=dropped.__setitem__, publish=publish)
+    component().setup(cohort, None, facts_of())  # type: ignore[arg-type]
+    return published, dropped
+
+
 def test_the_release_states_the_true_multiplier_of_the_worst_client() -> None:
-    server = Server()
-    made, facts = component(), context(server)
-    told: list[Any] = []
-    cohort = SimpleNamespace(ask=lambda method: {0: 100, 1: 3000, 2: 40}, tell=lambda *call: told.append(call))
-    made.setup(cohort, None, facts)  # type: ignore[arg-type]
-    assert told == [(made.adopt, 3000)]
-    release = release_of(made, facts)
+    assert set_up({0: 100, 1: 3000, 2: 40}) == ({"largest": 3000}, {})
+    release = release_of(component(), facts_of(3000))
     assert release.noise_multiplier == pytest.approx(component().stddev(1.0, 3000, 10))
     assert (release.as_published, release.trust, release.source) == (True, "local", "reproducible")
     assert "different sizes" in release.uncredited  # each client's noise is as large as its data set is small
-    numbers, largest = made.reveals(facts)
+    (numbers,) = component().reveals(facts_of(3000))
     assert (numbers.to, numbers.asked, numbers.covered_by) == (("server",), ("count",), None)
-    assert (largest.what, largest.to, largest.covered_by) == ("largest number of examples", ("client",), None)
 
 
-def test_clients_and_server_foretell_the_same_and_a_client_that_has_more_examples_refuses() -> None:
-    server, made = Server(), component()
-    server.memory(made)["largest"] = 3000
-    charged = steps_of(made, context(server))
-    small = client_of(100, largest=3000)
-    assert foretold(steps_of(made, small.facts)) == foretold(charged)
+def test_a_client_that_has_more_examples_than_the_account_goes_by_refuses() -> None:
     liar = client_of(4000, largest=3000)
-    step, block = steps_of(made, liar.facts)[-1], Block("noised", 20_000, np.zeros(20_000, np.float32))
-    with pytest.raises(ProtectionError, match="is what is charged for; promise no more than the least of any client"):
+    step, block = steps_of(component(), liar.facts)[-1], Block("noised", 20_000, np.zeros(20_000, np.float32))
+    with pytest.raises(ProtectionError, match="is what is charged for; state in at_least the least of any client"):
         execute(step, block, liar, liar.facts)
 
 
-def test_before_the_set_up_and_at_other_parties_its_size_is_unknown() -> None:
+@given(st.integers(1, 5000), st.integers(1, 5000), st.floats(0.1, 100), st.sampled_from([0.01, 1.0]))
+@settings(max_examples=25, deadline=None)
+def test_no_client_has_less_noise_for_its_bound_than_the_ledger_charges(
+    examples: int, largest: int, epsilon: float, rate: float
+) -> None:
+    """As executed: the root mean square of noise on zeros, within six standard errors; or it refuses."""
+    made, client = component(epsilon=epsilon, sampling_rate=rate), client_of(examples, largest)
+    clip, step = steps_of(made, client.facts)
+    block = execute(clip, Block("noised", 20_000, np.zeros(20_000, np.float32)), client, client.facts)
+    try:
+        noise = execute(step, block, client, client.facts).plain().astype(np.float64)
+    except ProtectionError:
+        assert examples > largest
+    else:
+        assert examples <= largest
+        least = release_of(made, client.facts).noise_multiplier * 2.0
+        assert math.sqrt(np.mean(noise**2)) >= least * (1 - 6 / math.sqrt(2 * 20_000))
+
+
+def test_before_the_set_up_nothing_is_promised() -> None:
     """It is still noise, so no bound holds after it."""
-    for party in (Server(), Client(client_id=1)):
-        release = release_of(component(), context(party))
-        assert math.isnan(release.noise_multiplier)
-        assert party.state == {}
-        assert steps_of(component(), context(party))[-1].after.bounds == ()
+    assert release_of(component(), facts_of()).noise_multiplier == 0
+    assert steps_of(component(), facts_of())[-1].after.bounds == ()
 
 
 def test_a_number_of_examples_that_is_none_costs_its_client_the_round() -> None:
-    dropped: dict[int, str] = {}
-    cohort = SimpleNamespace(
-        ask=lambda method: {0: 7, 1: "many", 2: 0, 3: 9, 4: None}, drop=dropped.__setitem__, tell=lambda *call: None
-    )
-    server = Server()
-    component().setup(cohort, None, context(server))  # type: ignore[arg-type]
-    assert server.memory(component())["largest"] == 9
+    published, dropped = set_up({0: 7, 1: "many", 2: 0, 3: 9, 4: None})
+    assert published == {"largest": 9}
     assert sorted(dropped) == [1, 2, 4]
     assert "reproducible from the seed" in component().describe()
 
@@ -160,7 +175,7 @@ def test_the_ledger_of_a_run_states_the_truth() -> None:
     noised = [{"use": "std.clip", "norm": 1.0}, {"use": "paraaegis.literal_noise", "epsilon": 1}]
     outcome = run_protocol(paraaegis(0.1, noised=noised, rounds=2))
     epsilon = outcome.rows[-1].epsilon
-    largest = outcome.protocol.server.state["paraaegis.literal_noise"]["largest"]
+    largest = outcome.protocol.facts(1).of("paraaegis.literal_noise")["largest"]
     multiplier = component().stddev(1.0, largest, 2)
     assert epsilon == pytest.approx(true_epsilon(multiplier, 2), rel=1e-6)
     assert epsilon > 100  # claimed: 1

@@ -19,7 +19,7 @@ def score(round: int = 0, client_id: int = 0, **options: Any) -> np.ndarray:
     component = Magnitude(Magnitude.Options(**options))
     component.name = "paraaegis.magnitude"
     client = Client(client_id=client_id, update=UPDATE.copy())
-    client.facts = Facts(round, 3, LAYOUT, (), 2, 2, 7, "", client)
+    client.facts = Facts(round, 3, LAYOUT, (), 2, 2, 7, "")
     result = component.score_parameters(client, client.facts)
     assert result.dtype == np.float32
     assert result.shape == (9,)

@@ -16,7 +16,7 @@ from fedplug_std.scores import highest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from vote_toys import KEY, FakeClient, FakeCohort, FakeContext, plain_vote, ranks, scores, secret_of, vote
+from vote_toys import KEY, FakeClient, FakeCohort, facts_of, plain_vote, ranks, scores, secret_of, vote
 
 
 def test_conforms() -> None:
@@ -33,7 +33,7 @@ def test_it_says_what_its_plans_and_its_ballots_are() -> None:
     ):
         component = Vote(Vote.Options(**options))
         assert component.cohort_secret
-        assert component.plans == fedplug.Plans(zones=frozenset(zones), own=frozenset(), public=not votes)
+        assert component.plans == fedplug.Plans(zones=frozenset(zones))
         asked = [method for shown in component.reveals(None) for method in shown.asked]  # type: ignore[arg-type]
         assert asked == (["nominate"] if votes else [])
         assert not any(shown.covered_by for shown in component.reveals(None))  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_nominated_are_the_highest_scores_whatever_the_key(mine: np.ndarray, sea
 def test_a_client_that_missed_the_ballot_still_reads_the_winners() -> None:
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
-    facts = FakeContext(Layout.of([("w", (50,))]), round=3)
+    facts = facts_of(component, Layout.of([("w", (50,))]), round=3)
     mine = np.random.default_rng(1).random(50, np.float32)
     asked, absent = FakeClient({"s": mine}, facts), FakeClient({"s": mine}, facts)
     cohort = FakeCohort({0: asked})
@@ -153,7 +153,7 @@ def test_a_client_that_was_asked_twice_reads_the_winners_of_the_second_vote() ->
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
     mine = np.random.default_rng(1).random(50, np.float32)
-    client = FakeClient({"s": mine}, FakeContext(Layout.of([("w", (50,))])))
+    client = FakeClient({"s": mine}, facts_of(component, Layout.of([("w", (50,))])))
     component.nominate(client, b"first")  # type: ignore[arg-type]
     ballot = component.nominate(client, b"second")  # type: ignore[arg-type]
     component.adopt(client, b"second", ballot)  # type: ignore[arg-type]
@@ -191,19 +191,19 @@ def test_the_rest_is_noised_and_the_plan_is_shared() -> None:
     everyone = list(np.random.default_rng(1).random((3, 50), np.float32))
     component = Vote(Vote.Options(ratio=0.2))
     component.name = "paraaegis.vote"
-    facts = FakeContext(Layout.of([("w", (50,))]))
+    facts = facts_of(component, Layout.of([("w", (50,))]))
     cohort = FakeCohort({i: FakeClient({"s": mine}, facts) for i, mine in enumerate(everyone)})
     component.negotiate_mask(cohort, facts)  # type: ignore[arg-type]
     for client in cohort.clients.values():
         assert client.plan is not None
         assert client.plan.sizes() == {"encrypted": 10, "noised": 40, "retained": 0, "clear": 0}
-        assert {"encrypted", "noised"} <= client.plan.shared
+        assert client.plan is cohort.clients[0].plan
 
 
 def test_the_scorer_that_decides_can_be_named() -> None:
     component = Vote(Vote.Options(ratio=0.5, by="other"))
     component.name = "paraaegis.vote"
-    facts = FakeContext(Layout.of([("w", (4,))]))
+    facts = facts_of(component, Layout.of([("w", (4,))]))
     both = {"first": np.array([9, 9, 0, 0], np.float32), "other": np.array([0, 0, 1, 1], np.float32)}
     cohort = FakeCohort({0: FakeClient(both, facts)})
     component.negotiate_mask(cohort, facts)  # type: ignore[arg-type]
@@ -213,8 +213,8 @@ def test_the_scorer_that_decides_can_be_named() -> None:
 
 
 def test_scores_of_layers_are_spread_over_their_scalars() -> None:
-    facts = FakeContext(Layout.of([("a.weight", (2, 2)), ("b.weight", (3,)), ("a.bias", (2,))]))
-    spread = facts.layout.per_scalar(np.array([5, 7], np.float32))
+    layout = Layout.of([("a.weight", (2, 2)), ("b.weight", (3,)), ("a.bias", (2,))])
+    spread = layout.per_scalar(np.array([5, 7], np.float32))
     assert spread.tolist() == [5, 5, 5, 5, 7, 7, 7, 5, 5]
     whole = np.arange(9, dtype=np.float32)
-    assert facts.layout.per_scalar(whole) is whole
+    assert layout.per_scalar(whole) is whole

@@ -8,7 +8,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Layout, Plan
+from fedplug import Facts, Layout, Plan
 from fedplug.api.blocks import BASE_ZONES
 from fedplug_paraaegis.secret_ballot import IndexCipher
 from fedplug_paraaegis.vote import Vote
@@ -61,13 +61,8 @@ class FakeClient:
         return secret_of(*purpose)
 
 
-@dataclasses.dataclass
-class FakeContext:
-    """A round with a layout of one layer per pair of scalars."""
-
-    layout: Layout
-    round: int = 0
-    zones: tuple[str, ...] = BASE_ZONES
+def facts_of(component: Vote, layout: Layout, round: int = 0) -> Facts:
+    return Facts(round, 20, layout, BASE_ZONES, 5, 2, 7, "", components={component.name: component})
 
 
 class FakeCohort:
@@ -95,8 +90,9 @@ def vote(
     """Runs a whole negotiation. Returns each client's encrypted positions."""
     component = Vote(Vote.Options(ratio=ratio, decay=decay))
     component.name = "paraaegis.vote"
-    facts = FakeContext(Layout.of([("w", (len(scores[0]),))]), round)
-    cohort = FakeCohort({i: FakeClient({"s": mine}, facts) for i, mine in enumerate(scores)})
+    facts = facts_of(component, Layout.of([("w", (len(scores[0]),))]), round)
+    # Where plans are public, the core sets them at every party.
+    cohort = FakeCohort({i: FakeClient({"s": mine}, facts, facts.plan) for i, mine in enumerate(scores)})
     component.negotiate_mask(cohort, facts)  # type: ignore[arg-type]
     plans = [client.plan for client in cohort.clients.values()]
     assert all(plan is not None for plan in plans)

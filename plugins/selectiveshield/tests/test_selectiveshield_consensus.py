@@ -11,7 +11,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Facts, Layout, Plan, Server
+from fedplug import Facts, Layout, Plan
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @dataclasses.dataclass
-class FakeContext:
+class FakeFacts:
     """A round with a layout of two layers."""
 
     layout: Layout
@@ -45,7 +45,7 @@ class FakeClient:
 
     client_id: int
     scores: dict[str, NDArray[np.float32]]
-    facts: FakeContext
+    facts: FakeFacts
     plan: Plan | None = None
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
     log: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -83,7 +83,7 @@ def component_of(**options: Any) -> Consensus:
 def cohort_of(scores: Any, lies: dict[int, Any] | None = None) -> FakeCohort:
     scores = np.asarray(scores, np.float32)
     half = scores.shape[1] // 2
-    facts = FakeContext(Layout.of([("a.weight", (half,)), ("b.weight", (scores.shape[1] - half,))]))
+    facts = FakeFacts(Layout.of([("a.weight", (half,)), ("b.weight", (scores.shape[1] - half,))]))
     return FakeCohort([FakeClient(n, {"s": mine}, facts) for n, mine in enumerate(scores)], lies)
 
 
@@ -133,7 +133,6 @@ def test_zones_match_the_worked_masks(rho: float, encrypted: list[int], retained
     assert positions(plans, "retained") == retained
     rest = [sorted(set(range(6)) - set(encrypted) - set(mine)) for mine in retained]
     assert positions(plans, "noised") == rest
-    assert all(plan.shared == {"encrypted"} for plan in plans)
     assert [sent.tobytes() for sent in cohort.sent.values()] == [b"\xe0", b"\x70", b"\x24"]  # six bits each
     assert cohort.clients[2].log == {"selectiveshield.consensus.marked": pytest.approx(2 / 6)}
 
@@ -173,7 +172,7 @@ def test_the_rest_may_be_another_zone_and_another_scorer_may_decide() -> None:
 
 
 def test_scores_of_layers_are_spread_over_their_scalars() -> None:
-    facts = FakeContext(Layout.of([("a.weight", (2,)), ("b.weight", (3,)), ("a.bias", (1,))]))
+    facts = FakeFacts(Layout.of([("a.weight", (2,)), ("b.weight", (3,)), ("a.bias", (1,))]))
     marked = facts.layout.per_scalar(np.array([True, False]))
     assert marked.tolist() == [True, True, False, False, False, True]
     cohort = cohort_of(WORKED)
@@ -319,7 +318,7 @@ def test_it_says_what_the_masks_show() -> None:
     def what(*before: str, other_zone: str = "noised") -> list[str]:
         """The reported quantities where the noised zone passes these links."""
         links = tuple(Link("noised", "protect", name, parts[name], "client") for name in before)
-        facts = Facts(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", Server(), links={"noised": links})
+        facts = Facts(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", links={"noised": links})
         shown = component_of(other_zone=other_zone).reveals(facts)
         assert all("server" in each.to and each.covered_by is None for each in shown)
         # Quantities that tell the classes of one client. The mask is that of all.
@@ -337,7 +336,7 @@ def test_it_says_what_the_masks_show() -> None:
     assert "support of the retained zone" in what("hide", other_zone="clear")  # of another zone
     plans = component_of(other_zone="clear").plans
     own = frozenset({"retained", "clear"})
-    assert plans == fedplug.Plans(zones=own | {"encrypted"}, own=own, public=False)
+    assert plans == fedplug.Plans(zones=own | {"encrypted"}, own=own)
     assert "50% of the clients score above 0.1;" in component_of().describe()
     assert "score above 0.1 to 0.3;" in component_of(tau=(0.1, 0.3)).describe()
 

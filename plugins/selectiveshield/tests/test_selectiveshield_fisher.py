@@ -40,7 +40,7 @@ def client_of(module: nn.Module, inputs: list[list[float]], labels: list[int], c
     client = Client(client_id=client_id, data=data, model=model, vector=model.get_vector())
     client.update = np.zeros(model.layout.size, np.float32)
     components = {"selectiveshield.consensus": CONSENSUS}
-    client.facts = Facts(0, 5, model.layout, BASE_ZONES, 2, 2, 7, "", client, components)
+    client.facts = Facts(0, 5, model.layout, BASE_ZONES, 2, 2, 7, "", components)
     return client
 
 
@@ -190,7 +190,7 @@ def test_the_pictures_show_the_values() -> None:
 def test_a_deep_model_gets_one_histogram_and_constant_values_get_one_too() -> None:
     layout = Layout.of((f"l{n}.weight", (2,)) for n in range(30))
     client = two_examples(client_id=1)
-    facts = Facts(0, 5, layout, BASE_ZONES, 2, 2, 7, "", client, {})
+    facts = Facts(0, 5, layout, BASE_ZONES, 2, 2, 7, "", {})
     from fedplug_selectiveshield.pictures import fisher_pictures
 
     found = fisher_pictures(np.zeros(60), np.zeros(60, np.float32), client, facts)

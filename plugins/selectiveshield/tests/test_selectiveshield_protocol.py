@@ -212,7 +212,7 @@ def test_the_merge_puts_retained_values_over_the_global_model() -> None:
     component = Merge(Merge.Options())
     component.name = "selectiveshield.merge"
     client = Client(client_id=0, vector=np.arange(5, dtype=np.float32))
-    client.facts = Facts(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 2, 2, 7, "", client)
+    client.facts = Facts(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 2, 2, 7, "")
     (step,) = fold([Link("retained", "postprocess", component.name, component, "client")], client.facts)
     block = Block("retained", 2, np.array([7, 8], np.float32), np.array([1, 4], np.uint32))
     assert execute(step, block, client, client.facts).plain().tolist() == [7, 8]

@@ -31,12 +31,12 @@ def blocks_of(*given: dict[int, float]) -> dict[int, Block]:
 
 def mean_of(**options: Any) -> list[float]:
     """Of 6, 3 and 0 at position 0 (all clients), 4 and 2 at 1 (two of them), 9 at 3 (one)."""
-    component, server = TwoServer(TwoServer.Options(**options)), Server()
+    component = TwoServer(TwoServer.Options(**options))
     component.name = "selectiveshield.two_server"
-    facts = Facts(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 3, 2, 7, "", server)
+    facts = Facts(0, 1, Layout.of([("w", (5,))]), BASE_ZONES, 3, 2, 7, "")
     blocks = blocks_of({0: 6, 1: 4}, {0: 3, 1: 2, 3: 9}, {0: 0})
     (step,) = fold([Link("noised", "aggregate", component.name, component, "server")], facts)
-    total = add_up(step, blocks, dict.fromkeys(range(3), 1.0), facts)
+    total = add_up(step, blocks, dict.fromkeys(range(3), 1.0), Server(), facts)
     assert total.positions is not None
     assert total.positions.tolist() == [0, 1, 3]
     means: list[float] = total.mean().tolist()
@@ -88,9 +88,10 @@ def test_recipes_that_contradict_the_two_servers_are_refused() -> None:
 def hider() -> tuple[HideSupport, Client, Block]:
     component = HideSupport(HideSupport.Options())
     component.name = "selectiveshield.hide_support"
-    plan = Plan.of("noised", 7, BASE_ZONES, encrypted=np.array([6]), retained=np.array([0, 3]))
+    facts = Facts(0, 1, Layout.of([("w", (7,))]), BASE_ZONES, 2, 2, 7, "")
+    plan = Plan.of(facts, "noised", encrypted=np.array([6]), retained=np.array([0, 3]))
     client = Client(client_id=0, plan=plan)
-    client.facts = Facts(0, 1, Layout.of([("w", (7,))]), BASE_ZONES, 2, 2, 7, "", client)
+    client.facts = facts
     where = np.array([1, 2, 4, 5], np.uint32)
     return component, client, Block("noised", 4, np.array([3, 4, 0, 12], np.float32), where)
 

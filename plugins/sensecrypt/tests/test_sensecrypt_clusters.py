@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.metrics import adjusted_rand_score
 
-RUN = Facts(0, 5, Layout(()), ("clear",), 3, 3, 3, "digest", Server())
+RUN = Facts(0, 5, Layout(()), ("clear",), 3, 3, 3, "digest")
 
 
 def blobs(sizes: list[int], dimensions: int = 50, spread: float = 0.1, seed: int = 0) -> tuple[np.ndarray, list[int]]:

@@ -48,7 +48,7 @@ class Parties:
     def context(self, party: Party) -> Facts:
         return Facts(
             round=0, rounds=1, layout=Layout.of([("w", (SIZE,))]), zones=("encrypted",), num_clients=self.num_clients,
-            min_clients=self.min_clients, seed=1, digest="d", party=party,
+            min_clients=self.min_clients, seed=1, digest="d",
             components={self.component.name: self.component},
         )  # fmt: skip
 

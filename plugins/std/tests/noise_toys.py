@@ -27,7 +27,7 @@ def named(component: Any, name: str) -> Any:
 def context(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Facts:
     by_name = {component.name: component for component in components}
     layout = Layout.of([("weight", (SIZE,))])
-    return Facts(round, rounds, layout, ("noised",), 4, 2, seed, "digest", Server(), by_name)
+    return Facts(round, rounds, layout, ("noised",), 4, 2, seed, "digest", by_name)
 
 
 def client(client_id: int = 0, **where: Any) -> Client:

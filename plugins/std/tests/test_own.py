@@ -179,7 +179,7 @@ def test_an_own_loss_is_descended_and_said() -> None:
     start = model.get_vector()
     data = ClientData(examples, examples, examples, classes=("a", "b", "c"), mean=(0.0,), std=(1.0,))
     client = fedplug.Client(client_id=0, data=data, model=model)
-    client.facts = facts = fedplug.Facts(0, 1, model.layout, ("clear",), 1, 1, 7, "", client)
+    client.facts = facts = fedplug.Facts(0, 1, model.layout, ("clear",), 1, 1, 7, "")
     assert trainer.learns(facts).descends == "the loss mine.squares"
     loss = squares(model.module(torch.from_numpy(examples.inputs)), torch.from_numpy(LABELS))
     gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, model.parameters)]).numpy()

@@ -18,7 +18,7 @@ def client(client_id: int, round: int = 0, seed: int = 7) -> Client:
     party = Client(client_id=client_id)
     party.facts = Facts(
         round=round, rounds=3, layout=Layout.of([("w", (SIZE,))]), zones=("clear",), num_clients=2, min_clients=1,
-        seed=seed, digest="d", party=party,
+        seed=seed, digest="d",
     )  # fmt: skip
     return party
 

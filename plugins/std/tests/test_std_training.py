@@ -35,7 +35,7 @@ def client_with(model: Any, data: ClientData, round: int = 0, seed: int = 1) -> 
     party = Client(client_id=4, data=data, model=model)
     party.facts = Facts(
         round=round, rounds=9, layout=getattr(model, "layout", Layout(())), zones=("clear",), num_clients=5,
-        min_clients=1, seed=seed, digest="d", party=party,
+        min_clients=1, seed=seed, digest="d",
     )  # fmt: skip
     return party
 

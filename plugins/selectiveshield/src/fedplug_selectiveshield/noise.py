@@ -188,8 +188,10 @@ class Noise(fedplug.Protector):
         turn, times = facts.turn(known.zone), facts.times(known.zone)
         norms = {c: own_norms.get(c, bound) for c in given}  # C_n
         stds = {c: factor * options.of_client(c).multiplier(turn, times) * norms[c] for c in given}  # C_n sigma_n
+        # Where each client has its own, the numbers of all others are those of nobody, and cost nobody anything.
+        rest = None if len(given) < facts.num_clients else max(given, key=lambda c: stds[c] / norms[c])
         others = local_noise(
-            options.of_client(None), known, facts, factor, as_published=options.choice == "as_published",
+            options.of_client(rest), known, facts, factor, as_published=options.choice == "as_published",
             note=f"the least of any client; {self._paid(given, known.zone, facts)}",
         )  # fmt: skip
         return Clip(norms, others=bound), dataclasses.replace(others, std=stds, others=others.std)
