@@ -13,6 +13,7 @@ from fedplug import Block, Client, Cohort, Facts, Known, Operations, Seal, at_cl
 from fedplug.api import secrets
 from fedplug.api.errors import TooFewClients
 from fedplug.api.letters import Correspondent
+from fedplug.api.parties import Party, Server
 from numpy.typing import NDArray
 from toy_base import Toy
 
@@ -69,7 +70,7 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
             values=None, ciphertexts=(whole.tobytes(),), sealed_by=self.name, weighted=True, divisor=client.weight
         )
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
         """The sum, modulo 2^64."""
         first = next(iter(blocks.values()))
         total = sum(np.frombuffer(block.ciphertexts[0], np.uint64) for block in blocks.values())
@@ -78,9 +79,10 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
             divisor=sum(float(block.divisor) for block in blocks.values()), meta={},
         )  # fmt: skip
 
-    def gather(self, block: Block, facts: Facts) -> Block:
+    def gather(self, block: Block, server: Server, facts: Facts) -> Block:
         """Each client's part of the masks, locked for the others."""
-        cohort: Any = facts.party.cohort  # type: ignore[attr-defined]
+        cohort = server.cohort
+        assert cohort is not None
         asked = [block.zone, block.size, cohort.client_ids]
         boxes = cohort.ask_each(self.tell_part, dict.fromkeys(cohort.client_ids, asked))
         if len(boxes) < block.contributors:
@@ -99,16 +101,15 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
             part = sum((pad(seed, zone, size) for seed in seeds), np.zeros(size, np.uint64))
         return secrets.lock(client.secret(self, client.facts.round), part.tobytes(), zone.encode())
 
-    def open(self, block: Block, facts: Facts) -> Block:
+    def open(self, block: Block, party: Any, facts: Facts) -> Block:
         """At each client: the sum without the pads."""
-        client: Any = facts.party
         total = np.frombuffer(block.ciphertexts[0], np.uint64)
         for box in block.meta["boxes"]:
-            part = secrets.unlock(client.secret(self, facts.round), box, block.zone.encode())
+            part = secrets.unlock(party.secret(self, facts.round), box, block.zone.encode())
             total = total - np.frombuffer(part, np.uint64)
         return self._plain(block, total)
 
-    def open_upload(self, block: Block, sender: int, parties: Sequence[fedplug.Party]) -> Block | None:
+    def open_upload(self, block: Block, sender: int, parties: Sequence[Party], facts: Facts) -> Block | None:
         """All others open it together, with the seeds that they received."""
         dealt = [p for p in parties if isinstance(p, Client) and sender in p.memory(self).get("letters", {})]
         if not dealt or len(dealt) < dealt[0].facts.num_clients - 1:

@@ -1,8 +1,6 @@
-"""The kit's checks of training and plans; two runs end alike if nothing is drawn in secret."""
+"""The kit's checks of training and scores; two runs end alike if nothing is drawn in secret."""
 
 from __future__ import annotations
-
-import dataclasses
 
 from fedplug_kit import outcomes
 from fedplug_kit.parts import Sum
@@ -22,12 +20,9 @@ def test_a_run_without_secrets_repeats_and_other_data_gives_another_model() -> N
     assert list(outcomes.difference(world, other)) != []
 
 
-def test_plans_that_follow_from_data_are_no_public_ones() -> None:
-    world, other = world_of(), world_of()
-    assert list(outcomes.public_problems(world, other, "x.sum")) == []
-    client = next(iter(other.clients.clients.values()))
-    assert client.plan is not None
-    client.plan = dataclasses.replace(client.plan, labels=client.plan.labels - 1)
-    assert "its plans are declared as public, but change with the clients' data" in list(
-        outcomes.public_problems(world, other, "x.sum")
+def test_scores_that_follow_from_data_are_no_public_ones() -> None:
+    world, same, other = world_of(), world_of(), world_of(draw=1)
+    assert list(outcomes.public_problems(world, same, "kit.scores")) == []
+    assert "its scores are declared as public, but change with the clients' data" in list(
+        outcomes.public_problems(world, other, "kit.scores")
     )

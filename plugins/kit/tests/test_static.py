@@ -29,6 +29,9 @@ class Good(Negotiation):
         cohort.ask(self.nominate)
         cohort.tell(self.adopt, 1)
 
+    def reveals(self, facts):
+        return []
+
     @at_client
     def nominate(self, client): ...
 

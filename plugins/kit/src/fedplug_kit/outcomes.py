@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.operations import Scramble, Seal
+from fedplug.api.roles import Sealer
+
+from fedplug_kit.leaves import leaves
 
 if TYPE_CHECKING:
     from fedplug.api.parties import Client
@@ -20,13 +23,17 @@ if TYPE_CHECKING:
 
 _SIZE = " size"
 """Marks the size of a part at the end of its path."""
+_KEY = 16
+"""Bytes of the shortest key."""
+_Place = tuple[str, str, int, int]
+"""Of a reply: its method, who sent it, the round and the number."""
 
 
 def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     """One step on a batch is the stated gradient times the stated learning rate."""
     client = next(iter(world.clients.clients.values()))
     part: Any = world.clients.composition.components[trainer.name]
-    facts = client.facts = dataclasses.replace(client.facts, round=0)
+    facts = client.facts = client.facts.at(0)
     told, count = part.learns(facts), 5
     if told is None or told.descends != "cross_entropy" or told.class_weights or told.noise != 0 or not told.lr:
         return
@@ -67,19 +74,16 @@ def _mean_gradient(client: Client) -> NDArray[np.float32]:
 
 
 def public_problems(world: World, other: World, name: str) -> Iterator[str]:
-    """Checks that plans and scores declared as public are the same for other data."""
+    """Checks that scores declared as public are the same for other data."""
     yield from other.problems
     for address, client in world.clients.clients.items():
         theirs = other.clients.clients[address]
-        plans = [plan.labels for plan in (client.plan, theirs.plan) if plan is not None]
-        if len(plans) == 2 and not np.array_equal(plans[0], plans[1]):
-            yield "its plans are declared as public, but change with the clients' data"
         if name in client.scores and not np.array_equal(client.scores[name], theirs.scores[name]):
             yield "its scores are declared as public, but change with the clients' data"
 
 
 def reply_problems(world: World, same: World, other: World, part: Component) -> Iterator[str]:
-    """Checks that replies declared to cost nothing are the same for other data.
+    """Checks that replies declared to cost nothing are the same for other data, and that keys among them are fresh.
 
     Fresh random numbers in a reply differ between two runs on the same data, and cannot be checked. The parts that are
     the same in both runs are compared.
@@ -89,61 +93,66 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
         other: one on other data.
         part: the component whose replies are compared.
     """
-    free = [(shown.what, method) for shown in part.reveals(world.protocol.server.facts) for method in shown.asked
+    free = [(shown.what, method) for shown in part.reveals(world.facts) for method in shown.asked
             if shown.covered_by == "nothing to pay"]  # fmt: skip
     replies = [_replies(each, part.name) for each in (world, same, other)]
     for what, method in free:
-        for place in replies[0]:
-            if place[0] != method or not all(place in each for each in replies):
-                continue
-            leaves = [_leaves(each[place]) for each in replies]
-            if any(_changes(at, *(each.get(at) for each in leaves)) for at in leaves[0]):
-                yield (
-                    f"component {part.name}, method {method}: its replies are declared to cost nothing ({what!r}), but "
-                    "change with the clients' data; leave covered_by out of their Reveals, or send what "
-                    "client.release(...) gives"
-                )
-                break
+        parts = {(place, at): (leaf, replies[1][place].get(at), replies[2][place].get(at))
+                 for place, found in replies[0].items() if place[0] == method and all(place in each for each in replies)
+                 for at, leaf in found.items()}  # fmt: skip
+        place = f"component {part.name}, method {method}: its replies are declared to cost nothing ({what!r}), but"
+        if any(_changes(at, *each) for (_, at), each in parts.items()):
+            yield (
+                f"{place} change with the clients' data; leave covered_by out of their Reveals, or send what "
+                "client.release(...) gives"
+            )
+        elif isinstance(part, Sealer) and (often := _repeated(parts)):
+            yield (
+                f"{place} hold the same bytes {often}, so a key or a box follows from nothing secret; draw it with "
+                "fedplug.api.secrets, at each client, in each run and whenever it is asked for"
+            )
 
 
-def _changes(at: str, one: bytes | None, same: bytes | None, other: bytes | None) -> bool:
+def _repeated(parts: dict[tuple[_Place, str], tuple[Any, Any, Any]]) -> str:
+    """Where bytes as long as a key are the same more than once; empty where none are."""
+    seen: dict[bytes, _Place] = {}
+    for (place, _), (data, same, _) in parts.items():
+        if isinstance(data, bytes) and len(data) >= _KEY:
+            if data == same:
+                return "in two runs"
+            if (first := seen.setdefault(data, place)) != place:
+                return "at two clients" if first[1] != place[1] else "in two rounds"
+    return ""
+
+
+def _changes(at: str, one: Any, same: Any, other: Any) -> bool:
     """Whether a part of a reply is the same for the same data alone. Random numbers may begin with zeros and then take
     one or two bytes less.
     """
-    if at.endswith(_SIZE) and one is not None and other is not None and abs(int(one) - int(other)) <= 2:
+    if at.endswith(_SIZE) and isinstance(other, int) and abs(one - other) <= 2:
         return False
-    return one == same != other
+    return one == same != other  # type: ignore[no-any-return]
 
 
-def _replies(world: World, name: str) -> dict[tuple[str, str, int, int], Any]:
-    """The replies of the parties to a component, by method, address, round and number."""
-    found: dict[tuple[str, str, int, int], Any] = {}
+def _replies(world: World, name: str) -> dict[_Place, dict[str, Any]]:
+    """The parts of the replies of the parties to a component, and the size of each in bytes, which is visible too."""
+    found: dict[_Place, dict[str, Any]] = {}
     asked: dict[str, tuple[str, str]] = {}
     for message in world.protocol.wire.messages:
         if message.sender == "server":
             call = message.asked()[-1]
             asked[message.receiver] = call.component, call.method
         elif asked.get(message.sender, ("", ""))[0] == name and (answer := message.answered()) is not None:
-            method = asked[message.sender][1]
-            place = (method, message.sender, message.round)
-            number = sum(known[:3] == place for known in found)
-            found[(*place, number)] = answer.value
+            place = (asked[message.sender][1], message.sender, message.round)
+            parts = leaves(answer.value)
+            sizes = {f"{at}{_SIZE}": len(codec.encode(leaf)) for at, leaf in parts.items()}
+            found[(*place, sum(known[:3] == place for known in found))] = parts | sizes
     return found
-
-
-def _leaves(value: Any, path: str = "") -> dict[str, bytes]:
-    """The parts of a reply by their path, and the size of each in bytes, which is visible too."""
-    if isinstance(value, dict):
-        return {at: leaf for key, inner in value.items() for at, leaf in _leaves(inner, f"{path}/{key!r}").items()}
-    if isinstance(value, list | tuple):
-        return {at: leaf for key, inner in enumerate(value) for at, leaf in _leaves(inner, f"{path}/{key}").items()}
-    data = codec.encode(value)
-    return {path: data, f"{path}{_SIZE}": str(len(data)).encode()}
 
 
 def repeats(world: World) -> bool:
     """Whether a second run must give the same model: no noise is secret, and no vote depends on a secret."""
-    facts = dataclasses.replace(world.protocol.server.facts, round=0)
+    facts = world.facts.at(0)
     composition = world.protocol.composition
     secret = any(part.cohort_secret for part in composition.components.values() if not _seals(world, part.name))
     told = composition.trainer.learns(facts)

@@ -1,26 +1,24 @@
-"""Small components for recipes of the kit: cheap data, a cheap model and trainer, and a spy on every link."""
+"""Small components for recipes of the kit: cheap data, a cheap model and trainer, and plans that move."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api import operations
-from fedplug.api.component import Options, hookimpl
+from fedplug.api.blocks import Plan
+from fedplug.api.component import Options
 from fedplug.api.data import Dataset, Examples
-from fedplug.api.known import Known
 from fedplug.api.operations import Operations, WeightedSum
-from fedplug.api.parties import Client, KeyServer
 from fedplug.api.roles import (
     Aggregator,
     DataSource,
     Declares,
-    Extension,
     ModelSource,
     Partition,
+    Plans,
     Protector,
+    PublicPlan,
     Scorer,
     Scoring,
     Trainer,
@@ -31,10 +29,11 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
     from fedplug.api.data import Model
     from fedplug.api.facts import Facts
+    from fedplug.api.known import Known
+    from fedplug.api.parties import Client
     from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4
-SERVER = "the server"
 
 
 class Images(DataSource):
@@ -153,63 +152,25 @@ class Still(Aggregator):
         return (WeightedSum(rate=1e-300),)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Seen:
-    """The operations that a link gave when it was asked.
+class Alternating(PublicPlan):
+    """Sends another half of the scalars in a zone in every round, and now and then a third of them."""
 
-    Attributes:
-        hook, zone, link: place of the link.
-        round: 0-based.
-        party: the party that was asked, such as `client 2`.
-        known: the known facts about the values before it.
-        given: the operations.
-    """
+    class Options(Options):
+        """Which zone moves, and which has the rest."""
 
-    hook: str
-    zone: str
-    link: str
-    round: int
-    party: str
-    known: Known
-    given: Any
+        zone: str = "clear"
+        rest: str = "rest"
 
+    @property
+    def plans(self) -> Plans:
+        """Both zones."""
+        return Plans(zones=frozenset({self.options.zone, self.options.rest}))
 
-class Spy(Extension):
-    """Notes the operations of every link, at every party."""
-
-    seen: ClassVar[list[Seen]] = []
-
-    @hookimpl(wrapper=True)
-    def protect(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        """A protector's operations."""
-        return (yield from self._note("protect", known, facts))
-
-    @hookimpl(wrapper=True)
-    def aggregate(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        """An aggregator's."""
-        return (yield from self._note("aggregate", known, facts))
-
-    @hookimpl(wrapper=True)
-    def postprocess(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        """An opener's."""
-        return (yield from self._note("postprocess", known, facts))
-
-    def _note(self, hook: str, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        given = yield
-        self.seen.append(Seen(hook, known.zone, known.link, facts.round, party_of(facts), known, given))
-        return given
-
-
-def party_of(facts: Facts) -> str:
-    """The party of a context in words. It does not read the attribute, because a component that reads it is taken to
-    depend on it."""
-    party = vars(facts)["party"]
-    match party:
-        case Client(client_id=number):
-            return f"client {number}"
-        case KeyServer():
-            return "the key server"
-    return SERVER
+    def plan(self, facts: Facts) -> Plan:
+        """Every second scalar; in every third round every third."""
+        where = np.arange(facts.layout.size)
+        held = where % 3 == 0 if facts.round % 3 == 2 else where % 2 == facts.round % 3
+        return Plan.of(facts, self.options.rest, **{self.options.zone: held})
 
 
 PARTS: dict[str, dict[str, type]] = {
@@ -218,9 +179,8 @@ PARTS: dict[str, dict[str, type]] = {
     "model": {"kit.two_layers": TwoLayers},
     "trainer": {"kit.push": Push},
     "score_parameters": {"kit.scores": UpdateScores, "kit.layer_scores": LayerScores},
-    "negotiate_mask": {"kit.one_zone": SingleZone},
+    "negotiate_mask": {"kit.one_zone": SingleZone, "kit.alternating": Alternating},
     "protect": {"kit.clip": Clip},
     "aggregate": {"kit.sum": Sum, "kit.still": Still},
-    "extension": {"kit.spy": Spy},
 }
 """The kit's components by group and name, as in a catalog."""

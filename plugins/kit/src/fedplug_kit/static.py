@@ -13,11 +13,14 @@ import textwrap
 from collections.abc import Iterator
 
 from fedplug.api.component import Options, site_of
+from fedplug.api.roles import ROLES
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import hook_problems, implemented_hooks, vars_of
+from fedplug.recipe.composition import hook_problems
 from fedplug.recipe.own_files import OWN, in_file, is_own, parts, read
 from fedplug.recipe.own_files import component as component_of
 from pydantic import BaseModel
+
+from fedplug_kit.spelling import member_problems
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
          "torchmetrics", "lpips")  # fmt: skip
@@ -29,7 +32,7 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
 
     Args:
         component: the name of an installed component, `FILE.py:NAME`, or a class that is not installed.
-        group: the entry-point group of a class; needed only if the class implements no hook.
+        group: the entry-point group that is meant, where a class is in several.
         catalog: where names are looked up; by default the installed plugins.
 
     Raises:
@@ -43,13 +46,18 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
         assert entries, f"no component {component!r} is installed; is the plugin installed, with this entry point?"
         members = [(entry.load(), entry.group) for entry in entries]
     else:
-        groups = [group] if group else list(implemented_hooks(component))
-        assert groups, f"{component.__name__} implements no hook; name its entry-point group: group='dataset'"
+        groups = [group] if group else groups_of(component)
+        assert groups, f"{component.__name__} has no role; write class {component.__name__}(fedplug.Protector)"
         members = [(component, found) for found in groups]
     problems = [problem for found, _ in members[:1] for problem in _class_problems(found)]
     problems += [problem for found, member_of in members for problem in hook_problems(found, member_of)]
     name = component if isinstance(component, str) else component.__qualname__
     assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
+
+
+def groups_of(component: type) -> list[str]:
+    """The entry-point groups in which a class can be."""
+    return [group for group, role in ROLES.items() if issubclass(component, role)]
 
 
 def own_members(use: str, group: str | None) -> list[tuple[type, str]]:
@@ -80,11 +88,12 @@ def _class_problems(found: type) -> Iterator[str]:
     if [p.name for p in needed] != ["options"]:
         yield f"must be built from its options alone: __init__(self, options), not {inspect.signature(found)}"
     yield from _payload_problems(found)
+    yield from member_problems(found)
     yield from import_problems(found.__module__)
 
 
 def _options_problems(found: type) -> Iterator[str]:
-    model = vars_of(found).get("Options")
+    model = getattr(found, "Options", None)
     if not (isinstance(model, type) and issubclass(model, Options)):
         yield "needs a nested class Options(fedplug.Options), even if it has no fields"
         return
@@ -102,7 +111,7 @@ def _payload_problems(found: type) -> Iterator[str]:
     """Checks that methods handed to `ask` or `tell` are marked and take the party first."""
     sites = {"client": "@at_client", "key_server": "@at_key_server"}
     for name in sorted(_asked_methods(found)):
-        method = vars_of(found).get(name)
+        method = getattr(found, name, None)
         site = site_of(method)
         if not callable(method):
             yield f"asks for self.{name}, which does not exist"
