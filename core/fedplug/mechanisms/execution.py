@@ -410,7 +410,7 @@ class _Execution:
                 f"its noise has a multiplier of {used:.9g} at this client, and {noise.at_least or 0:.9g} is what is "
                 "charged for; state in at_least the least of any client",
             )  # fmt: skip
-        return settled(dataclasses.replace(noise, std=std, size=None), self.known, self.facts)
+        return settled(dataclasses.replace(noise, std=std, size=None, grid=noise.grid or None), self.known, self.facts)
 
     def _present(self, block: Block) -> NDArray[np.int64]:
         """The numbers of the layers with values in the zone, those among them that zeros stand in for."""

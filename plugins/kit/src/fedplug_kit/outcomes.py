@@ -97,31 +97,37 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
             if shown.covered_by == "nothing to pay"]  # fmt: skip
     replies = [_replies(each, part.name) for each in (world, same, other)]
     for what, method in free:
-        parts = {(place, at): (leaf, replies[1][place].get(at), replies[2][place].get(at))
-                 for place, found in replies[0].items() if place[0] == method and all(place in each for each in replies)
-                 for at, leaf in found.items()}  # fmt: skip
+        here, like, unlike = ({place: parts for place, parts in each.items() if place[0] == method} for each in replies)
         place = f"component {part.name}, method {method}: its replies are declared to cost nothing ({what!r}), but"
-        if any(_changes(at, *each) for (_, at), each in parts.items()):
+        both = like.keys() & unlike.keys()
+        if any(_changes(at, one, like[each].get(at), unlike[each].get(at))
+               for each, parts in here.items() if each in both for at, one in parts.items()):  # fmt: skip
             yield (
                 f"{place} change with the clients' data; leave covered_by out of their Reveals, or send what "
                 "client.release(...) gives"
             )
-        elif isinstance(part, Sealer) and (often := _repeated(parts)):
+        elif isinstance(part, Sealer) and (where := _repeated(here, like)):
             yield (
-                f"{place} hold the same bytes {often}, so a key or a box follows from nothing secret; draw it with "
+                f"{place} hold the same bytes {where}, so a key or a box follows from nothing secret; draw it with "
                 "fedplug.api.secrets, at each client, in each run and whenever it is asked for"
             )
 
 
-def _repeated(parts: dict[tuple[_Place, str], tuple[Any, Any, Any]]) -> str:
-    """Where bytes as long as a key are the same more than once; empty where none are."""
-    seen: dict[bytes, _Place] = {}
-    for (place, _), (data, same, _) in parts.items():
-        if isinstance(data, bytes) and len(data) >= _KEY:
-            if data == same:
-                return "in two runs"
-            if (first := seen.setdefault(data, place)) != place:
-                return "at two clients" if first[1] != place[1] else "in two rounds"
+def _repeated(replies: dict[_Place, dict[str, Any]], same: dict[_Place, dict[str, Any]]) -> str:
+    """Where replies as long as a key have nothing that another one lacks; empty where all have. Parameters may repeat.
+
+    Args:
+        replies: of a method.
+        same: of the same in another run.
+    """
+    seen: dict[Any, _Place] = {}
+    for place, found in replies.items():
+        keys = {leaf: at for at, leaf in found.items() if isinstance(leaf, bytes) and len(leaf) >= _KEY}
+        if keys and all(same.get(place, {}).get(at) == leaf for leaf, at in keys.items()):
+            return "in two runs"
+        if keys and keys.keys() <= seen.keys():
+            return "at two clients" if seen[next(iter(keys))][1] != place[1] else "in two rounds"
+        seen |= dict.fromkeys(keys, place)
     return ""
 
 
