@@ -81,7 +81,7 @@ class OfOneZone(Momentum):
     """Says that it needs zones that stay."""
 
     def check(self, recipe: Any) -> list[str]:
-        stays = recipe.negotiate_mask.use == "kit.one_zone"
+        stays = recipe.negotiate_mask.use == "std.single_zone"
         return [] if stays else [f"{self.name} needs zones that stay; use negotiate_mask: std.single_zone"]
 
 

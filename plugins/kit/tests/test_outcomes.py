@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fedplug_kit import outcomes
-from fedplug_kit.parts import Sum
 from fedplug_kit.world import World, catalog_with, recipe_around, run
+from fedplug_std.mean import Mean
 
 
 def world_of(draw: int = 0) -> World:
-    catalog = catalog_with("x.sum", Sum, ["aggregate"])
-    return run(recipe_around("x.sum", Sum(Sum.Options()), {}, {"rounds": 1}, catalog, draw), catalog)
+    catalog = catalog_with("x.sum", Mean, ["aggregate"])
+    return run(recipe_around("x.sum", Mean(Mean.Options()), {}, {"rounds": 1}, catalog, draw), catalog)
 
 
 def test_a_run_without_secrets_repeats_and_other_data_gives_another_model() -> None:

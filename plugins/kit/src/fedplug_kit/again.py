@@ -96,15 +96,12 @@ def again_problems(name: str, asked: dict[str, Answers]) -> Iterator[str]:
 def early_problems(protocol: Protocol, name: str) -> Iterator[str]:
     """Before a run, while no model is known, a link must give the same kinds of operations as it gives later."""
     composition = Composition(protocol.recipe)
-    kinds = [
-        {(step.link.hook, step.link.zone): _kinds(step) for step in _steps(composition, facts, name)}
-        for facts in (facts_of(composition, layout, 0) for layout in (Layout(()), protocol.layout))
-    ]
-    for (hook, zone), early in kinds[0].items():
-        if early != (later := kinds[1][hook, zone]):
+    asked = (_steps(composition, facts_of(composition, layout, 0), name) for layout in (Layout(()), protocol.layout))
+    for early, later in zip(*asked, strict=True):
+        if _kinds(early) != _kinds(later):
             yield (
-                f"component {name}, hook {hook}: before a run, while no model is known, it gives {early}, and in round "
-                f"1 {later}; give the same operations before a run as during it"
+                f"component {name}, hook {early.link.hook}: before a run, while no model is known, it gives "
+                f"{_kinds(early)}, and in round 1 {_kinds(later)}; give the same operations before a run as during it"
             )
 
 

@@ -79,8 +79,8 @@ def conformance(
       the clients' data;
     - a zone that is not among `Plans.own` is in the same place at all clients of a group, and these end with one global
       model. Scores declared as public are the same for other data, in every round that starts from the same model. An
-      update follows from data as declared. The component keeps no state on itself, and a rebuilt one gives the same
-      result. Messages hold plain data alone.
+      update follows from data as declared. The component keeps no state on itself, and a run in which caches are emptied
+      before each round gives the same result. Messages hold plain data alone.
 
     Passing does not prove that a seal is an encryption, nor that a component's declared price is right.
 
@@ -173,8 +173,8 @@ def _in_a_round(
     def recipe(draw: int = 0, around: Mapping[str, Any] | None = None) -> Recipe:
         return recipe_around(name, made, options, {**changes, **(around or {})}, catalog, draw)
 
-    def again(draw: int = 0, *, rebuilt: bool = False, around: Mapping[str, Any] | None = None) -> World:
-        return run(recipe(draw, around), catalog, rebuilt=rebuilt, data_root=data_root)
+    def again(draw: int = 0, *, forgetful: bool = False, around: Mapping[str, Any] | None = None) -> World:
+        return run(recipe(draw, around), catalog, forgetful=forgetful, data_root=data_root)
 
     asked = {"before any run": answers(build(recipe(), catalog, data_root)[0].protocol, name, {})}
     world = again()
@@ -212,6 +212,6 @@ def _in_a_round(
             if "rounds" in around or outcomes.same_models(one, two):
                 yield from outcomes.public_problems(one, two, name)
     if outcomes.repeats(world):
-        rebuilt = again(rebuilt=True)
-        yield from rebuilt.problems
-        yield from outcomes.difference(world, rebuilt)
+        restarted = again(forgetful=True)
+        yield from restarted.problems
+        yield from outcomes.difference(world, restarted)

@@ -187,4 +187,7 @@ def same_models(world: World, other: World) -> bool:
 def difference(world: World, other: World) -> Iterator[str]:
     """Whether two runs ended with the same models."""
     if not same_models(world, other):
-        yield "rebuilt before each round it gives another result: it keeps state that a restart loses"
+        yield (
+            "with empty caches before each round it gives another result: keep in party.memory(self) what a restart must "
+            "not lose, and draw random numbers from client.rng(self) or facts.rng(self.name)"
+        )

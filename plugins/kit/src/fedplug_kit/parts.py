@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api import operations
 from fedplug.api.blocks import Plan
 from fedplug.api.component import Options
 from fedplug.api.data import Dataset, Examples
@@ -15,15 +14,12 @@ from fedplug.api.roles import (
     DataSource,
     Declares,
     ModelSource,
-    Partition,
     Plans,
-    Protector,
     PublicPlan,
     Scorer,
     Scoring,
     Trainer,
 )
-from fedplug_std.single_zone import SingleZone
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
@@ -55,14 +51,6 @@ class Images(DataSource):
             return Examples(inputs, np.arange(count) % CLASSES)
 
         return Dataset(split(160), split(40), classes=tuple("abcd"), mean=(0.5,), std=(0.3,))
-
-
-class InOrder(Partition):
-    """Equal shares, in order."""
-
-    def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-        """The examples cut into `num_clients` parts."""
-        return [np.asarray(part, np.int64) for part in np.array_split(np.arange(len(labels)), num_clients)]
 
 
 class TwoLayers(ModelSource):
@@ -122,28 +110,6 @@ class LayerScores(Scorer):
         return np.array([np.mean([np.abs(client.update[s]).mean() for s in parts]) for parts in slices], np.float32)
 
 
-class Clip(Protector):
-    """Scales a zone down to a norm."""
-
-    class Options(Options):
-        """The norm."""
-
-        norm: float = 1.0
-        order: int = 2
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        """A clip."""
-        return (operations.Clip(self.options.norm, order=self.options.order),)
-
-
-class Sum(Aggregator):
-    """The unweighted mean of all."""
-
-    def aggregate(self, known: Known, facts: Facts) -> Operations:
-        """A weighted sum."""
-        return (WeightedSum(),)
-
-
 class Still(Aggregator):
     """Sums with means of zero, so that every round starts from the first model, which is public."""
 
@@ -175,12 +141,10 @@ class Alternating(PublicPlan):
 
 PARTS: dict[str, dict[str, type]] = {
     "dataset": {"kit.images": Images},
-    "partition": {"kit.in_order": InOrder},
     "model": {"kit.two_layers": TwoLayers},
     "trainer": {"kit.push": Push},
     "score_parameters": {"kit.scores": UpdateScores, "kit.layer_scores": LayerScores},
-    "negotiate_mask": {"kit.one_zone": SingleZone, "kit.alternating": Alternating},
-    "protect": {"kit.clip": Clip},
-    "aggregate": {"kit.sum": Sum, "kit.still": Still},
+    "negotiate_mask": {"kit.alternating": Alternating},
+    "aggregate": {"kit.still": Still},
 }
 """The kit's components by group and name, as in a catalog."""
