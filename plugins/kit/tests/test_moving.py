@@ -93,8 +93,8 @@ def test_what_is_kept_by_position_or_of_all_scalars_passes(found: type) -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (ByIndex, "hook protect, zone clear: what it keeps of one scalar in a round, it puts onto another one in the next"),
-        (Momentum, "hook postprocess, zone clear: what it keeps of one scalar in a round, it puts onto another one"),
+        (ByIndex, "hook protect, zone clear: what it keeps of one scalar in a round, it puts onto another"),
+        (Momentum, "hook postprocess, zone clear: what it keeps of one scalar in a round, it puts onto another"),
         (OfOneSize, "hook protect, zone clear: it fails once its zone has other positions than in the round before"),
     ],
 )

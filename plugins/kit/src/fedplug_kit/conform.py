@@ -35,7 +35,7 @@ from importlib_metadata import entry_points
 from fedplug_kit import functions, outcomes, samplers, seals, single
 from fedplug_kit.again import again_problems, answers, early_problems
 from fedplug_kit.moving import moving_problems
-from fedplug_kit.static import check_component, groups_of, own_members
+from fedplug_kit.static import check_component, members_of
 from fedplug_kit.world import World, build, catalog_with, moved, name_of, recipe_around, run, staged
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def conformance(
       the clients' data;
     - a zone that is not among `Plans.own` is in the same place at all clients of a group, and these end with one global
       model. Scores declared as public are the same for other data, in every round that starts from the same model. An
-      update follows from data as declared. The component keeps no state on itself, and a run in which caches are emptied
-      before each round gives the same result. Messages hold plain data alone.
+      update follows from data as declared. The component keeps no state on itself, and a run with empty caches before
+      each round gives the same result. Messages hold plain data alone.
 
     Passing does not prove that a seal is an encryption, nor that a component's declared price is right.
 
@@ -98,10 +98,13 @@ def conformance(
         AssertionError: lists everything that is wrong.
     """
     check_component(component, group)
-    found, name, groups = _resolve(component, group)
+    members = members_of(component, group)
+    found, groups = members[0][0], [member_of for _, member_of in members]
+    installed = isinstance(component, str) and not is_own(component)
+    name: Any = component if installed else name_of(found.__name__ if component is found else parts(str(component))[1])
     problems: list[str] = []
     try:
-        made = _make(found, name, options or {})
+        made: Component = instantiate(_use(found, name, "", options or {}))
         with of_component(name, "by itself"):
             problems += _alone(made, data_root, shape)
         if isinstance(made, _IN_A_ROUND):
@@ -109,22 +112,6 @@ def conformance(
     except FedplugError as error:
         problems.append(str(error))
     assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
-
-
-def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[str]]:
-    """The class, the name that recipes use, and its groups."""
-    if isinstance(component, str) and is_own(component):
-        members = own_members(component, group)
-        return members[0][0], name_of(parts(component)[1]), [member_of for _, member_of in members]
-    if isinstance(component, str):
-        entries = Catalog.discover().named(component)
-        return entries[0].load(), component, [entry.group for entry in entries]
-    return component, name_of(component.__name__), [group] if group else groups_of(component)
-
-
-def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
-    made: Component = instantiate(_use(found, name, "", options))
-    return made
 
 
 def _use(found: Any, name: str, group: str, given: Mapping[str, Any]) -> Use:

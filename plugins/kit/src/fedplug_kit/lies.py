@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
+
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, PluginError, TooFewClients
 from fedplug.api.rows import Row

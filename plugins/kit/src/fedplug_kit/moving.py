@@ -1,7 +1,7 @@
 """Checks that what a link keeps of one scalar never gets onto another: zones may move from round to round.
 
-Error feedback keeps what a round did not send, and adds it in the next. Kept by index within the zone, it lands on other
-scalars as soon as the zone has other positions, and nobody notices.
+Error feedback keeps what a round did not send, and adds it in the next. Kept by index within the zone, it lands on
+other scalars as soon as the zone has other positions, and nobody notices.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Trial:
         return self._given(1)
 
     def _given(self, round: int, order: int = 1) -> NDArray[np.float32]:
-        """What it gives in a round for the same values, in their order or, layer by layer, from the last to the first."""
+        """What it gives in a round for the same values, in their order, or from last to first within each layer."""
         self.world.at(round)
         facts, part = self.world.facts, _parts(self.world, self.name)[self.number]
         assert facts.plan is not None  # kit.alternating's is public

@@ -11,13 +11,12 @@ import numpy as np
 from fedplug.api import codec
 from fedplug.api.operations import Scramble, Seal
 from fedplug.api.roles import Sealer
+from fedplug_std.per_sample import mean_gradient
 
 from fedplug_kit.leaves import leaves
 
 if TYPE_CHECKING:
-    from fedplug.api.parties import Client
     from fedplug.api.roles import Component, Trainer
-    from numpy.typing import NDArray
 
     from fedplug_kit.world import World
 
@@ -47,7 +46,7 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
         client.model.set_vector(client.start)
         solver.train(client, facts)
         update = client.model.get_vector() - client.start
-        gradient = _mean_gradient(client)
+        gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.start)
     finally:
         client.data = held
         client.forget_model()
@@ -55,22 +54,6 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     apart = float(np.abs(update - stated).max())
     if apart > 1e-3 * float(np.abs(stated).max()) + 1e-6:
         yield f"one step of it does not move the model by -lr times the gradient: the difference is up to {apart:.3g}"
-
-
-def _mean_gradient(client: Client) -> NDArray[np.float32]:
-    """The gradient of the mean cross entropy over all examples at `client.start`, in evaluation mode, (P,)."""
-    import torch
-    from fedplug_std.torch_model import as_tensor, to_tensor
-
-    model: Any = client.model
-    model.set_vector(client.start)
-    model.module.eval()
-    examples = client.data.train
-    logits = model.module(to_tensor(examples.inputs, client.data.mean, client.data.std, model.device))
-    loss = torch.nn.functional.cross_entropy(logits, as_tensor(examples.answers).to(model.device))
-    gradients = torch.autograd.grad(loss, model.parameters, materialize_grads=True)
-    found: NDArray[np.float32] = torch.cat([gradient.reshape(-1) for gradient in gradients]).cpu().numpy()
-    return found
 
 
 def public_problems(world: World, other: World, name: str) -> Iterator[str]:
@@ -188,6 +171,6 @@ def difference(world: World, other: World) -> Iterator[str]:
     """Whether two runs ended with the same models."""
     if not same_models(world, other):
         yield (
-            "with empty caches before each round it gives another result: keep in party.memory(self) what a restart must "
-            "not lose, and draw random numbers from client.rng(self) or facts.rng(self.name)"
+            "with empty caches before each round it gives another result: keep in party.memory(self) what a restart "
+            "must not lose, and draw random numbers from client.rng(self) or facts.rng(self.name)"
         )

@@ -20,6 +20,7 @@ from fedplug.api.roles import (
     Scoring,
     Trainer,
 )
+from fedplug_std.scorers import Magnitude
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from fedplug.api.facts import Facts
     from fedplug.api.known import Known
     from fedplug.api.parties import Client
-    from numpy.typing import NDArray
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
@@ -89,15 +89,6 @@ class Push(Trainer):
         return {"loss": 0.0}
 
 
-class UpdateScores(Scorer):
-    """How far each scalar moved."""
-
-    def score_parameters(self, client: Client, facts: Facts) -> Scores:
-        """|update|."""
-        assert client.update is not None
-        return np.abs(client.update)
-
-
 class LayerScores(Scorer):
     """How far each layer moved."""
 
@@ -143,7 +134,7 @@ PARTS: dict[str, dict[str, type]] = {
     "dataset": {"kit.images": Images},
     "model": {"kit.two_layers": TwoLayers},
     "trainer": {"kit.push": Push},
-    "score_parameters": {"kit.scores": UpdateScores, "kit.layer_scores": LayerScores},
+    "score_parameters": {"kit.scores": Magnitude, "kit.layer_scores": LayerScores},
     "negotiate_mask": {"kit.alternating": Alternating},
     "aggregate": {"kit.still": Still},
 }

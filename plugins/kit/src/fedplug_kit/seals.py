@@ -307,7 +307,7 @@ class _Trials:
 
     def _uploads(self) -> dict[int, Block]:
         here = self.here
-        return {client_id: here.sealed(client_id, here.values("random values", client_id)) for client_id in here.weights}
+        return {each: here.sealed(each, here.values("random values", each)) for each in here.weights}
 
     def _opens(
         self, total: Block, senders: list[int], asked: list[int] | None = None, at: Sealing | None = None

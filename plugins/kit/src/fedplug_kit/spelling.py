@@ -1,4 +1,4 @@
-"""Checks of the names that a class gives its members: misspelt ones, other arguments, statements about another method."""
+"""Checks of the names of a class: misspelt members, other arguments, statements that describe another method."""
 
 from __future__ import annotations
 

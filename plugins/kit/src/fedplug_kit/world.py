@@ -8,7 +8,6 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
