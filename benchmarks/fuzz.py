@@ -33,8 +33,8 @@ from fedplug.api.errors import FedplugError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.wire.post_office import Transport
-from fedplug_kit.hostile import folder_problems, frame_problem, hostile_frame, make_hostile
-from fedplug_kit.lies import Lies, altered
+from fedplug_kit.hostile import altered, folder_problems, frame_problem, hostile_frame, make_hostile
+from fedplug_kit.lies import Lies
 from fedplug_kit.world import build
 
 ROOT = Path(__file__).parents[1]

@@ -9,10 +9,11 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Cohort, Facts, Known, Operations, Seal, Server, at_client
+from fedplug import Client, Cohort, Facts, FixedPoint, Known, Opened, Operations, Seal, Sealed, Total, Words, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import TooFewClients
 from fedplug.api.letters import Correspondent
+from fedplug.api.parties import Party, Server
 from numpy.typing import NDArray
 from toy_base import Toy
 
@@ -36,7 +37,7 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Closes the zone."""
         seal = Seal(scheme="pads", opened_by="shares", opens_with=max(1, facts.num_clients - 1),
-                    sums_visible_to="clients", range=float("inf"), step=STEP)  # fmt: skip
+                    sums_visible_to="clients", numbers=FixedPoint(range=2.0**20, step=STEP))  # fmt: skip
         return (seal,)
 
     def prepare(self, cohort: Cohort, facts: Facts) -> None:
@@ -60,32 +61,26 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
         """Keeps the letters."""
         client.memory(self)["letters"] = letters
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
         """Whole steps and the pads."""
-        whole = np.rint(block.plain().astype(np.float64) * client.weight / STEP).astype(np.int64).astype(np.uint64)
+        total = words.values.view(np.uint64)
         for seed in client.memory(self)["seeds"].values():
-            whole = whole + pad(seed, block.zone, block.size)
-        return block.replace(
-            values=None, ciphertexts=(whole.tobytes(),), sealed_by=self.name, weighted=True, divisor=client.weight
-        )
+            total = total + pad(seed, words.zone, len(total))
+        return Sealed((total.tobytes(),))
 
-    def add_blocks(self, blocks: dict[int, Block], server: fedplug.Party, facts: Facts) -> Block:
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
         """The sum, modulo 2^64."""
-        first = next(iter(blocks.values()))
-        total = sum(np.frombuffer(block.ciphertexts[0], np.uint64) for block in blocks.values())
-        return first.replace(
-            ciphertexts=(np.asarray(total).tobytes(),), contributors=len(blocks),
-            divisor=sum(float(block.divisor) for block in blocks.values()), meta={},
-        )  # fmt: skip
+        return (np.asarray(sum(np.frombuffer(each.parts[0], np.uint64) for each in uploads)).tobytes(),)
 
-    def gather(self, block: Block, server: Server, facts: Facts) -> Block:
+    def gather(self, total: Total, server: Server, facts: Facts) -> Total:
         """Each client's part of the masks, locked for the others."""
-        cohort: Any = server.cohort
-        asked = [block.zone, block.size, cohort.client_ids]
+        cohort = server.cohort
+        assert cohort is not None
+        asked = [total.zone, total.size, cohort.client_ids]
         boxes = cohort.ask_each(self.tell_part, dict.fromkeys(cohort.client_ids, asked))
-        if len(boxes) < block.contributors:
-            raise TooFewClients(f"{len(boxes)} of {block.contributors} clients told their part")
-        return block.replace(meta={"boxes": list(boxes.values())})
+        if len(boxes) < len(total.clients):
+            raise TooFewClients(f"{len(boxes)} of {len(total.clients)} clients told their part")
+        return total.replace(gathered=list(boxes.values()))
 
     @at_client
     def tell_part(self, client: Client, asked: tuple[str, int, list[int]]) -> bytes:
@@ -99,30 +94,25 @@ class AtClients(Correspondent, Toy, fedplug.Sealer):
             part = sum((pad(seed, zone, size) for seed in seeds), np.zeros(size, np.uint64))
         return secrets.lock(client.secret(self, client.facts.round), part.tobytes(), zone.encode())
 
-    def open(self, block: Block, party: Any, facts: Facts) -> Block:
+    def open(self, total: Total, party: Any, facts: Facts) -> Opened:
         """At each client: the sum without the pads."""
-        total = np.frombuffer(block.ciphertexts[0], np.uint64)
-        for box in block.meta["boxes"]:
-            part = secrets.unlock(party.secret(self, facts.round), box, block.zone.encode())
-            total = total - np.frombuffer(part, np.uint64)
-        return self._plain(block, total)
+        words = np.frombuffer(total.parts[0], np.uint64)
+        for box in total.gathered:
+            part = secrets.unlock(party.secret(self, facts.round), box, total.zone.encode())
+            words = words - np.frombuffer(part, np.uint64)
+        return Opened(words.view(np.int64))
 
-    def open_upload(
-        self, block: Block, sender: int, parties: Sequence[fedplug.Party], facts: Facts
-    ) -> Block | None:
+    def open_upload(self, upload: Total, parties: Sequence[Party], facts: Facts) -> Opened | None:
         """All others open it together, with the seeds that they received."""
+        (sender,) = upload.clients
         dealt = [p for p in parties if isinstance(p, Client) and sender in p.memory(self).get("letters", {})]
         if len(dealt) < facts.num_clients - 1:
             return None
-        total = np.frombuffer(block.ciphertexts[0], np.uint64)
+        words = np.frombuffer(upload.parts[0], np.uint64)
         for client in dealt:
             letter = {sender: client.memory(self)["letters"][sender]}
-            total = total - pad(self.read_letters(client, letter, "seeds")[sender], block.zone, block.size)
-        return self._plain(block, total)
-
-    def _plain(self, block: Block, total: NDArray[np.uint64]) -> Block:
-        values = (total.astype(np.int64) * STEP).astype(np.float32)
-        return block.replace(values=values, ciphertexts=(), sealed_by=None, meta={})
+            words = words - pad(self.read_letters(client, letter, "seeds")[sender], upload.zone, upload.size)
+        return Opened(words.view(np.int64))
 
     def reveals(self, facts: Facts) -> Sequence[fedplug.Reveals]:
         """Public keys, letters, locked parts."""

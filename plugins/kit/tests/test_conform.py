@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from fedplug import (
     Block,
     Client,
+    Clip,
     Combine,
     Facts,
     Known,
+    Look,
     Map,
     Noise,
     Operations,
@@ -190,20 +193,6 @@ class KeepsInside(fedplug.Protector):
         return block
 
 
-class AtClientsAlone(fedplug.Protector):
-    """Gives clients another operation than the server."""
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        return (Scale(0.5),) if isinstance(facts.party, Client) else ()
-
-
-class OtherSize(AtClientsAlone):
-    """Gives clients another number than the server."""
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        return (Scale(0.5 if isinstance(facts.party, Client) else 0.25),)
-
-
 class LaterOnly(fedplug.Protector):
     """Gives nothing while no model is known."""
 
@@ -211,16 +200,50 @@ class LaterOnly(fedplug.Protector):
         return (Scale(0.5),) if facts.layout.size else ()
 
 
-class ReadsBehindNoise(fedplug.Protector):
-    """Gives a function that receives values alone a number from the scores."""
+KEPT = {"norm": 1.0}
+"""What components here keep in their module, where the core does not see it."""
 
-    reads = fedplug.Reads(by="kit.scores")
+
+class Remembers(fedplug.Protector):
+    """Clips to the norm that it has seen last, which it keeps in its module."""
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        scores = facts.party.scores_by("kit.scores") if isinstance(facts.party, Client) else np.zeros(1)
-        most = np.float32(scores.max())
+        return (Look(self.noted), Clip(KEPT["norm"]))
+
+    def noted(self, block: Block, party: Any, facts: Facts) -> None:
+        KEPT["norm"] = float(np.linalg.norm(block.plain()))
+
+
+class PutsBack(Remembers):
+    """Has a function behind noise read what it has kept in its module, when it runs."""
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
         noise = Noise.gaussian(known.need_norm("put a clip before it"), source="reproducible")
-        return (noise, Post(lambda values, public: values + most))
+        return (Look(self.noted), noise, Post(lambda values, public: values * np.float32(KEPT["norm"])))
+
+
+class Encloses(Remembers):
+    """Has a function enclose it."""
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        most = KEPT["norm"]
+        return (Look(self.noted), Map(lambda block, party, facts: block.plain() * np.float32(most)))
+
+
+class OfTheClock(fedplug.Protector):
+    """Scales by the time of day."""
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Scale(1 + time.perf_counter_ns() % 1000 / 1000),)
+
+
+class PlansByChance(fedplug.PublicPlan):
+    """Draws each plan from the system's randomness."""
+
+    plans = fedplug.Plans(zones=frozenset({"clear", "retained"}))
+
+    def plan(self, facts: Facts) -> fedplug.Plan:
+        return fedplug.Plan.of(facts, "clear", retained=np.random.default_rng().random(facts.layout.size) < 0.5)
 
 
 class Flips(fedplug.Protector):
@@ -271,14 +294,12 @@ class Own(fedplug.Protector):
 class HalfTheNoise(Own):
     """Draws noise of half the size."""
 
-    protect = Own.protect
     size = 0.5
 
 
 class OnceDrawn(Own):
     """Draws the same noise each time."""
 
-    protect = Own.protect
 
     def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
         return super().drawn(norm, values, public, np.random.default_rng(0))
@@ -287,7 +308,6 @@ class OnceDrawn(Own):
 class BareTail(Own):
     """Leaves the last ten values as they are."""
 
-    protect = Own.protect
 
     def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
         return np.concatenate([super().drawn(norm, values[:-10], public, stream), values[-10:]])
@@ -296,14 +316,12 @@ class BareTail(Own):
 class SecureInWords(Own):
     """Declares that nobody can reproduce its noise, but draws it from the seed."""
 
-    protect = Own.protect
     source = "secure"
 
 
 class OfTheHour(Own):
     """Declares that its noise follows from the seed, but draws it elsewhere."""
 
-    protect = Own.protect
 
     def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
         return super().drawn(norm, values, public, np.random.default_rng())
@@ -330,11 +348,14 @@ class PublicAtFirst(SaysPublic):
 class Forgets(fedplug.Negotiation):
     """Asks a question that it declares nowhere."""
 
-    plans = fedplug.Plans(zones=frozenset({"clear"}), public=True)
+    plans = fedplug.Plans(zones=frozenset({"clear"}))
 
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         cohort.ask(self.size)
         cohort.tell(self.adopt)
+
+    def reveals(self, facts: Facts) -> list[Any]:
+        return []
 
     @fedplug.at_client
     def size(self, client: Client) -> int:
@@ -350,11 +371,13 @@ class Forgets(fedplug.Negotiation):
     (MakesNan, r"given zeros: .* hook protect, .* Map: it made \d+ finite values of \d+ NaN or infinite"),
     (KeepsState, r"keeps calls on itself, .* keep it in client\.memory\(self\)"),
     (KeepsInside, r"keeps state in box during a run, .* use party\.memory\(self\)"),
-    (AtClientsAlone, "hook protect: in round 1 it gives nothing at the server, and Scale at client 0; the price"),
-    (OtherSize, r"in round 1 it gives Scale\(factor=0\.25\) at the server, and 0\.5 at client 0"),
+    (Remembers, r"asked again with equal facts after a run, it answers differently, hook protect, .* Clip\.norm"),
+    (PutsBack, r"asked again with equal facts after a run, .* Post of the same values; .* cohort\.publish"),
+    (Encloses, r"asked again with equal facts after a run, .* Map\.function variables\['most'\]"),
+    (OfTheClock, r"asked again with equal facts after a run, .* Scale\.factor; .* the clock"),
+    (PlansByChance, "asked again with equal facts after a run, it answers differently, plan of round 1"),
     (LaterOnly, "before a run, while no model is known, it gives nothing, and in round 1 Scale"),
-    (ReadsBehindNoise, "hook protect, Post: given the same values and public facts at another client, it returns"),
-    (Flips, "hook protect, Post: given the same input twice, it returns different values; draw random"),
+    (Flips, r"asked again with equal facts after a run, .* Post of the same values; .* public\.stream"),
     (InPlace, "hook aggregate, Combine: it changes the blocks that it receives; work on copies"),
     (FirstCounts, "hook aggregate, Combine: given .* in two orders of the clients, it returns two different"),
     (HalfTheNoise, r"its price is an epsilon of .* can be told from zeros in \d+% of the draws"),
@@ -376,9 +399,8 @@ def test_noise_of_its_own_that_is_worth_its_price_passes() -> None:
 
 
 def test_a_component_with_the_name_of_a_part_of_the_kit_is_tested_like_any_other() -> None:
-    assert "kit.clip" in PARTS["protect"]
-    assert "kit.sum" in PARTS["aggregate"]
-    for name, found in (("Clip", WrongShape), ("Sum", FirstCounts)):
+    for name, found in (("Scores", WrongShape), ("Still", FirstCounts)):
+        assert any(f"kit.{name.lower()}" in parts for parts in PARTS.values())
         with pytest.raises(AssertionError, match=rf"^own\.{name.lower()}:"):
             conformance(type(name, (found,), {"__doc__": found.__doc__, "__module__": __name__}))
 

@@ -13,7 +13,8 @@ from fedplug.api.errors import MessageError
 from fedplug.recipe.recipe import Recipe
 from fedplug.wire.calls import read_reply
 from fedplug.wire.record import KEY_SERVER
-from fedplug_kit.lies import Lies, altered
+from fedplug_kit.hostile import altered
+from fedplug_kit.lies import Lies
 from toy_components import TOYS, UNANIMOUS, paraaegis, recipe_of, toy_catalog
 
 WITH_A_KEY_SERVER = paraaegis(

@@ -1,17 +1,15 @@
-"""The kit's checks of training and plans; two runs end alike if nothing is drawn in secret."""
+"""The kit's checks of training and scores; two runs end alike if nothing is drawn in secret."""
 
 from __future__ import annotations
 
-import dataclasses
-
 from fedplug_kit import outcomes
-from fedplug_kit.parts import Sum
 from fedplug_kit.world import World, catalog_with, recipe_around, run
+from fedplug_std.mean import Mean
 
 
 def world_of(draw: int = 0) -> World:
-    catalog = catalog_with("x.sum", Sum, ["aggregate"])
-    return run(recipe_around("x.sum", Sum(Sum.Options()), {}, {"rounds": 1}, catalog, draw), catalog)
+    catalog = catalog_with("x.sum", Mean, ["aggregate"])
+    return run(recipe_around("x.sum", Mean(Mean.Options()), {}, {"rounds": 1}, catalog, draw), catalog)
 
 
 def test_a_run_without_secrets_repeats_and_other_data_gives_another_model() -> None:
@@ -22,12 +20,9 @@ def test_a_run_without_secrets_repeats_and_other_data_gives_another_model() -> N
     assert list(outcomes.difference(world, other)) != []
 
 
-def test_plans_that_follow_from_data_are_no_public_ones() -> None:
-    world, other = world_of(), world_of()
-    assert list(outcomes.public_problems(world, other, "x.sum")) == []
-    client = next(iter(other.clients.clients.values()))
-    assert client.plan is not None
-    client.plan = dataclasses.replace(client.plan, labels=client.plan.labels - 1)
-    assert "its plans are declared as public, but change with the clients' data" in list(
-        outcomes.public_problems(world, other, "x.sum")
+def test_scores_that_follow_from_data_are_no_public_ones() -> None:
+    world, same, other = world_of(), world_of(), world_of(draw=1)
+    assert list(outcomes.public_problems(world, same, "kit.scores")) == []
+    assert "its scores are declared as public, but change with the clients' data" in list(
+        outcomes.public_problems(world, other, "kit.scores")
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from contextvars import ContextVar
 from typing import Any
 
 import fedplug
@@ -47,7 +48,10 @@ class Masked(fedplug.Sealer):
     def mask(self, client: Client, nonce: bytes, count: int) -> Any:
         return words(client.secret(self, nonce), count)
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
+    def reveals(self, facts: Any) -> list[Reveals]:
+        return []
+
+    def add_blocks(self, blocks: dict[int, Block], server: Any, facts: Any) -> Block:
         first, total = next(iter(blocks.values())), np.zeros(0, np.uint32)
         total = sum((np.frombuffer(block.ciphertexts[0], np.uint32) for block in blocks.values()), np.uint32(0))
         nonces = [nonce for block in blocks.values() for nonce in block.meta.get("nonces", [])]
@@ -56,12 +60,12 @@ class Masked(fedplug.Sealer):
             divisor=float(sum(block.divisor for block in blocks.values())), meta={"nonces": nonces},
         )  # fmt: skip
 
-    def open(self, block: Block, facts: Any) -> Block:
+    def open(self, block: Block, party: Any, facts: Any) -> Block:
         if block.contributors < facts.min_clients:
             raise fedplug.FedplugError(f"a sum of {block.contributors} updates; min_clients is {facts.min_clients}")
         total = np.frombuffer(block.ciphertexts[0], np.uint32).copy()
         for nonce in block.meta["nonces"]:
-            total -= self.mask(facts.party, nonce, block.size)
+            total -= self.mask(party, nonce, block.size)
         return self.bare(block, total)
 
     def bare(self, block: Block, total: Any) -> Block:
@@ -111,12 +115,12 @@ class Shared(Masked):
         boxes = {each: secrets.seal(parts[each].tobytes(), key, b"a part") for each, key in keys.items()}
         return self.masked(block, client, mask, {"boxes": boxes})
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
-        total = super().add_blocks(blocks, facts)
+    def add_blocks(self, blocks: dict[int, Block], server: Any, facts: Any) -> Block:
+        total = super().add_blocks(blocks, server, facts)
         return total.replace(meta={"boxes": {dealer: block.meta["boxes"] for dealer, block in blocks.items()}})
 
-    def open(self, block: Block, facts: Any) -> Block:
-        everybody, given = facts.party.cohort, {}
+    def open(self, block: Block, party: Any, facts: Any) -> Block:
+        everybody, given = party.cohort, {}
         for each in everybody.client_ids:
             boxes = {dealer: held[each] for dealer, held in block.meta["boxes"].items()}
             given |= everybody.only([each]).ask(self.sum_of_parts, block.zone, boxes)
@@ -146,16 +150,12 @@ class Shared(Masked):
 class PlainWords(Masked):
     """Uses fixed-point words as ciphertexts, without any mask."""
 
-    protect = Masked.protect
-
     def mask(self, client: Client, nonce: bytes, count: int) -> Any:
         return np.zeros(count, np.uint32)
 
 
 class OneShareOpens(Shared):
     """Gives every client the whole mask, but declares that three of them are needed."""
-
-    protect = Shared.protect
 
     def enough(self, facts: Any) -> int:
         return 3
@@ -171,16 +171,12 @@ class OneShareOpens(Shared):
 class ConstantKey(Masked):
     """Takes its key from its source code, where the server reads it."""
 
-    protect = Masked.protect
-
     def mask(self, client: Client, nonce: bytes, count: int) -> Any:
         return words(b"correct horse battery staple" + nonce, count)
 
 
 class SameMaskTwice(Masked):
     """Derives each client's mask from the key alone: it is the same in every round."""
-
-    protect = Masked.protect
 
     def seal(self, block: Block, client: Client, facts: Any) -> Block:
         nonce = str(client.client_id).encode()
@@ -190,8 +186,6 @@ class SameMaskTwice(Masked):
 class OpensAllThatIsAsked(Shared):
     """Does not note which sums its clients have helped to open."""
 
-    protect = Shared.protect
-
     @at_client
     def sum_of_parts(self, client: Client, zone: str, boxes: dict[int, bytes]) -> bytes:
         return self.added(client, boxes)
@@ -200,10 +194,8 @@ class OpensAllThatIsAsked(Shared):
 class UnstatedReply(Masked):
     """Asks every client how large its values are, but declares it nowhere."""
 
-    protect = Masked.protect
-
     def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
-        facts.party.memory(self)["scale"] = max(cohort.ask(self.brightness).values())
+        cohort.server.memory(self)["scale"] = max(cohort.ask(self.brightness).values())
 
     @at_client
     def brightness(self, client: Client) -> float:
@@ -212,8 +204,6 @@ class UnstatedReply(Masked):
 
 class FreeReply(UnstatedReply):
     """Declares that the replies follow from nobody's data."""
-
-    protect = Masked.protect
 
     def reveals(self, facts: Any) -> list[Reveals]:
         told = "the same for all clients"
@@ -226,8 +216,6 @@ class FreeReply(UnstatedReply):
 class TellsTheLargest(Masked):
     """Sends its largest value along."""
 
-    protect = Masked.protect
-
     def seal(self, block: Block, client: Client, facts: Any) -> Block:
         closed = super().seal(block, client, facts)
         return closed.replace(meta={**closed.meta, "scale": float(np.abs(block.plain()).max())})
@@ -236,20 +224,16 @@ class TellsTheLargest(Masked):
 class OpensOne(Masked):
     """Opens the sum of a single update as well."""
 
-    protect = Masked.protect
-
-    def open(self, block: Block, facts: Any) -> Block:
-        return super().open(block.replace(contributors=facts.min_clients), facts)
+    def open(self, block: Block, party: Any, facts: Any) -> Block:
+        return super().open(block.replace(contributors=facts.min_clients), party, facts)
 
 
 class ServerHasTheKey(Masked):
     """Draws the key at the server, which keeps it."""
 
-    protect = Masked.protect
-
     def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
-        facts.party.memory(self)["key"] = secrets.draw()
-        cohort.tell(self.take, facts.party.memory(self)["key"])
+        cohort.server.memory(self)["key"] = secrets.draw()
+        cohort.tell(self.take, cohort.server.memory(self)["key"])
 
     @at_client
     def take(self, client: Client, key: bytes) -> None:
@@ -262,10 +246,64 @@ class ServerHasTheKey(Masked):
 class Coarse(Masked):
     """Rounds to coarser steps than it declares."""
 
-    protect = Masked.protect
-
     def masked(self, block: Block, client: Client, mask: Any, meta: dict[str, Any]) -> Block:
         return super().masked(block.replace(values=np.rint(block.plain() * 64) / 64), client, mask, meta)
+
+
+class ForgetsTheDivisor(Masked):
+    """Leaves the divisor of a sum at that of its first upload."""
+
+    def add_blocks(self, blocks: dict[int, Block], server: Any, facts: Any) -> Block:
+        return super().add_blocks(blocks, server, facts).replace(divisor=next(iter(blocks.values())).divisor)
+
+
+class SameInEveryRun(Shared):
+    """Draws masks from a stream that follows from the recipe; the boxes that hold them are right."""
+
+    def seal(self, block: Block, client: Client, facts: Any) -> Block:
+        memory = client.memory(self)
+        memory["count"] = memory.get("count", 0) + 1
+        self.stream.set(client.rng(self, memory["count"]))
+        return super().seal(block, client, facts)
+
+    stream: ContextVar[np.random.Generator] = ContextVar("stream")
+
+    def parts(self, count: int, receivers: list[int]) -> tuple[Any, dict[int, Any]]:
+        found = {each: words(self.stream.get().bytes(32), count) for each in receivers}
+        return sum(found.values(), np.uint32(0)), found
+
+
+class SendsTheKey(Masked):
+    """Tells the server the key that all clients share, and calls that fresh."""
+
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
+        cohort.ask(self.key)
+
+    @at_client
+    def key(self, client: Client) -> bytes:
+        return client.secret(self)
+
+    def reveals(self, facts: Any) -> list[Reveals]:
+        return [Reveals("keys", ("server",), covered_by="nothing to pay", asked=("key",), note="fresh")]
+
+
+class KeyOfItsNumber(SendsTheKey):
+    """Has each client send a key that follows from its number."""
+
+    @at_client
+    def key(self, client: Client) -> bytes:
+        return hashlib.sha256(f"key of {client.client_id}".encode()).digest()
+
+
+class KeyForGood(SendsTheKey):
+    """Sends one key again in every round."""
+
+    def prepare(self, cohort: Any, facts: Any) -> None:
+        cohort.ask(self.key)
+
+    @at_client
+    def key(self, client: Client) -> bytes:
+        return client.memory(self).setdefault("key", os.urandom(32))
 
 
 REFUSED = [
@@ -283,7 +321,12 @@ REFUSED = [
     (TellsTheLargest, r"meta\['scale'\] of the sealed block follows from the values", "leave it out"),
     (OpensOne, "a sum of 1 update is opened, but min_clients is 3", "refuse sums of fewer than facts.min_clients"),
     (ServerHasTheKey, "the aggregation server opens it with what it holds, but only clients are", "give the key to"),
-    (Coarse, "the sum of 4 uploads differs from that of the plain values by", "its declared range and step"),
+    (Coarse, "the mean of 4 uploads differs from that of the plain values by", "its declared range and step"),
+    (ForgetsTheDivisor, r"the mean of 4 uploads differs .* 4 times as long", "look at the divisor"),
+    (SameInEveryRun, r"one vector sealed in another run gives \d+% of the same bytes", "draw a fresh mask"),
+    (SendsTheKey, "method key: its replies are declared to cost nothing .* the same bytes at two clients", "draw it"),
+    (KeyOfItsNumber, "method key: .* hold the same bytes in two runs", "draw it"),
+    (KeyForGood, "method key: .* hold the same bytes in two rounds", "whenever it is asked for"),
 ]  # fmt: skip
 
 

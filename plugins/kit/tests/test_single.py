@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from fedplug import Declares
 from fedplug.api.data import Dataset, Examples
-from fedplug_kit.parts import Images, InOrder, TwoLayers
+from fedplug_kit.parts import Images, TwoLayers
 from fedplug_kit.single import accountant_problems, data_problems, model_problems, partition_problems
 from fedplug_std.models import LeNet5
+from fedplug_std.partitions import Iid
 
 
 def test_the_kits_own_parts_are_right() -> None:
     assert list(data_problems(Images(Images.Options()), None)) == []
-    assert list(partition_problems(InOrder(InOrder.Options()))) == []
+    assert list(partition_problems(Iid(Iid.Options()))) == []
     assert list(model_problems(TwoLayers(TwoLayers.Options()), (1, 8, 8))) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from fedplug.api.roles import (
     ROLES,
     Accountant,
     Aggregator,
+    Ballots,
     DataSource,
     Extension,
     Groups,
@@ -19,19 +21,22 @@ from fedplug.api.roles import (
     Opener,
     Partition,
     Protector,
+    PublicPlan,
     Scorer,
     Sealer,
     Trainer,
 )
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import implemented_hooks, instantiate
+from fedplug.recipe.composition import instantiate
 from fedplug.recipe.own_files import is_own, parts
 from fedplug.recipe.parts import Use
 from importlib_metadata import entry_points
 
-from fedplug_kit import agreed, functions, outcomes, samplers, seals, single
-from fedplug_kit.static import check_component, own_members
-from fedplug_kit.world import World, catalog_with, name_of, recipe_around, run, staged
+from fedplug_kit import functions, outcomes, samplers, seals, single
+from fedplug_kit.again import again_problems, answers, early_problems
+from fedplug_kit.moving import moving_problems
+from fedplug_kit.static import check_component, members_of
+from fedplug_kit.world import World, build, catalog_with, moved, name_of, recipe_around, run, staged
 
 if TYPE_CHECKING:
     from fedplug.api.roles import Component
@@ -41,7 +46,8 @@ CHECK = "fedplug_kit.check"
 """The entry-point group of further checks: a group of components, and a function that takes one and yields its problems
 as sentences."""
 
-_IN_A_ROUND = (Scorer, Negotiation, Protector, Aggregator, Opener, Trainer, Groups, Extension)
+_ANSWERS = (Protector, Aggregator, Opener, Ballots, PublicPlan)
+_IN_A_ROUND = (*_ANSWERS, Scorer, Negotiation, Trainer, Groups, Extension)
 
 
 def conformance(
@@ -58,23 +64,23 @@ def conformance(
     The core executes and prices a link's operations, so they are not checked here. The component runs with random
     inputs on real parties, over real messages, in a small recipe around it. The kit checks:
 
-    - its operations are the same whenever it is asked: before a run, twice, and at the server and clients. They cost no
-      more at clients;
-    - its functions return as many finite values as they receive, also for awkward values. `Post` and `Shift` receive
-      only values and public facts, so they return the same result for the same input at every client. `Combine` does
-      not change its blocks and does not depend on the order of clients;
+    - asked again with equal facts, before a run and behind runs on other data, it gives equal operations, ballots and
+      public plans, and its `Post` and `Shift` equal values;
+    - its functions return as many finite values as they receive, also for awkward values. `Combine` does not change its
+      blocks and does not depend on the order of clients. What a function keeps of one scalar never gets onto another,
+      also where zones move from round to round;
     - samplers of `Noise.own` draw afresh each time, for each value, from the declared source, and hide as much as their
       price says, as far as an audit of some thousand draws shows;
-    - its ciphertexts look alike: zeros, and one vector sealed twice, at two clients and in two rounds give different
-      bytes that do not compress. Sums open to the sum of the values, for the declared parties only: not with keys of
-      another run, not with fewer shares than `opens_with`, not a second time in a round, and not for fewer updates than
-      `min_clients`;
+    - its ciphertexts look alike: zeros, and one vector sealed twice, at two clients, in two rounds and in two runs give
+      different bytes, and so do keys that it has sent. Sums open to the mean of the values, for the declared parties
+      only: not with keys of another run, not with fewer shares than `opens_with`, not a second time in a round, and not
+      for fewer updates than `min_clients`;
     - every reply that it asks for is covered by a `Reveals`, and a reply declared to cost nothing does not change with
       the clients' data;
-    - a zone that plans declare as shared is in the same place at all clients of a group, and these end with one global
-      model. Plans or scores declared as public are the same for other data, in every round that starts from the same
-      model. An update follows from data as declared. The component keeps no state on itself, and a rebuilt one gives
-      the same result. Messages hold plain data alone.
+    - a zone that is not among `Plans.own` is in the same place at all clients of a group, and these end with one global
+      model. Scores declared as public are the same for other data, in every round that starts from the same model. An
+      update follows from data as declared. The component keeps no state on itself, and a run with empty caches before
+      each round gives the same result. Messages hold plain data alone.
 
     Passing does not prove that a seal is an encryption, nor that a component's declared price is right.
 
@@ -84,7 +90,7 @@ def conformance(
         options: options of the component.
         recipe: recipe keys that replace the kit's own, if the component needs others around it; they refer to the
             component by its name.
-        group: the entry-point group of a class; needed only if the class implements no hook.
+        group: the entry-point group that is meant, where a class is in several, or is no component, such as a module.
         data_root: folder of data sets, for components that read them.
         shape: (C, H, W) of an example, for models.
 
@@ -92,10 +98,13 @@ def conformance(
         AssertionError: lists everything that is wrong.
     """
     check_component(component, group)
-    found, name, groups = _resolve(component, group)
+    members = members_of(component, group)
+    found, groups = members[0][0], [member_of for _, member_of in members]
+    installed = isinstance(component, str) and not is_own(component)
+    name: Any = component if installed else name_of(found.__name__ if component is found else parts(str(component))[1])
     problems: list[str] = []
     try:
-        made = _make(found, name, options or {})
+        made: Component = instantiate(_use(found, name, "", options or {}))
         with of_component(name, "by itself"):
             problems += _alone(made, data_root, shape)
         if isinstance(made, _IN_A_ROUND):
@@ -103,23 +112,6 @@ def conformance(
     except FedplugError as error:
         problems.append(str(error))
     assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
-
-
-def _resolve(component: type | str, group: str | None) -> tuple[type, str, list[str]]:
-    """The class, the name that recipes use, and its groups."""
-    if isinstance(component, str) and is_own(component):
-        members = own_members(component, group)
-        return members[0][0], name_of(parts(component)[1]), [member_of for _, member_of in members]
-    if isinstance(component, str):
-        entries = Catalog.discover().named(component)
-        return entries[0].load(), component, [entry.group for entry in entries]
-    groups = [group] if group else [hook for hook in implemented_hooks(component) if hook in ROLES]
-    return component, name_of(component.__name__), groups
-
-
-def _make(found: type, name: str, options: Mapping[str, Any]) -> Component:
-    made: Component = instantiate(_use(found, name, "", options))
-    return made
 
 
 def _use(found: Any, name: str, group: str, given: Mapping[str, Any]) -> Use:
@@ -136,11 +128,6 @@ def _within(name: str, key: str, group: str, written: Any) -> Use:
         raise SetupError(f"{name} contains a {group} component; give one among the options: {key}={{'use': ...}}")
     rest = {option: value for option, value in written.items() if option != "use"}
     return _use(entry.load(), entry.name, group, rest)
-
-
-def vars_options(found: type) -> Any:
-    """The options model of a component class."""
-    return found.Options  # type: ignore[attr-defined]
 
 
 def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> Iterator[str]:
@@ -173,35 +160,45 @@ def _in_a_round(
     def recipe(draw: int = 0, around: Mapping[str, Any] | None = None) -> Recipe:
         return recipe_around(name, made, options, {**changes, **(around or {})}, catalog, draw)
 
-    def again(draw: int = 0, *, rebuilt: bool = False, around: Mapping[str, Any] | None = None) -> World:
-        return run(recipe(draw, around), catalog, rebuilt=rebuilt, data_root=data_root)
+    def again(draw: int = 0, *, forgetful: bool = False, around: Mapping[str, Any] | None = None) -> World:
+        return run(recipe(draw, around), catalog, forgetful=forgetful, data_root=data_root)
 
+    asked = {"before any run": answers(build(recipe(), catalog, data_root)[0].protocol, name, {})}
     world = again()
     yield from world.problems
     if world.problems:
         return
-    other_data = functools.cache(lambda: again(draw=1))
     part = world.protocol.composition.components[name]
-    if isinstance(part, Protector | Aggregator | Opener):
-        yield from agreed.operation_problems(world, name)
-        yield from functions.function_problems(world, name, other_data)
+    told = world.protocol.server.remembered.published_to("all")
+    ask = functools.partial(answers, world.protocol, name)
+    asked["after a run"], since = ask({}), {"after a run": ask(told)}
+    other = functools.cache(lambda: again(draw=1))
+    if isinstance(part, _ANSWERS):
+        other()
+        asked["after a run on other data"], since["after one on other data"] = ask({}), ask(told)
+        yield from itertools.chain(again_problems(name, asked), again_problems(name, since))
+        yield from early_problems(world.protocol, name)
+        yield from functions.function_problems(world, name)
         yield from samplers.sampler_problems(world, name)
+    found: list[str] = []
     if isinstance(part, Sealer):
         trials = recipe(around={"rounds": seals.TRIALS})
-        yield from seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
-    if any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.protocol.server.facts)):
-        yield from outcomes.reply_problems(world, again(), other_data(), part)
+        found += seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
+    elif isinstance(part, Protector | Opener) and (moving := moved(recipe(), name, catalog)):
+        yield from moving_problems(name, lambda: staged(moving, catalog, data_root))
+    yield from found
+    free = any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.facts))
+    if free and not found:
+        yield from outcomes.reply_problems(world, again(), other(), part)
     if isinstance(part, Trainer):
         yield from outcomes.learning_problems(world, part)
-    public = isinstance(part, Negotiation) and part.plans.public
-    if public or (isinstance(part, Scorer) and part.scoring.public):
-        yield from outcomes.public_problems(again(around={"rounds": 1}), again(draw=1, around={"rounds": 1}), name)
+    if isinstance(part, Scorer) and part.scoring.public:
         # Later rounds start from the global model, which is public but follows from the data: keep it fixed.
-        still = {} if isinstance(part, Aggregator) else {"aggregate": "kit.still"}
-        one, other = again(around=still), again(draw=1, around=still)
-        if outcomes.same_models(one, other):
-            yield from outcomes.public_problems(one, other, name)
+        for around in ({"rounds": 1}, {} if isinstance(part, Aggregator) else {"aggregate": "kit.still"}):
+            one, two = again(around=around), again(draw=1, around=around)
+            if "rounds" in around or outcomes.same_models(one, two):
+                yield from outcomes.public_problems(one, two, name)
     if outcomes.repeats(world):
-        other = again(rebuilt=True)
-        yield from other.problems
-        yield from outcomes.difference(world, other)
+        restarted = again(forgetful=True)
+        yield from restarted.problems
+        yield from outcomes.difference(world, restarted)

@@ -1,20 +1,16 @@
-"""Checks that a plugin's functions handle awkward values, and that `Post` and `Shift` read nothing else.
-
-`Map`, `Post`, `Shift` and `Combine` are called as a run calls them. `Post` and `Shift` receive only values and public
-facts, so they keep the price of noise. They must return the same result for the same values and facts at every client.
-"""
+"""Checks that a plugin's functions handle awkward values, called as a run calls them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api import norms
 from fedplug.api.blocks import Block, Plan
 from fedplug.api.errors import FedplugError
-from fedplug.api.operations import Combine, Noise, Open, Post, Public, Scramble, Seal, Shift, WeightedSum
+from fedplug.api.operations import Combine, Noise, Open, Public, Scramble, Seal, WeightedSum
 from fedplug.mechanisms.execution import add_up, execute
 
 if TYPE_CHECKING:
@@ -31,19 +27,12 @@ _NOT_HERE = (Seal, Scramble, Open, WeightedSum, Combine)
 """Operations on sealed blocks and on the blocks of many clients, which other modules check."""
 
 
-def function_problems(world: World, name: str, other_data: Callable[[], World]) -> Iterator[str]:
-    """Yields all problems that these checks find.
-
-    Args:
-        world: a finished run.
-        name: name of the component.
-        other_data: performs the same run on other data.
-    """
+def function_problems(world: World, name: str) -> Iterator[str]:
+    """Yields all problems that these checks find in a component of a finished run."""
     for hook in ("protect", "aggregate", "postprocess"):
         for step in world.steps(name, hook):
             yield from _awkward(world, step)
             yield from _combining(world, step)
-            yield from _blind(world, step, other_data)
 
 
 # -- any link ----------------------------------------------------------------------------------------------------------
@@ -51,11 +40,11 @@ def function_problems(world: World, name: str, other_data: Callable[[], World]) 
 
 def _awkward(world: World, step: Step) -> Iterator[str]:
     """Checks that a link returns finite values of the right kind for unusual inputs."""
-    for part in _alone(step):
+    for part in plain_parts(step):
         size = world.protocol.layout.size
         for what, values in awkward(size).items():
             try:
-                executed(world, part, within(values, part.before), 0)
+                executed(world, part, within(values, part.before))
             except FedplugError as error:
                 yield f"given {what}: {error}"
                 break
@@ -86,37 +75,55 @@ def within(values: NDArray[np.float32], known: Known) -> NDArray[np.float32]:
     return scaled.astype(np.float32)
 
 
-def _alone(step: Step) -> Iterator[Step]:
-    """Parts of a link that work on plain values of one block, each with the facts known before it."""
-    kept: list[Operation] = []
-    states = [step.before]
-    for operation, behind in zip(step.operations, step.states[1:], strict=False):
+def plain_parts(step: Step, *left_out: type) -> Iterator[Step]:
+    """The parts of a link that work on plain values of one block, without operations of these kinds."""
+    kept: list[tuple[Operation, Known]] = []
+    behind = step.before
+    for operation, before, after in zip(step.operations, step.states, step.states[1:], strict=False):
         if isinstance(operation, _NOT_HERE):
-            if kept:
-                yield dataclasses.replace(step, operations=tuple(kept), states=tuple(states))
-            kept, states = [], [behind]
-        elif not states[0].sealed and not (isinstance(operation, Noise) and operation.std is None):
-            kept.append(operation)
-            states.append(behind)
+            yield from _part(step, kept, behind)
+            kept = []
+        elif not before.sealed and not isinstance(operation, left_out) and not _unsized(operation):
+            kept.append((operation, before))
+            behind = after
+    yield from _part(step, kept, behind)
+
+
+def _part(step: Step, kept: list[tuple[Operation, Known]], behind: Known) -> Iterator[Step]:
     if kept:
-        yield dataclasses.replace(step, operations=tuple(kept), states=tuple(states))
+        operations, states = zip(*kept, strict=True)
+        yield dataclasses.replace(step, operations=operations, states=(*states, behind))
 
 
-def executed(world: World, step: Step, values: NDArray[np.float32], client_id: int) -> NDArray[np.float32]:
-    """The result of a part of a link for values that fill the whole model, at a client or at the server."""
+def _unsized(operation: Operation) -> bool:
+    return isinstance(operation, Noise) and operation.std is None
+
+
+def executed(
+    world: World, step: Step, values: NDArray[np.float32], client_id: int = 0, plan: Plan | None = None
+) -> NDArray[np.float32]:
+    """The result of a part of a link at a client or at the server, in the round of the server's facts.
+
+    Args:
+        world: with the parties.
+        step: the part of the link.
+        values: of the zone, (n,).
+        client_id: of the client.
+        plan: by which they lie; None: they fill the whole model.
+    """
+    facts, zone = world.facts, step.link.zone
     party: Party = world.protocol.server
-    facts = world.protocol.server.facts
+    where = None if plan is None or step.link.site == "client" else plan.positions(zone)
     if step.link.site == "client":
-        party = client = list(world.clients.clients.values())[client_id]
-        facts = dataclasses.replace(client.facts, round=min(client.facts.round, client.facts.rounds - 1))
+        party = client = world.client(client_id)
         held = client.plan, client.update, client.personal
-        client.plan, client.update = Plan.single(step.link.zone, len(values), facts.zones), np.zeros_like(values)
-    block = Block(step.link.zone, len(values), values.copy())
+        client.plan = plan or Plan.single(zone, len(values), facts.zones)
+        client.update = np.zeros(facts.layout.size, np.float32)
     state = party.state
     if any(isinstance(one, Noise) and one.takes_back is not None for one in step.operations):
         party.state = {}  # the core remembers such noise, and adds it once a round
     try:
-        return execute(step, block, party, facts).plain()
+        return execute(step, Block(zone, len(values), values.copy(), where), party, facts).plain()
     finally:
         party.state = state
         if step.link.site == "client":
@@ -131,19 +138,18 @@ def _combining(world: World, step: Step) -> Iterator[str]:
     if not step.has(Combine) or step.before.sealed:
         return
     first = dataclasses.replace(step, operations=step.operations[:1], states=step.states[:2])
-    facts, layout = world.protocol.server.facts, world.protocol.layout
-    facts = dataclasses.replace(facts, round=min(facts.round, facts.rounds - 1))
+    facts, server = world.facts, world.protocol.server
     place = f"component {step.link.name}, hook aggregate, Combine"
-    weights = dict(world.protocol.server.weights)
-    for what, values in awkward(layout.size).items():
+    weights = dict(server.weights)
+    for what, values in awkward(facts.layout.size).items():
 
         def blocks(*, values: NDArray[np.float32] = values) -> dict[int, Block]:
             return {number: _filled(world, step, within(np.roll(values, number), step.before)) for number in weights}
 
         given = blocks()
         try:
-            one = add_up(first, given, weights, facts)
-            again = add_up(first, dict(reversed(blocks().items())), weights, facts)
+            one = add_up(first, given, weights, server, facts)
+            again = add_up(first, dict(reversed(blocks().items())), weights, server, facts)
         except FedplugError as error:
             yield f"given {what}: {error}"
             return
@@ -162,55 +168,6 @@ def _filled(world: World, step: Step, values: NDArray[np.float32]) -> Block:
     shows = world.protocol.composition.aggregator.wants.positions
     positions = np.arange(len(values), dtype=np.uint32) if shows else None
     return Block(step.link.zone, len(values), values, positions)
-
-
-# -- functions that receive values and public facts alone --------------------------------------------------------------
-
-
-def _blind(world: World, step: Step, other_data: Callable[[], World]) -> Iterator[str]:
-    if not step.has(Post, Shift):
-        return
-    here: Step | None = step
-    if step.link.site == "client":
-        here, elsewhere = (world.steps_at(step, number) for number in (0, 1))
-    else:
-        elsewhere = _like(other_data(), step)
-    if here is None or elsewhere is None:
-        return
-    values = within(awkward(world.protocol.layout.size)["random values"], step.before)
-    for one, other in zip(here.operations, elsewhere.operations, strict=False):
-        if not isinstance(one, Post | Shift) or not isinstance(other, Post | Shift):
-            continue
-        try:
-            found = [_given(operation, world, step, values) for operation in (one, one, other)]
-        except Exception:  # it needs a layout, or memory, of a run, where it has been checked
-            continue
-        kind = type(one).__name__
-        place = f"component {step.link.name}, hook {step.link.hook}, {kind}"
-        if not np.array_equal(found[0], found[1]):
-            yield (
-                f"{place}: given the same input twice, it returns different values; draw random numbers from "
-                "public.stream, and keep state in public.memory"
-            )
-        elif not np.array_equal(found[0], found[2]):
-            where = "at another client" if step.link.site == "client" else "in a run on other data"
-            yield (
-                f"{place}: given the same values and public facts {where}, it returns other values, so it reads "
-                "something that it does not receive, and the noise before it counts for nothing; give Map(function), "
-                "and add noise after it"
-            )
-
-
-def _like(world: World, step: Step) -> Step | None:
-    steps = world.steps(step.link.name, step.link.hook)
-    return next((each for each in steps if each.link.zone == step.link.zone), None)
-
-
-def _given(operation: Post | Shift, world: World, step: Step, values: NDArray[np.float32]) -> Any:
-    public = public_of(world.protocol.server.facts, step, len(values))
-    if isinstance(operation, Post):
-        return np.asarray(operation.function(values.copy(), public))
-    return np.asarray(operation.by(public))
 
 
 def public_of(facts: Facts, step: Step, size: int) -> Public:

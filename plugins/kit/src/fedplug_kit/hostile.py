@@ -8,6 +8,7 @@ code run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import math
@@ -25,12 +26,74 @@ from fedplug.api import codec
 from fedplug.api.errors import MessageError
 from fedplug.recipe import yaml_source
 
-from fedplug_kit.lies import altered
-
 SECONDS = 3.0
 """Seconds of process time in which a reader must finish a frame of a megabyte; a good one takes milliseconds."""
 PATIENCE = 60
 """Seconds after which a command on a small run folder counts as hanging."""
+
+_TEXTS = (
+    "", "x" * 100_000, "../../outside", "/", "\x1b[2J\r\n", "<script>alert(1)</script>", "\ud800", "\u0000", "%s{0}",
+)  # fmt: skip
+_PLAIN: tuple[Any, ...] = (
+    None, True, -1, 0, 2**31, 2**63, 2**64, 10**400, -(10**400), 0.5, -0.0, 1e308, math.nan, math.inf, -math.inf, [],
+    [[]], {}, {"": None}, [1, "a"], {"a": {"b": 1}}, *_TEXTS,
+)  # fmt: skip
+"""Values of files."""
+_ARRAYS, _BLOCKS = 1, 3
+_PACKED: tuple[Any, ...] = (
+    None, True, False, -1, 0, 1, 2**31, 2**63, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, -1e308, math.nan, math.inf, "",
+    "\x1b[2J\r\n", "x" * 5000, "clear", "client:0", b"", b"\0" * 16, b"x" * 5000, [], [[]], {}, {"": None}, {-1: -1},
+    msgpack.ExtType(2, b"\xff" * 40), msgpack.ExtType(2, b"\x7f" * 400), msgpack.ExtType(9, b"?"),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f4", [3], b"\0\0\xc0\x7f" * 3])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f4", [2**40], b""])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<i8", [0], b""])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f8", [1, 1], b"\xff" * 8])),
+    msgpack.ExtType(_ARRAYS, msgpack.packb(["O", [1], b"\0" * 8])),
+    msgpack.ExtType(_BLOCKS, msgpack.packb({"zone": "clear", "size": 1})),
+)  # fmt: skip
+"""Values of messages."""
+
+
+def changed(data: Any, rng: random.Random, values: Sequence[Any], at: str = "") -> tuple[str, Any]:
+    """Data with a change at a random place, in words and as it is then: another value, too few parts, or too many."""
+    if not isinstance(data, dict | list | msgpack.ExtType) or not data or rng.random() < 0.1:
+        value = rng.choice(values) if rng.random() < 0.8 else _near(data, rng)
+        return f"{at} is {str(value)[:20]!r}" if not isinstance(value, int) or value < 2**64 else f"{at} is huge", value
+    if isinstance(data, msgpack.ExtType):
+        try:
+            said, inner = changed(msgpack.unpackb(data.data, strict_map_key=False), rng, values, at)
+            return said, msgpack.ExtType(data.code, msgpack.packb(inner))
+        except Exception:  # it holds no packed data, or cannot hold this
+            return f"{at} is cut off", msgpack.ExtType(data.code, data.data[: rng.randrange(len(data.data) + 1)])
+    key, chance = rng.choice(list(data)) if isinstance(data, dict) else rng.randrange(len(data)), rng.random()
+    if chance < 0.1 and isinstance(data, dict):
+        return f"{at} lacks {key!r}", {k: v for k, v in data.items() if k != key}
+    if chance < 0.1:
+        return f"{at} is longer", data * rng.choice((0, 2, 50)) if rng.random() < 0.5 else [*data, *data[key:]]
+    if chance < 0.2 and isinstance(data, dict):
+        more = rng.choice(("x", "", "a" * 1000, "zone", "retained", f"{key} ", 0, -1, 2**40))
+        return f"{at} has more", {**data, more: rng.choice(values)}
+    said, inner = changed(data[key], rng, values, f"{at}.{str(key)[:20]}")
+    copy: Any = data.copy()
+    copy[key] = inner
+    return said, copy
+
+
+def _near(value: Any, rng: random.Random) -> Any:
+    """A value of the same type, or one that is nested deeply."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return max(-(2**63), min(2**64 - 1, value + rng.choice((-1, 1, -value, 2**32))))
+        case float():
+            return rng.choice((-value, value * 1e300, value / 1e300, math.nan))
+        case str():
+            return value[::-1] + rng.choice(("", "\x00", "\u202e"))
+        case bytes() if value:
+            return _spoilt(value, rng)[1]
+    return functools.reduce(lambda inner, _: [inner], range(200), value)
+
 
 # -- frames ------------------------------------------------------------------------------------------------------------
 
@@ -66,22 +129,47 @@ def frame_problem(data: bytes, readers: Mapping[str, Callable[[bytes], Any]]) ->
     return ""
 
 
+def altered(message: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
+    """A message from a party that wants the receiver to fail.
+
+    Args:
+        message: an honest one, framed.
+        rng: source of the random choices.
+        others: further honest messages, from any party.
+    """
+    way = rng.random()
+    if way < 0.75:
+        return _altered([message], rng)
+    return rng.choice(others) if way < 0.85 else rng.choice((_other, _other, _damaged_header))([message], rng)
+
+
 def _altered(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    return altered(rng.choice(honest), rng, list(honest))
+    body = msgpack.unpackb(codec.unframe(rng.choice(honest)), strict_map_key=False)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        _, body = changed(body, rng, _PACKED)
+    try:
+        return codec.frame(bytes(msgpack.packb(body)))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return codec.frame(b"\xc1")
 
 
-def _flipped(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """Flips bits of the body, with a matching checksum."""
-    body = bytearray(codec.unframe(rng.choice(honest)))
-    for _ in range(rng.choice((1, 1, 2, 16))):
-        at = rng.randrange(len(body))
-        body[at] ^= 1 << rng.randrange(8)
-    return codec.frame(bytes(body))
+def _other(honest: Sequence[bytes], rng: random.Random) -> bytes:
+    """Other bytes with a matching checksum, or without."""
+    frame = rng.choice(honest)
+    return codec.frame(_spoilt(codec.unframe(frame), rng)[1]) if rng.random() < 0.8 else _spoilt(frame, rng)[1]
 
 
-def _cut(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    body = codec.unframe(rng.choice(honest))
-    return codec.frame(body[: rng.randrange(len(body) + 1)])
+def _spoilt(data: bytes, rng: random.Random) -> tuple[str, bytes]:
+    """Bytes that no reader expects, and what is wrong with them."""
+    at, flipped = rng.randrange(len(data) + 1), bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 16)) if data else 0):
+        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    piece = data[at : at + rng.choice((1, 2, 5, 40))] * rng.choice((10, 10, 1000))
+    return rng.choice((
+        ("is empty", b""), ("is cut off", data[:at]), ("has bits flipped", bytes(flipped)), ("is long", data * 20),
+        ("repeats a piece", data[:at] + piece + data[at:]), ("is not text", data + b"\xff\xfe\x00"),
+        ("is noise", rng.randbytes(rng.choice((1, 15, 16, 17, 200, 2000)))),
+    ))  # fmt: skip
 
 
 def _spliced(honest: Sequence[bytes], rng: random.Random) -> bytes:
@@ -89,23 +177,10 @@ def _spliced(honest: Sequence[bytes], rng: random.Random) -> bytes:
     return codec.frame(one[: rng.randrange(len(one) + 1)] + other[rng.randrange(len(other) + 1) :])
 
 
-def _repeated(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    """Repeats a few of its bytes many times."""
-    body = codec.unframe(rng.choice(honest))
-    at = rng.randrange(len(body))
-    piece = body[at : at + rng.choice((1, 2, 5, 40))]
-    return codec.frame(body[:at] + piece * rng.choice((10, 10, 1000)) + body[at:])
-
-
 def _damaged_header(honest: Sequence[bytes], rng: random.Random) -> bytes:
     frame = bytearray(rng.choice(honest))
     frame[rng.randrange(codec.FRAME_SIZE)] = rng.randrange(256)
     return bytes(frame)
-
-
-def _noise(honest: Sequence[bytes], rng: random.Random) -> bytes:
-    data = rng.randbytes(rng.choice((0, 1, 15, 16, 17, 200, 2000)))
-    return codec.frame(data) if rng.random() < 0.8 else data
 
 
 def _claiming(honest: Sequence[bytes], rng: random.Random) -> bytes:
@@ -164,25 +239,17 @@ def _arrays(honest: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 _KINDS: dict[str, Callable[[Sequence[bytes], random.Random], bytes]] = {
-    "a value altered": _altered, "bits flipped": _flipped, "cut off": _cut, "two spliced": _spliced,
-    "a piece repeated": _repeated, "a damaged header": _damaged_header, "noise": _noise,
+    "a value altered": _altered, "other bytes": _other, "two spliced": _spliced, "a damaged header": _damaged_header,
     "lengths that lie": _claiming, "deeply nested": _deep, "strange keys": _keyed,
     "many small things": _small_and_many, "arrays that lie": _arrays,
 }  # fmt: skip
 
 # -- run folders -------------------------------------------------------------------------------------------------------
 
-_TEXTS = (
-    "", "x" * 100_000, "../../outside", "/", "\x1b[2J\r\n", "<script>alert(1)</script>", "\ud800", "\u0000", "%s{0}",
-)  # fmt: skip
 _DEEP = (
     "[" * 100_000, '{"a":' * 100_000, "[" * 500 + "]" * 500, "- " * 5000, "&a [*a]", "\t", "\ufeff",
 )  # fmt: skip
 _INSTEAD = ("is missing", "is a folder", "is a link outside", "is a link to itself", "is a pipe", "is endless")
-_PLAIN: tuple[Any, ...] = (
-    None, True, -1, 0, 2**31, 2**63, 2**64, 10**400, -(10**400), 0.5, -0.0, 1e308, math.nan, math.inf, -math.inf, [],
-    [[]], {}, {"": None}, [1, "a"], {"a": {"b": 1}}, *_TEXTS,
-)  # fmt: skip
 _OWN = "import pathlib\npathlib.Path({mark!r}).write_text('ran')\n\n\nclass Sgd:\n    pass\n"
 
 
@@ -268,7 +335,7 @@ def _other_values(path: Path, rng: random.Random) -> str:
         path.write_text(deep if rng.random() < 0.5 else raw + deep)
         return "nests deeply"
     if path.suffix == ".yaml":
-        said, data = _changed(yaml_source.read_text(raw, path.name).data, rng)
+        said, data = changed(yaml_source.read_text(raw, path.name).data, rng, _PLAIN)
         with contextlib.suppress(Exception):  # what YAML cannot hold
             path.write_text(yaml_source.dump(data), errors="replace")
         return said
@@ -278,7 +345,7 @@ def _other_values(path: Path, rng: random.Random) -> str:
         return "is another"
     at = rng.randrange(len(lines))
     try:
-        said, data = _changed(json.loads(lines[at]), rng)
+        said, data = changed(json.loads(lines[at]), rng, _PLAIN)
         lines[at] = json.dumps(data)  # NaN and Infinity, as Python writes them
     except (ValueError, RecursionError):
         return _other_bytes(path, rng)
@@ -286,28 +353,6 @@ def _other_values(path: Path, rng: random.Random) -> str:
         lines = [*lines, *lines] if rng.random() < 0.5 else lines[::-1]
     path.write_text("\n".join(lines) + ("\n" if path.suffix == ".jsonl" else ""), errors="replace")
     return said
-
-
-def _changed(data: Any, rng: random.Random, at: str = "") -> tuple[str, Any]:
-    """Plain data with a change at a random place, and that place."""
-    if not isinstance(data, dict | list) or not data or rng.random() < 0.1:
-        value = rng.choice(_PLAIN)
-        if rng.random() < 0.05:
-            for _ in range(200):
-                value = [value]
-        return f"{at} is {str(value)[:20]!r}" if not isinstance(value, int) or value < 2**64 else f"{at} is huge", value
-    key = rng.choice(list(data)) if isinstance(data, dict) else rng.randrange(len(data))
-    chance = rng.random()
-    if isinstance(data, dict) and chance < 0.1:
-        return f"{at} lacks {key!r}", {k: v for k, v in data.items() if k != key}
-    if isinstance(data, dict) and chance < 0.15:
-        return f"{at} has more", {**data, rng.choice(("x", "", "a" * 1000, str(key) + " ")): rng.choice(_PLAIN)}
-    if isinstance(data, list) and chance < 0.1:
-        return f"{at} is longer", data * rng.choice((0, 2, 50))
-    said, inner = _changed(data[key], rng, f"{at}.{str(key)[:20]}")
-    copy: Any = data.copy()
-    copy[key] = inner
-    return said, copy
 
 
 def _other_frames(path: Path, rng: random.Random) -> str:
@@ -331,22 +376,7 @@ def _other_frames(path: Path, rng: random.Random) -> str:
 
 
 def _other_bytes(path: Path, rng: random.Random) -> str:
-    data = path.read_bytes()
-    how = rng.choice(("is empty", "is cut off", "is noise", "has bits flipped", "is not text", "is long"))
-    if how == "is empty":
-        data = b""
-    elif how == "is cut off":
-        data = data[: rng.randrange(len(data) + 1)]
-    elif how == "is noise":
-        data = rng.randbytes(200)
-    elif how == "is not text":
-        data += b"\xff\xfe\x00"
-    elif how == "is long":
-        data *= 20
-    elif data:
-        flipped = bytearray(data)
-        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        data = bytes(flipped)
+    how, data = _spoilt(path.read_bytes(), rng)
     path.write_bytes(data)
     return how
 

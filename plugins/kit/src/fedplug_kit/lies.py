@@ -14,14 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import random
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import msgpack
 from fedplug.api import codec
-from fedplug.api.errors import ClientError, FedplugError, MessageError, PluginError, TooFewClients
+from fedplug.api.errors import ClientError, FedplugError, PluginError, TooFewClients
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.recipe.catalog import Catalog
@@ -32,20 +28,8 @@ from fedplug.wire.record import KEY_SERVER
 
 from fedplug_kit.world import build
 
-_ARRAYS, _BLOCKS = 1, 3
 _NOT_KEPT = "it has no more answers"
 _State = tuple[bytes, list[RoundEntry]]
-_VALUES: tuple[Any, ...] = (
-    None, True, False, -1, 0, 1, 2**31, 2**63, 2**64 - 1, -(2**63), 0.5, -0.0, 1e308, -1e308, math.nan, math.inf, "",
-    "\x1b[2J\r\n", "x" * 5000, "clear", "client:0", b"", b"\0" * 16, b"x" * 5000, [], [[]], {}, {"": None}, {-1: -1},
-    msgpack.ExtType(2, b"\xff" * 40), msgpack.ExtType(2, b"\x7f" * 400), msgpack.ExtType(9, b"?"),
-    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f4", [3], b"\0\0\xc0\x7f" * 3])),
-    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f4", [2**40], b""])),
-    msgpack.ExtType(_ARRAYS, msgpack.packb(["<i8", [0], b""])),
-    msgpack.ExtType(_ARRAYS, msgpack.packb(["<f8", [1, 1], b"\xff" * 8])),
-    msgpack.ExtType(_ARRAYS, msgpack.packb(["O", [1], b"\0" * 8])),
-    msgpack.ExtType(_BLOCKS, msgpack.packb({"zone": "clear", "size": 1})),
-)  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -234,82 +218,3 @@ def _restore(books: Bookkeeping, state: _State) -> None:
     books.restore(plain["books"], [Row.from_plain(row) for row in plain["rows"]], log)
     books.metrics.forget()
     books.charging.owed = None
-
-
-# -- lies --------------------------------------------------------------------------------------------------------------
-
-
-def altered(message: bytes, rng: random.Random, others: list[bytes]) -> bytes:
-    """A message from a party that wants the receiver to fail.
-
-    Args:
-        message: an honest one, framed.
-        rng: source of the random choices.
-        others: further honest messages, from any party.
-    """
-    way = rng.random()
-    if way < 0.75:
-        body = _unpacked(codec.unframe(message))
-        for _ in range(rng.choice((1, 1, 1, 2, 4))):
-            body = _changed(body, rng)
-        try:
-            packed: bytes = msgpack.packb(body)
-            return codec.frame(packed)
-        except (ValueError, TypeError, OverflowError, RecursionError):
-            return codec.frame(b"\xc1")
-    if way < 0.85:
-        return rng.choice(others)
-    data = bytearray(codec.unframe(message))
-    for _ in range(rng.choice((1, 2, 8))):
-        if data:
-            data[rng.randrange(len(data))] = rng.randrange(256)
-    if way < 0.95:
-        return codec.frame(bytes(data[: rng.randrange(len(data) + 1)] if way > 0.92 else data))
-    return rng.choice((b"", b"FPM1", message[:-1], message + b"\0", bytes(data), codec.frame(b"")))
-
-
-def _unpacked(body: bytes) -> Any:
-    try:
-        return msgpack.unpackb(body, strict_map_key=False)
-    except Exception as error:
-        raise MessageError(f"an honest message that cannot be read: {error}") from error
-
-
-def _changed(value: Any, rng: random.Random) -> Any:
-    """The value with a change at a random place."""
-    inside = isinstance(value, dict | list | msgpack.ExtType) and bool(value)
-    if not inside or rng.random() < 0.08:
-        return rng.choice(_VALUES) if rng.random() < 0.8 else _near(value, rng)
-    if isinstance(value, dict):
-        key = rng.choice(list(value))
-        chance = rng.random()
-        if chance < 0.1:
-            return {k: v for k, v in value.items() if k != key}
-        if chance < 0.2:
-            return {**value, rng.choice(("", "x", 0, -1, 2**40, "zone", "retained")): rng.choice(_VALUES)}
-        return {**value, key: _changed(value[key], rng)}
-    if isinstance(value, list):
-        at = rng.randrange(len(value))
-        if rng.random() < 0.15:
-            return value[:at] if rng.random() < 0.5 else [*value, *value[at:]]
-        return [*value[:at], _changed(value[at], rng), *value[at + 1 :]]
-    try:
-        return msgpack.ExtType(value.code, msgpack.packb(_changed(_unpacked(value.data), rng)))
-    except (MessageError, ValueError, TypeError, OverflowError):
-        return msgpack.ExtType(value.code, value.data[: rng.randrange(len(value.data) + 1)])
-
-
-def _near(value: Any, rng: random.Random) -> Any:
-    """A value of the same type."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return max(-(2**63), min(2**64 - 1, value + rng.choice((-1, 1, -value, 2**32))))
-    if isinstance(value, float):
-        return rng.choice((-value, value * 1e300, value / 1e300, math.nan))
-    if isinstance(value, str):
-        return value[::-1] + rng.choice(("", "\x00", "\u202e"))
-    if isinstance(value, bytes) and value:
-        at = rng.randrange(len(value))
-        return rng.choice((value[:at], value[:at] + bytes([value[at] ^ 1 << rng.randrange(8)]) + value[at + 1 :]))
-    return value

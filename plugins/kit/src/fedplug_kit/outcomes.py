@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.operations import Scramble, Seal
+from fedplug.api.roles import Sealer
+from fedplug_std.per_sample import mean_gradient
+
+from fedplug_kit.leaves import leaves
 
 if TYPE_CHECKING:
-    from fedplug.api.parties import Client
     from fedplug.api.roles import Component, Trainer
-    from numpy.typing import NDArray
 
     from fedplug_kit.world import World
 
 _SIZE = " size"
 """Marks the size of a part at the end of its path."""
+_KEY = 16
+"""Bytes of the shortest key."""
+_Place = tuple[str, str, int, int]
+"""Of a reply: its method, who sent it, the round and the number."""
 
 
 def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
     """One step on a batch is the stated gradient times the stated learning rate."""
     client = next(iter(world.clients.clients.values()))
     part: Any = world.clients.composition.components[trainer.name]
-    facts = client.facts = dataclasses.replace(client.facts, round=0)
+    facts = client.facts = client.facts.at(0)
     told, count = part.learns(facts), 5
     if told is None or told.descends != "cross_entropy" or told.class_weights or told.noise != 0 or not told.lr:
         return
@@ -40,7 +46,7 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
         client.model.set_vector(client.start)
         solver.train(client, facts)
         update = client.model.get_vector() - client.start
-        gradient = _mean_gradient(client)
+        gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.start)
     finally:
         client.data = held
         client.forget_model()
@@ -50,36 +56,17 @@ def learning_problems(world: World, trainer: Trainer) -> Iterator[str]:
         yield f"one step of it does not move the model by -lr times the gradient: the difference is up to {apart:.3g}"
 
 
-def _mean_gradient(client: Client) -> NDArray[np.float32]:
-    """The gradient of the mean cross entropy over all examples at `client.start`, in evaluation mode, (P,)."""
-    import torch
-    from fedplug_std.torch_model import as_tensor, to_tensor
-
-    model: Any = client.model
-    model.set_vector(client.start)
-    model.module.eval()
-    examples = client.data.train
-    logits = model.module(to_tensor(examples.inputs, client.data.mean, client.data.std, model.device))
-    loss = torch.nn.functional.cross_entropy(logits, as_tensor(examples.answers).to(model.device))
-    gradients = torch.autograd.grad(loss, model.parameters, materialize_grads=True)
-    found: NDArray[np.float32] = torch.cat([gradient.reshape(-1) for gradient in gradients]).cpu().numpy()
-    return found
-
-
 def public_problems(world: World, other: World, name: str) -> Iterator[str]:
-    """Checks that plans and scores declared as public are the same for other data."""
+    """Checks that scores declared as public are the same for other data."""
     yield from other.problems
     for address, client in world.clients.clients.items():
         theirs = other.clients.clients[address]
-        plans = [plan.labels for plan in (client.plan, theirs.plan) if plan is not None]
-        if len(plans) == 2 and not np.array_equal(plans[0], plans[1]):
-            yield "its plans are declared as public, but change with the clients' data"
         if name in client.scores and not np.array_equal(client.scores[name], theirs.scores[name]):
             yield "its scores are declared as public, but change with the clients' data"
 
 
 def reply_problems(world: World, same: World, other: World, part: Component) -> Iterator[str]:
-    """Checks that replies declared to cost nothing are the same for other data.
+    """Checks that replies declared to cost nothing are the same for other data, and that keys among them are fresh.
 
     Fresh random numbers in a reply differ between two runs on the same data, and cannot be checked. The parts that are
     the same in both runs are compared.
@@ -89,61 +76,72 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
         other: one on other data.
         part: the component whose replies are compared.
     """
-    free = [(shown.what, method) for shown in part.reveals(world.protocol.server.facts) for method in shown.asked
+    free = [(shown.what, method) for shown in part.reveals(world.facts) for method in shown.asked
             if shown.covered_by == "nothing to pay"]  # fmt: skip
     replies = [_replies(each, part.name) for each in (world, same, other)]
     for what, method in free:
-        for place in replies[0]:
-            if place[0] != method or not all(place in each for each in replies):
-                continue
-            leaves = [_leaves(each[place]) for each in replies]
-            if any(_changes(at, *(each.get(at) for each in leaves)) for at in leaves[0]):
-                yield (
-                    f"component {part.name}, method {method}: its replies are declared to cost nothing ({what!r}), but "
-                    "change with the clients' data; leave covered_by out of their Reveals, or send what "
-                    "client.release(...) gives"
-                )
-                break
+        here, like, unlike = ({place: parts for place, parts in each.items() if place[0] == method} for each in replies)
+        place = f"component {part.name}, method {method}: its replies are declared to cost nothing ({what!r}), but"
+        both = like.keys() & unlike.keys()
+        if any(_changes(at, one, like[each].get(at), unlike[each].get(at))
+               for each, parts in here.items() if each in both for at, one in parts.items()):  # fmt: skip
+            yield (
+                f"{place} change with the clients' data; leave covered_by out of their Reveals, or send what "
+                "client.release(...) gives"
+            )
+        elif isinstance(part, Sealer) and (where := _repeated(here, like)):
+            yield (
+                f"{place} hold the same bytes {where}, so a key or a box follows from nothing secret; draw it with "
+                "fedplug.api.secrets, at each client, in each run and whenever it is asked for"
+            )
 
 
-def _changes(at: str, one: bytes | None, same: bytes | None, other: bytes | None) -> bool:
+def _repeated(replies: dict[_Place, dict[str, Any]], same: dict[_Place, dict[str, Any]]) -> str:
+    """Where replies as long as a key have nothing that another one lacks; empty where all have. Parameters may repeat.
+
+    Args:
+        replies: of a method.
+        same: of the same in another run.
+    """
+    seen: dict[Any, _Place] = {}
+    for place, found in replies.items():
+        keys = {leaf: at for at, leaf in found.items() if isinstance(leaf, bytes) and len(leaf) >= _KEY}
+        if keys and all(same.get(place, {}).get(at) == leaf for leaf, at in keys.items()):
+            return "in two runs"
+        if keys and keys.keys() <= seen.keys():
+            return "at two clients" if seen[next(iter(keys))][1] != place[1] else "in two rounds"
+        seen |= dict.fromkeys(keys, place)
+    return ""
+
+
+def _changes(at: str, one: Any, same: Any, other: Any) -> bool:
     """Whether a part of a reply is the same for the same data alone. Random numbers may begin with zeros and then take
     one or two bytes less.
     """
-    if at.endswith(_SIZE) and one is not None and other is not None and abs(int(one) - int(other)) <= 2:
+    if at.endswith(_SIZE) and isinstance(other, int) and abs(one - other) <= 2:
         return False
-    return one == same != other
+    return one == same != other  # type: ignore[no-any-return]
 
 
-def _replies(world: World, name: str) -> dict[tuple[str, str, int, int], Any]:
-    """The replies of the parties to a component, by method, address, round and number."""
-    found: dict[tuple[str, str, int, int], Any] = {}
+def _replies(world: World, name: str) -> dict[_Place, dict[str, Any]]:
+    """The parts of the replies of the parties to a component, and the size of each in bytes, which is visible too."""
+    found: dict[_Place, dict[str, Any]] = {}
     asked: dict[str, tuple[str, str]] = {}
     for message in world.protocol.wire.messages:
         if message.sender == "server":
             call = message.asked()[-1]
             asked[message.receiver] = call.component, call.method
         elif asked.get(message.sender, ("", ""))[0] == name and (answer := message.answered()) is not None:
-            method = asked[message.sender][1]
-            place = (method, message.sender, message.round)
-            number = sum(known[:3] == place for known in found)
-            found[(*place, number)] = answer.value
+            place = (asked[message.sender][1], message.sender, message.round)
+            parts = leaves(answer.value)
+            sizes = {f"{at}{_SIZE}": len(codec.encode(leaf)) for at, leaf in parts.items()}
+            found[(*place, sum(known[:3] == place for known in found))] = parts | sizes
     return found
-
-
-def _leaves(value: Any, path: str = "") -> dict[str, bytes]:
-    """The parts of a reply by their path, and the size of each in bytes, which is visible too."""
-    if isinstance(value, dict):
-        return {at: leaf for key, inner in value.items() for at, leaf in _leaves(inner, f"{path}/{key!r}").items()}
-    if isinstance(value, list | tuple):
-        return {at: leaf for key, inner in enumerate(value) for at, leaf in _leaves(inner, f"{path}/{key}").items()}
-    data = codec.encode(value)
-    return {path: data, f"{path}{_SIZE}": str(len(data)).encode()}
 
 
 def repeats(world: World) -> bool:
     """Whether a second run must give the same model: no noise is secret, and no vote depends on a secret."""
-    facts = dataclasses.replace(world.protocol.server.facts, round=0)
+    facts = world.facts.at(0)
     composition = world.protocol.composition
     secret = any(part.cohort_secret for part in composition.components.values() if not _seals(world, part.name))
     told = composition.trainer.learns(facts)
@@ -172,4 +170,7 @@ def same_models(world: World, other: World) -> bool:
 def difference(world: World, other: World) -> Iterator[str]:
     """Whether two runs ended with the same models."""
     if not same_models(world, other):
-        yield "rebuilt before each round it gives another result: it keeps state that a restart loses"
+        yield (
+            "with empty caches before each round it gives another result: keep in party.memory(self) what a restart "
+            "must not lose, and draw random numbers from client.rng(self) or facts.rng(self.name)"
+        )

@@ -1,40 +1,35 @@
-"""Small components for recipes of the kit: cheap data, a cheap model and trainer, and a spy on every link."""
+"""Small components for recipes of the kit: cheap data, a cheap model and trainer, and plans that move."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.api import operations
-from fedplug.api.component import Options, hookimpl
+from fedplug.api.blocks import Plan
+from fedplug.api.component import Options
 from fedplug.api.data import Dataset, Examples
-from fedplug.api.known import Known
 from fedplug.api.operations import Operations, WeightedSum
-from fedplug.api.parties import Client, KeyServer
 from fedplug.api.roles import (
     Aggregator,
     DataSource,
     Declares,
-    Extension,
     ModelSource,
-    Partition,
-    Protector,
+    Plans,
+    PublicPlan,
     Scorer,
     Scoring,
     Trainer,
 )
-from fedplug_std.single_zone import SingleZone
+from fedplug_std.scorers import Magnitude
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
     from fedplug.api.data import Model
     from fedplug.api.facts import Facts
-    from numpy.typing import NDArray
+    from fedplug.api.known import Known
+    from fedplug.api.parties import Client
 
 SHAPE, CLASSES = (1, 8, 8), 4
-SERVER = "the server"
 
 
 class Images(DataSource):
@@ -56,14 +51,6 @@ class Images(DataSource):
             return Examples(inputs, np.arange(count) % CLASSES)
 
         return Dataset(split(160), split(40), classes=tuple("abcd"), mean=(0.5,), std=(0.3,))
-
-
-class InOrder(Partition):
-    """Equal shares, in order."""
-
-    def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-        """The examples cut into `num_clients` parts."""
-        return [np.asarray(part, np.int64) for part in np.array_split(np.arange(len(labels)), num_clients)]
 
 
 class TwoLayers(ModelSource):
@@ -102,15 +89,6 @@ class Push(Trainer):
         return {"loss": 0.0}
 
 
-class UpdateScores(Scorer):
-    """How far each scalar moved."""
-
-    def score_parameters(self, client: Client, facts: Facts) -> Scores:
-        """|update|."""
-        assert client.update is not None
-        return np.abs(client.update)
-
-
 class LayerScores(Scorer):
     """How far each layer moved."""
 
@@ -123,28 +101,6 @@ class LayerScores(Scorer):
         return np.array([np.mean([np.abs(client.update[s]).mean() for s in parts]) for parts in slices], np.float32)
 
 
-class Clip(Protector):
-    """Scales a zone down to a norm."""
-
-    class Options(Options):
-        """The norm."""
-
-        norm: float = 1.0
-        order: int = 2
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        """A clip."""
-        return (operations.Clip(self.options.norm, order=self.options.order),)
-
-
-class Sum(Aggregator):
-    """The unweighted mean of all."""
-
-    def aggregate(self, known: Known, facts: Facts) -> Operations:
-        """A weighted sum."""
-        return (WeightedSum(),)
-
-
 class Still(Aggregator):
     """Sums with means of zero, so that every round starts from the first model, which is public."""
 
@@ -153,74 +109,33 @@ class Still(Aggregator):
         return (WeightedSum(rate=1e-300),)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Seen:
-    """The operations that a link gave when it was asked.
+class Alternating(PublicPlan):
+    """Sends another half of the scalars in a zone in every round, and now and then a third of them."""
 
-    Attributes:
-        hook, zone, link: place of the link.
-        round: 0-based.
-        party: the party that was asked, such as `client 2`.
-        known: the known facts about the values before it.
-        given: the operations.
-    """
+    class Options(Options):
+        """Which zone moves, and which has the rest."""
 
-    hook: str
-    zone: str
-    link: str
-    round: int
-    party: str
-    known: Known
-    given: Any
+        zone: str = "clear"
+        rest: str = "rest"
 
+    @property
+    def plans(self) -> Plans:
+        """Both zones."""
+        return Plans(zones=frozenset({self.options.zone, self.options.rest}))
 
-class Spy(Extension):
-    """Notes the operations of every link, at every party."""
-
-    seen: ClassVar[list[Seen]] = []
-
-    @hookimpl(wrapper=True)
-    def protect(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        """A protector's operations."""
-        return (yield from self._note("protect", known, facts))
-
-    @hookimpl(wrapper=True)
-    def aggregate(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        """An aggregator's."""
-        return (yield from self._note("aggregate", known, facts))
-
-    @hookimpl(wrapper=True)
-    def postprocess(self, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        """An opener's."""
-        return (yield from self._note("postprocess", known, facts))
-
-    def _note(self, hook: str, known: Known, facts: Facts) -> Generator[None, Any, Any]:
-        given = yield
-        self.seen.append(Seen(hook, known.zone, known.link, facts.round, party_of(facts), known, given))
-        return given
-
-
-def party_of(facts: Facts) -> str:
-    """The party of a context in words. It does not read the attribute, because a component that reads it is taken to
-    depend on it."""
-    party = vars(facts)["party"]
-    match party:
-        case Client(client_id=number):
-            return f"client {number}"
-        case KeyServer():
-            return "the key server"
-    return SERVER
+    def plan(self, facts: Facts) -> Plan:
+        """Every second scalar; in every third round every third."""
+        where = np.arange(facts.layout.size)
+        held = where % 3 == 0 if facts.round % 3 == 2 else where % 2 == facts.round % 3
+        return Plan.of(facts, self.options.rest, **{self.options.zone: held})
 
 
 PARTS: dict[str, dict[str, type]] = {
     "dataset": {"kit.images": Images},
-    "partition": {"kit.in_order": InOrder},
     "model": {"kit.two_layers": TwoLayers},
     "trainer": {"kit.push": Push},
-    "score_parameters": {"kit.scores": UpdateScores, "kit.layer_scores": LayerScores},
-    "negotiate_mask": {"kit.one_zone": SingleZone},
-    "protect": {"kit.clip": Clip},
-    "aggregate": {"kit.sum": Sum, "kit.still": Still},
-    "extension": {"kit.spy": Spy},
+    "score_parameters": {"kit.scores": Magnitude, "kit.layer_scores": LayerScores},
+    "negotiate_mask": {"kit.alternating": Alternating},
+    "aggregate": {"kit.still": Still},
 }
 """The kit's components by group and name, as in a catalog."""

@@ -43,7 +43,7 @@ def sampler_problems(world: World, name: str) -> Iterator[str]:
                     try:
                         values = within(awkward(world.protocol.layout.size)["random values"], known)
                         problems = list(_draw_problems(noise, _sampling(world, step, noise), values))
-                        if not problems and bound is not None and 0 < bound < math.inf and noise.promised:
+                        if not problems and bound is not None and 0 < bound < math.inf and noise.at_least:
                             problems += _audit(world, step, noise, bound)
                     except FedplugError as error:
                         problems = [str(error)]
@@ -128,7 +128,7 @@ def _farthest(noise: Noise, bound: float, size: int) -> dict[str, NDArray[np.flo
 
 def _epsilon(world: World, noise: Noise, delta: float) -> float:
     """The cost of one release by its declared price."""
-    multiplier = noise.promised or 0.0
+    multiplier = noise.at_least or 0.0
     if noise.mechanism == "pure":
         return 1 / multiplier
     if delta == 0:

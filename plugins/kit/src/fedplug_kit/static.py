@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import json
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 
 from fedplug.api.component import Options, site_of
+from fedplug.api.roles import ROLES
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import hook_problems, implemented_hooks, vars_of
+from fedplug.recipe.composition import hook_problems
 from fedplug.recipe.own_files import OWN, in_file, is_own, parts, read
 from fedplug.recipe.own_files import component as component_of
 from pydantic import BaseModel
+
+from fedplug_kit.spelling import member_problems
 
 HEAVY = ("torch", "torchvision", "tensorflow", "jax", "tenseal", "opacus", "sklearn", "dp_accounting", "opendp", "phe",
          "torchmetrics", "lpips")  # fmt: skip
@@ -29,43 +30,38 @@ def check_component(component: type | str, group: str | None = None, catalog: Ca
 
     Args:
         component: the name of an installed component, `FILE.py:NAME`, or a class that is not installed.
-        group: the entry-point group of a class; needed only if the class implements no hook.
+        group: the entry-point group that is meant, where a class is in several, or is no component, such as a module.
         catalog: where names are looked up; by default the installed plugins.
 
     Raises:
         AssertionError: lists everything that is wrong.
         PluginError: a component of that name cannot be imported.
     """
-    if isinstance(component, str) and is_own(component):
-        members = own_members(component, group)
-    elif isinstance(component, str):
-        entries = (catalog or Catalog.discover()).named(component)
-        assert entries, f"no component {component!r} is installed; is the plugin installed, with this entry point?"
-        members = [(entry.load(), entry.group) for entry in entries]
-    else:
-        groups = [group] if group else list(implemented_hooks(component))
-        assert groups, f"{component.__name__} implements no hook; name its entry-point group: group='dataset'"
-        members = [(component, found) for found in groups]
+    members = members_of(component, group, catalog)
     problems = [problem for found, _ in members[:1] for problem in _class_problems(found)]
     problems += [problem for found, member_of in members for problem in hook_problems(found, member_of)]
     name = component if isinstance(component, str) else component.__qualname__
     assert not problems, f"{name}:\n" + "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
 
 
-def own_members(use: str, group: str | None) -> list[tuple[type, str]]:
-    """The class that a name such as `halve.py:Halve` refers to in the user's file, once for each of its groups.
-
-    Args:
-        use: the name; its path is relative to the working directory.
-        group: the intended group, such as `model` for a torch module; None: those of its roles.
+def members_of(
+    component: type | str, group: str | None = None, catalog: Catalog | None = None
+) -> list[tuple[type, str]]:
+    """The class that is meant, once for each of its entry-point groups; the arguments are those of `check_component`.
 
     Raises:
-        PluginError: the file is missing, cannot be run, or has no such component.
+        AssertionError: there is none.
+        PluginError: a file is missing, cannot be run, or has no such component.
     """
-    if group is not None:
-        own = read(use, (), None)
-        return [(component_of(own, parts(use)[0], group), group)]
-    return [(entry.load(), entry.group) for entry in in_file(use)]
+    if not isinstance(component, str):
+        groups = [group] if group else [each for each, role in ROLES.items() if issubclass(component, role)]
+        assert groups, f"{component.__name__} has no role; write class {component.__name__}(fedplug.Protector)"
+        return [(component, each) for each in groups]
+    if is_own(component) and group is not None:
+        return [(component_of(read(component, (), None), parts(component)[0], group), group)]
+    entries = in_file(component) if is_own(component) else (catalog or Catalog.discover()).named(component)
+    assert entries, f"no component {component!r} is installed; is the plugin installed, with this entry point?"
+    return [(entry.load(), entry.group) for entry in entries]
 
 
 def _class_problems(found: type) -> Iterator[str]:
@@ -80,11 +76,12 @@ def _class_problems(found: type) -> Iterator[str]:
     if [p.name for p in needed] != ["options"]:
         yield f"must be built from its options alone: __init__(self, options), not {inspect.signature(found)}"
     yield from _payload_problems(found)
+    yield from member_problems(found)
     yield from import_problems(found.__module__)
 
 
 def _options_problems(found: type) -> Iterator[str]:
-    model = vars_of(found).get("Options")
+    model = getattr(found, "Options", None)
     if not (isinstance(model, type) and issubclass(model, Options)):
         yield "needs a nested class Options(fedplug.Options), even if it has no fields"
         return
@@ -99,40 +96,11 @@ def _options_problems(found: type) -> Iterator[str]:
 
 
 def _payload_problems(found: type) -> Iterator[str]:
-    """Checks that methods handed to `ask` or `tell` are marked and take the party first."""
-    sites = {"client": "@at_client", "key_server": "@at_key_server"}
-    for name in sorted(_asked_methods(found)):
-        method = vars_of(found).get(name)
-        site = site_of(method)
-        if not callable(method):
-            yield f"asks for self.{name}, which does not exist"
-        elif site is None:
-            yield f"{name} runs at another party, so it must be marked @at_client or @at_key_server"
+    """Checks that methods that run at other parties take the party first."""
     for name, method in inspect.getmembers(found, callable):
         site = site_of(method)
-        if site is not None:
-            parameters = list(inspect.signature(method).parameters)
-            if parameters[1:2] != [site]:
-                yield f"{name} is marked {sites[site]}, so its first argument after self must be named {site}"
-
-
-def _asked_methods(found: type) -> set[str]:
-    """Names of methods that the class's source passes to `.ask(self.x)` or `.tell(self.x)`."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(found)))
-    except (OSError, TypeError, SyntaxError):
-        return set()
-    return {
-        call.args[0].attr
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("ask", "tell")
-        and call.args
-        and isinstance(call.args[0], ast.Attribute)
-        and isinstance(call.args[0].value, ast.Name)
-        and call.args[0].value.id == "self"
-    }
+        if site is not None and list(inspect.signature(method).parameters)[1:2] != [site]:
+            yield f"{name} is marked @at_{site}, so its first argument after self must be named {site}"
 
 
 _IMPORTER = """

@@ -8,7 +8,6 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
@@ -30,7 +29,7 @@ from fedplug.engines.local import LocalEngine
 from fedplug.privacy.charging import ledger_of
 from fedplug.privacy.views import PLAIN_VALUES
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.composition import Composition, vars_of
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
@@ -39,18 +38,23 @@ from fedplug.round.world import load_data
 from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.record import Wire
 
-from fedplug_kit.parts import PARTS, Seen, Spy
+from fedplug_kit.leaves import leaves
+from fedplug_kit.parts import PARTS
 
 if TYPE_CHECKING:
+    from fedplug.api.facts import Facts
     from fedplug.api.links import Step
-    from fedplug.api.roles import Component
+    from fedplug.api.parties import Client, Party
 
-CLIENTS, ROUNDS = 4, 2
-_BEFORE: tuple[list[Any], ...] = ([], [{"use": "kit.clip"}], [{"use": "kit.clip", "order": 1}])
+CLIENTS, ROUNDS, MOVES = 4, 2, 3
+_BEFORE: tuple[list[Any], ...] = ([], [{"use": "std.clip", "norm": 1.0}], [{"use": "std.clip_l1", "norm": 1.0}])
 """Operations that a link may need before it: nothing, or a clip in one of the norms."""
 
-_WRONG = "dropped out", "is skipped", "ended with different models"
-"""Phrases in the notes of failed runs; parties of the kit do not fail by themselves."""
+_WRONG = {
+    "dropped out": "", "is skipped": "",
+    "ended with different models": "; a zone that lies in other places at another client is to be in Plans.own",
+}  # fmt: skip
+"""Phrases in the notes of failed runs, with a remedy; parties of the kit do not fail by themselves."""
 
 
 class Notes:
@@ -68,40 +72,43 @@ class World:
     Attributes:
         protocol: with its server, ledger and composition.
         engine: with all parties.
-        seen: the operations of every link, each time it was asked.
         problems: the problems, as sentences.
     """
 
     protocol: Protocol
     engine: LocalEngine
-    seen: list[Seen]
     problems: list[str]
 
     def steps(self, name: str, hook: str) -> list[Step]:
         """The server's links of the component for a hook, in the current round."""
-        facts = self.protocol.server.facts
-        facts = dataclasses.replace(facts, round=min(facts.round, facts.rounds - 1))
-        steps = (step for zone in facts.links for step in facts.steps(zone))
+        steps = (step for zone in self.facts.links for step in self.facts.steps(zone))
         return [step for step in steps if (step.link.name, step.link.hook) == (name, hook)]
 
-    def steps_at(self, step: Step, client_id: int) -> Step | None:
-        """A client's copy of the same link, in the current round."""
-        facts = list(self.clients.clients.values())[client_id].facts
-        steps = dataclasses.replace(facts, round=min(facts.round, facts.rounds - 1)).steps(step.link.zone)
-        return next((s for s in steps if (s.link.name, s.link.hook) == (step.link.name, step.link.hook)), None)
+    @property
+    def facts(self) -> Facts:
+        """The facts of the current round; after the run, of its last one."""
+        facts = self.protocol.server.facts
+        return facts.at(min(facts.round, facts.rounds - 1))
+
+    def at(self, round: int) -> None:
+        """From here on all parties have the facts of this round."""
+        self.protocol.facts(round)
+        for client in self.clients.clients.values():
+            self.clients._at_round(client, round)
 
     def enter(self, round: int) -> None:
         """Enters a round by hand: all parties are in it, and only its preparation has happened."""
         self.protocol.begin(round, "upload")
-        facts = self.protocol.context(round)
-        for client in self.clients.clients.values():
-            self.clients._at_round(client, round)
-        preparing = [one for one in self.protocol.composition.components.values() if prepares(one)]
-        if preparing:
+        self.at(round)
+        if any(map(prepares, self.protocol.composition.components.values())):
             cohort = self.protocol.cohort(self.protocol.client_ids)
-            for component in preparing:
-                component.prepare(cohort, facts)
+            for component in self.protocol.composition.components.values():
+                component.prepare(cohort, self.facts)
             cohort.ask(self.protocol.steps.ready)  # delivers queued messages
+
+    def client(self, client_id: int) -> Client:
+        """The client of that number."""
+        return next(client for client in self.clients.clients.values() if client.client_id == client_id)
 
     @property
     def clients(self) -> ClientHost:
@@ -109,10 +116,19 @@ class World:
         return self.engine.clients
 
     @property
+    def parties(self) -> list[Party]:
+        """All parties."""
+        return [self.protocol.server, *self.clients.clients.values(), *(host.party for host in self._key_servers)]
+
+    @property
     def compositions(self) -> list[Composition]:
-        """The components of all parties."""
-        hosts = [host for host in self.engine.hosts if isinstance(host, KeyServerHost)]
-        return [self.protocol.composition, self.clients.composition, *(host.composition for host in hosts)]
+        """The components of all processes."""
+        hosts = [self.protocol, self.clients, *self._key_servers]
+        return [host.composition for host in hosts]
+
+    @property
+    def _key_servers(self) -> list[KeyServerHost]:
+        return [host for host in self.engine.hosts if isinstance(host, KeyServerHost)]
 
 
 @functools.cache
@@ -163,13 +179,12 @@ def recipe_around(
 def _plain(name: str, component: Component, options: dict[str, Any], before: list[Any], draw: int) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "name": "kit", "seed": 7, "rounds": ROUNDS, "min_clients": 3,
-        "data": {"use": "kit.images", "draw": draw, "clients": CLIENTS, "partition": "kit.in_order"},
+        "data": {"use": "kit.images", "draw": draw, "clients": CLIENTS, "partition": "std.iid"},
         "model": "kit.two_layers",
         "train": "kit.push",
         "score_parameters": ["kit.scores", "kit.layer_scores"],
-        "negotiate_mask": {"use": "kit.one_zone", "zone": "clear"},
-        "aggregate": "kit.sum",
-        "extensions": ["kit.spy"],
+        "negotiate_mask": {"use": "std.single_zone", "zone": "clear"},
+        "aggregate": {"use": "std.mean", "weighting": "uniform"},
     }  # fmt: skip
     # The first use defines it; further ones refer to it.
     uses = iter([{"use": name, **options}])
@@ -199,8 +214,23 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
     if isinstance(component, Aggregator):
         plain["aggregate"] = use()
     if isinstance(component, Extension):
-        plain["extensions"] = ["kit.spy", use()]
+        plain["extensions"] = [use()]
     return plain
+
+
+def moved(recipe: Recipe, name: str, catalog: Catalog) -> Recipe | None:
+    """The same recipe with a component's zone moving from round to round; None where the component cannot be in one."""
+    sections = recipe.protect, recipe.postprocess
+    places = (zone for section in sections for zone, uses in section.items() if any(use.name == name for use in uses))
+    plain, zone = recipe.to_plain(), next(places, RETAINED)
+    rest = f"{zone}_rest"
+    plain["rounds"], plain["negotiate_mask"] = MOVES, {"use": "kit.alternating", "zone": zone, "rest": rest}
+    plain["protect"] = {zone: plain["protect"].get(zone, []), rest: []}
+    plain["postprocess"] = {zone: plain["postprocess"].get(zone, [])}
+    try:
+        return Recipe.from_plain(plain, catalog, "kit")
+    except RecipeError:
+        return None
 
 
 def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tuple[Bookkeeping, LocalEngine, Notes]:
@@ -217,32 +247,29 @@ def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tup
     return Bookkeeping(protocol, ledger), engine, notes
 
 
-def run(recipe: Recipe, catalog: Catalog, *, rebuilt: bool = False, data_root: str | None = None) -> World:
+def run(recipe: Recipe, catalog: Catalog, *, forgetful: bool = False, data_root: str | None = None) -> World:
     """Runs a recipe from set-up to end.
 
     Args:
         recipe: what to run.
         catalog: with its components.
-        rebuilt: whether every component is rebuilt before each round, as after a restart.
+        forgetful: whether every party's cache is empty before each round, as after a restart.
         data_root: folder of data sets.
     """
     books, engine, notes = build(recipe, catalog, data_root)
     protocol = books.protocol
-    world = World(protocol, engine, [], [])
-    before, Spy.seen[:] = [_kept(composition) for composition in world.compositions], []
+    world = World(protocol, engine, [])
     try:
         protocol.setup()
         for round in range(recipe.rounds):
-            if rebuilt:
-                _rebuild(world)
+            for party in world.parties if forgetful else ():
+                party.cache.clear()
             protocol.round(round)
-            world.problems += _apart(world, round)
+        world.problems += _changed(world)
         protocol.finish()
     except FedplugError as error:
         world.problems.append(f"a run of it fails: {error}")
-    world.seen = list(Spy.seen)
-    world.problems += _changed([] if rebuilt else before, world)
-    world.problems += [note for note in notes.notes if any(wrong in note for wrong in _WRONG)]
+    world.problems += [note + remedy for note in notes.notes for wrong, remedy in _WRONG.items() if wrong in note]
     remedy = "name the method in Reveals(..., asked=(...))"
     world.problems += [f"component {note}; {remedy}" for note in books.ledger.uncovered if note != PLAIN_VALUES]
     world.problems += [f"{told.zone}: clients {told.reason}" for row in books.rows for told in row.unopened]
@@ -258,74 +285,19 @@ def staged(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> Wo
     books, engine, _ = build(recipe, catalog, data_root)
     books.protocol.setup()
     books.protocol.round(0)
-    return World(books.protocol, engine, [], [])
+    return World(books.protocol, engine, [])
 
 
-def _apart(world: World, round: int) -> list[str]:
-    """Finds zones declared as shared whose positions differ between clients of a group.
-
-    Such blocks travel without positions, so a client puts others' values where its own zone is.
+def _changed(world: World) -> list[str]:
+    """Finds components that keep state inside their attributes, which another process would not have: those of all
+    parties, and those of the facts of a round. Attributes are frozen, but what they hold need not be.
     """
-    clients = {client.client_id: client for client in world.clients.clients.values()}
-    found = []
-    for ids in (world.protocol.server.groups or {"all": list(clients)}).values():
-        here = [clients[each] for each in ids if clients[each].remembered.protected == round]
-        plans = {client.client_id: client.plan for client in here if client.plan is not None}
-        for zone in sorted(frozenset().union(*(plan.shared for plan in plans.values())) - {RETAINED}):
-            where = {client_id: plan.positions(zone) for client_id, plan in plans.items()}
-            first = next(iter(where))
-            other = next((each for each in where if not np.array_equal(where[each], where[first])), None)
-            if other is not None:
-                found.append(
-                    f"its plans declare that all clients share zone {zone}, but clients {first} and {other} have it in "
-                    "different places; leave it out of Plan.shared and name it in Plans.own"
-                )
-    return found
-
-
-def _kept(composition: Composition) -> dict[str, dict[str, Any]]:
-    """The state of the components. Their attributes are frozen, but the contents need not be."""
-    return {name: {key: _copied(value) for key, value in vars(part).items()}
-            for name, part in composition.components.items()}  # fmt: skip
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in value.items()}
-    try:
-        return copy.deepcopy(value)
-    except TypeError:  # a lock or a context of a library: as it is
-        return value
-
-
-def _changed(before: list[dict[str, dict[str, Any]]], world: World) -> list[str]:
-    """Finds components that keep state inside their attributes, which another process would not have."""
-    found = []
-    for kept, composition in zip(before, world.compositions, strict=False):
-        for name, part in composition.components.items():
-            for attribute, value in vars(part).items():
-                if attribute not in kept[name] or not _equal(kept[name][attribute], value):
-                    found.append(
-                        f"component {name} keeps state in {attribute} during a run, which is lost in another process "
-                        "or shared by all clients of one; use party.memory(self)"
-                    )
-    return list(dict.fromkeys(found))
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
-    if type(one) is type(other) and "__eq__" not in vars_of(type(one)):  # equal to itself alone: look inside
-        return one is other or _equal(vars(one), vars(other))
-    return bool(one == other)
-
-
-def _rebuild(world: World) -> None:
-    """Gives every component of every party the attributes of a new one."""
-    for composition in world.compositions:
-        fresh = Composition(composition.recipe)
-        for name, part in composition.components.items():
-            vars(part).clear()
-            vars(part).update(vars(fresh.components[name]))
+    fresh = Composition(world.protocol.recipe).components
+    facts = [world.protocol.server.facts, *(client.facts for client in world.clients.clients.values())]
+    held = [*(each.components for each in world.compositions), *(each.components for each in dict.fromkeys(facts))]
+    return [
+        f"component {name} keeps state in {attribute} during a run, which is lost in another process or shared by all "
+        "clients of one; use party.memory(self)"
+        for components in held for name, part in components.items() for attribute, value in vars(part).items()
+        if leaves(value) != leaves(vars(fresh[name]).get(attribute))
+    ]  # fmt: skip
