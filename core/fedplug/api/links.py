@@ -200,7 +200,8 @@ def fold(links: Iterable[Link], facts: Facts, misplaced: Callable[[Link, str], N
 
 
 def _step(link: Link, known: Known, facts: Facts) -> Step:
-    operations, states = [], [known]
+    operations: list[Operation] = []
+    states = [known]
     for operation in link.operations(known, facts):
         _check_place(link, states[-1], operation)
         if isinstance(operation, Noise):

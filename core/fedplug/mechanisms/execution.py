@@ -401,9 +401,9 @@ class _Execution:
         client = self.party
         if not isinstance(client, Client):
             raise _refusal(self.link, noise, "only a client has what its size follows from")
-        read: tuple[Any, ...] = (
-            (client.scores_by(noise.scorer), self._present(block)) if noise.reads == "scores" else (client.num_examples,)
-        )
+        read: tuple[Any, ...] = (client.num_examples,)
+        if noise.reads == "scores":
+            read = client.scores_by(noise.scorer), self._present(block)
         given = np.asarray(_called(self.link, noise, size, *read), np.float64)
         layers = len(self.facts.layout.layers)
         if given.shape not in ((), (layers,)) or not (given >= 0).all():

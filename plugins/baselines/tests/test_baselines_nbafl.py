@@ -150,7 +150,8 @@ def test_without_noise_and_within_the_norm_it_is_fedavg() -> None:
 def server_of(component: NbAFL, rounds: int = 10, clients: int = 4) -> Facts:
     server = Server()
     server.facts = Facts(
-        round=0, rounds=rounds, layout=LAYOUT, zones=BASE_ZONES, num_clients=clients, min_clients=2, seed=7, digest="", components={component.name: component},
+        round=0, rounds=rounds, layout=LAYOUT, zones=BASE_ZONES, num_clients=clients, min_clients=2, seed=7, digest="",
+        components={component.name: component},
     )  # fmt: skip
     return server.facts
 

@@ -16,7 +16,7 @@ from fedplug.api.events import Events, ResultsWritten
 from fedplug.api.files import write_text
 from fedplug.api.operations import GAUSSIAN, INTEGER, Party
 from fedplug.api.records import Count, Number, Record, Text
-from fedplug.api.roles import AccountKeeper, Sealer
+from fedplug.api.roles import AccountKeeper, Closer
 from fedplug.api.verdict import PARTIES, Line, number, quoted
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
@@ -315,7 +315,7 @@ def _sealed(recipe: Recipe) -> set[str]:
     """The zones that leave the clients sealed."""
     return {
         zone for zone, uses in recipe.protect.items()
-        if any(issubclass(typing.cast(type, use.made_of), Sealer) for use in uses)
+        if any(issubclass(typing.cast(type, use.made_of), Closer) for use in uses)
     }  # fmt: skip
 
 

@@ -113,7 +113,7 @@ class Canaries:
         ]
         self._single = any(clip.order == 1 for clip in clips)
         if self.inside[self._number[client.client_id]] and not self.all_out:
-            longest = max((float(np.max(clip.norm)) for clip in clips), default=1 / BEYOND)
+            longest = max((float(np.max(clip.bound.norm)) for clip in clips), default=1 / BEYOND)
             client.model.set_vector(client.start + np.float32(BEYOND * longest) * self.direction(client.client_id))
         return True
 

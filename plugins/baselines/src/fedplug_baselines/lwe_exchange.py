@@ -49,7 +49,7 @@ def answers(component: Lwe, total: Total, server: Server, facts: Facts) -> dict[
     cohort, length = server.cohort, share_length(component, facts)
     assert cohort is not None  # while a sum is opened
     found: dict[int, NDArray[Any]] = {}
-    questions = {client_id: [total.zone, dict(total.letters[client_id])] for client_id in cohort.client_ids}
+    questions: dict[int, Any] = {c: [total.zone, dict(total.letters[c])] for c in cohort.client_ids}
     for client_id, answer in cohort.ask_each(component.sum_of_shares, questions).items():
         if isinstance(answer, np.ndarray) and answer.dtype == np.uint32 and answer.shape == (length,):
             found[client_id] = answer

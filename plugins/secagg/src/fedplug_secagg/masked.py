@@ -19,8 +19,9 @@ Where keys are signed (`signers`; Bonawitz et al., Fig. 4, underlined parts), on
     Unmasking         client    gives shares once t clients, including itself, have signed exactly the same
 
 Letters with shares open only where the same keys were sent. So clients that answer agree on the keys of the round, on
-t, on what was published, and on the clients in the sum. With n clients, c of whom collude with the server and sign anything, two lists of a
-round have n + c signatures together, and need 2 t. So there cannot be two while 2 t > n + c (their Sec. 6.2).
+t, on what was published, and on the clients in the sum. With n clients, c of whom collude with the server and sign
+anything, two lists of a round have n + c signatures together, and need 2 t. So there cannot be two while 2 t > n + c
+(their Sec. 6.2).
 """
 
 from __future__ import annotations

@@ -109,7 +109,10 @@ class Backend(Protocol):
 class Packing(Protocol):
     """How values become words, and words slots that can be added."""
 
-    numbers: Numbers
+    @property
+    def numbers(self) -> Numbers:
+        """How values become words."""
+
     count_unit: float
     """Each contributor's value in the slot that counts contributors."""
 

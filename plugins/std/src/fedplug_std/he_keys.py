@@ -161,7 +161,7 @@ def adopt_keys(component: Encryption, client: Client, keys: bytes) -> None:
         MessageError: keys or terms are invalid, or the box does not open: it or the terms were altered, or this client
             has another cohort secret.
     """
-    terms = client.facts.of(component).get("terms")
+    terms: Any = client.facts.of(component).get("terms")
     if problem := _bytes_problem("keys", keys) or _terms_problem(component, terms):
         raise MessageError(f"{component.name}: {problem}; this client refuses these keys")
     if component.options.key_holder == "clients":

@@ -377,7 +377,7 @@ def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: 
 def _central(steps: Sequence[Step]) -> float:
     """Standard deviation of the noise on a sum; NaN if it is not stated."""
     behind = [o for step in steps if step.link.hook == "postprocess" for o in step.operations if isinstance(o, Noise)]
-    sizes = [math.nan if one.std is None else float(np.max(one.std)) for one in behind]
+    sizes = [math.nan if not isinstance(one.std, float | int | tuple) else float(np.max(one.std)) for one in behind]
     return math.hypot(*sizes)
 
 

@@ -18,10 +18,11 @@ from fedplug.api import codec
 from fedplug.api.blocks import RETAINED, Block, Layout, Plan
 from fedplug.api.component import remote_method
 from fedplug.api.errors import PluginError, of_component
-from fedplug.api.facts import Facts, Snapshots, in_force
-from fedplug.api.links import seal_of
+from fedplug.api.facts import Facts, Snapshots, in_force, published_to
+from fedplug.api.operations import Seal
 from fedplug.api.parties import Client, Server
-from fedplug.api.roles import Negotiation, Sealer
+from fedplug.api.roles import Closer, Negotiation, Sealer
+from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
 from fedplug.round.base import facts_of
 from fedplug.round.steps import Steps, unsealed
@@ -308,35 +309,35 @@ class Observer:
             insiders: the parties whose keys are tried.
             sender: the client of an upload; -1 for a sum.
         """
-        parties, opened = [insider.party for insider in insiders], block
+        parties = [insider.party for insider in insiders]
         facts = dataclasses.replace(facts, min_clients=1)  # honest parties open no sum of fewer updates
         for party in parties:
             party.facts = facts
         if sender >= 0:
-            for step in self._opening(block.zone, facts) if insiders else ():
-                if isinstance(step.link.component, Sealer):
-                    sealer = step.link.component
-                    if _says_nothing_of_shares(sealer, block.zone, facts, parties):
-                        return None
-                    with of_component(step.link.name, "open_upload"):
-                        told = dataclasses.replace(facts, known=step.before)
-                        found = sealer.open_upload(opened, sender, parties, told)
-                    if found is None:
-                        return None
-                    opened = found
-            return opened if opened.values is not None else None
+            found = self._closing(block.zone, facts) if insiders else None
+            if found is None or _says_nothing_of_shares(found, parties):
+                return None
+            with of_component(found.name, "open_upload"):
+                return found.open_upload(block, sender, parties)
         for party in parties:
             try:
                 opened = block if block.sealed_by != Steps.name else unsealed(block, party)
                 for step in self._opening(block.zone, facts):
                     # A reply of the key server to the clients alone is clear once its lock is open.
-                    if isinstance(step.link.component, Sealer) and opened.values is None:
+                    if isinstance(step.link.component, Closer) and opened.values is None:
                         opened = execute(step, opened, party, facts)
             except Exception:  # another key, or none: it stays sealed
                 continue
             if opened.values is not None:
                 return opened
         return None
+
+    def _closing(self, zone: str, facts: Facts) -> Closing | None:
+        """What closes a zone; None where nothing does, or that follows from facts that were not heard."""
+        try:
+            return Closing.of(zone, facts)
+        except Exception:  # a plugin's operations may fail in any way without what it has published
+            return None
 
     def _opening(self, zone: str, facts: Facts) -> list[Step]:
         """The links after the aggregation of a zone; none if their effect follows from facts that were not heard."""
@@ -482,26 +483,26 @@ def _remembered(target: int, insiders: Sequence[Insider], grouped: bool) -> Snap
     for party in parties:
         if isinstance(party, Server):
             group = next((name for name, ids in party.groups.items() if target in ids), "all")
-            return party.remembered.published_to(group)
+            return published_to(party.remembered.published, group)
     told = [party.remembered.published for party in parties if isinstance(party, Client) and not grouped]
     return max(told, key=lambda rounds: max(rounds, default=-2), default={})
 
 
-def _says_nothing_of_shares(component: Sealer, zone: str, facts: Facts, parties: Sequence[Any]) -> bool:
+def _says_nothing_of_shares(closing: Closing, parties: Sequence[Any]) -> bool:
     """Whether a seal that clients' shares open leaves `open_upload` at its default, by which parties try one by one.
 
     Raises:
         PluginError: it does, and clients are among the parties. The default does not hide an upload from them.
     """
-    closed = seal_of(facts.steps(zone))
-    if closed is None or closed[0] != component.name or closed[1].opened_by != "shares":
+    component, seal = closing.component, closing.operation
+    if not isinstance(component, Sealer) or not isinstance(seal, Seal) or seal.opened_by != "shares":
         return False
     if type(component).open_upload is not Sealer.open_upload:
         return False
     if any(isinstance(party, Client) for party in parties):
         raise PluginError(
             f"{component.name} does not declare how clients with pooled shares open an upload, so it is unknown "
-            "whether the upload is hidden from them; override open_upload(block, sender, parties, facts)"
+            "whether the upload is hidden from them; override open_upload(upload, parties, facts)"
         )
     return True
 

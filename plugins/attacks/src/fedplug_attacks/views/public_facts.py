@@ -162,7 +162,7 @@ def _that_acted(
 
 def _closed(found: Folded) -> Seen:
     """The state of values under these seals, for an adversary without a key."""
-    unproved = found.sealed and all(isinstance(s, Scramble) and s.hides != "values" for s in found.sealed)
+    unproved = isinstance(found.closed, Scramble) and found.closed.hides != "values"
     return Seen.SCRAMBLED if unproved else Seen.ENCRYPTED
 
 
