@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,6 @@ from cli_calls import GOOD
 from fedplug import (
     Accountant,
     Aggregator,
-    Block,
     Client,
     Component,
     DataSource,
@@ -24,6 +23,7 @@ from fedplug import (
     Known,
     ModelSource,
     Negotiation,
+    Opened,
     Opener,
     Operations,
     Options,
@@ -33,9 +33,12 @@ from fedplug import (
     Protector,
     PublicPlan,
     Scorer,
+    Sealed,
     Sealer,
+    Total,
     Trainer,
     WeightedSum,
+    Words,
     hookimpl,
 )  # fmt: skip
 from fedplug import Clip as ClipTo
@@ -153,7 +156,19 @@ class Noise(Base, Protector):
         return (NoiseOf.gaussian(known.need_norm("put {use: std.clip, norm: 1.0} before it")),)
 
 
-NEGATION = SealBy(scheme="negation", opened_by="key_server", range=math.inf, step=0.0, position_block=1)
+class Negated:
+    """Values as they are."""
+
+    range, step = math.inf, 0.0
+
+    def encode(self, values: NDArray[np.float64], rng: Any) -> tuple[NDArray[np.float64], float]:
+        return values, 0.0
+
+    def decode(self, words: NDArray[np.float64], counts: Any) -> NDArray[np.float64]:
+        return words
+
+
+NEGATION = SealBy(scheme="negation", opened_by="key_server", numbers=Negated(), position_block=1)
 
 
 class Seal(Base, Sealer):
@@ -162,28 +177,23 @@ class Seal(Base, Sealer):
     site = "key_server"
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        known.before("encryption", "encrypt once")
         return (NEGATION,)
 
     def reveals(self, facts: Facts) -> tuple[()]:
         return ()
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
-        return next(iter(blocks.values()))
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        return Sealed(((-words.values).tobytes(),))
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        return block.replace(values=None, ciphertexts=((-block.plain()).tobytes(),), sealed_by=self.name)
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
+        return (sum(np.frombuffer(each.parts[0]) for each in uploads).tobytes(),)
 
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
-        values = -np.frombuffer(block.ciphertexts[0], np.float32)
-        return block.replace(values=values, ciphertexts=(), sealed_by=None)
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
+        return Opened(-np.frombuffer(total.parts[0]))
 
 
 class Outer(Seal):
-    """A second seal that may lie over the first."""
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        return (NEGATION,)
+    """A second seal."""
 
 
 class SumNoise(Base, Opener):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Clip, Noise, Reveals, Round, Scale, Seal, WeightedSum
+from fedplug import Clip, FixedPoint, Noise, Reveals, Round, Scale, Seal, WeightedSum
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_what_a_field_cannot_hold_is_refused_with_its_rule(make: Any, said: str)
 
 
 def test_unknown_is_allowed_where_it_says_so() -> None:
-    assert math.isnan(Seal(scheme="any", opened_by="clients", range=math.nan, step=math.nan).range)
+    assert math.isnan(Seal(scheme="any", opened_by="clients", numbers=FixedPoint(math.nan, math.nan)).range)
     assert Reveals("mask", to=("client",)).covered_by is None
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
     assert Clip(np.float32(2)).norm == 2.0  # type: ignore[arg-type]
     assert Noise.gaussian(tuple(np.ones(2, np.float32))).std == (1.0, 1.0)
-    with pytest.raises(TypeError, match="range"):  # no range would be a claim too: that every value fits
+    with pytest.raises(TypeError, match="numbers"):  # no range would be a claim too: that every value fits
         Seal(scheme="a test", opened_by="clients")  # type: ignore[call-arg]

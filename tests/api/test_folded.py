@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from fedplug import Clip, Known, Open, Operations, Seal, WeightedSum
-from fedplug.api.links import Hook, Link, Step, closers, locked, released, seal_of, uploaded
+from fedplug import Clip, FixedPoint, Known, Open, Operations, Seal, WeightedSum
+from fedplug.api.links import Hook, Link, Step, closing_of, locked, released, seal_of, uploaded
 from fedplug.api.roles import Site
 
-KEYS = Seal(scheme="a test", opened_by="key_server", range=8.0, step=0.5, sums_visible_to="clients")
+KEYS = Seal(scheme="a test", opened_by="key_server", numbers=FixedPoint(8.0, 0.5), sums_visible_to="clients")
 
 
 def steps(*links: tuple[str, Hook, Site, Operations]) -> list[Step]:
@@ -29,12 +29,14 @@ def test_what_is_uploaded_and_what_is_released() -> None:
     sent, given = uploaded(found), released(found)
     assert sent is not None
     assert given is not None
-    assert sent.sealed == (KEYS,)
+    assert sent.closed == KEYS
     assert not sent.summed
-    assert given.sealed == ()
+    assert given.closed is None
     assert given.summed
     assert seal_of(found) == ("lock", KEYS)
-    assert closers(found) == ["lock"]
+    closing = closing_of(found)
+    assert closing is not None
+    assert (closing[0].name, closing[1]) == ("lock", KEYS)
     assert locked(found)
     assert not locked(found[:3])
     assert uploaded([]) is None

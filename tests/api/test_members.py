@@ -21,8 +21,8 @@ from role_toys import made, method, protecting
         ((fedplug.Groups,), {"form_groups(cohort, facts)", "reveals(facts)"}),
         (
             (fedplug.Sealer,),
-            {"protect(known, facts)", "reveals(facts)", "seal(block, client, facts)", "open(block, party, facts)",
-             "add_blocks(blocks, server, facts)"},
+            {"protect(known, facts)", "reveals(facts)", "seal(words, client, facts)", "open(total, party, facts)",
+             "add(uploads, server, facts)"},
         ),
         ((fedplug.Ballots,), {"ballots(facts)"}),
         ((fedplug.Scorer, fedplug.Ballots), {"score_parameters(client, facts)", "ballots(facts)"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import fedplug
@@ -19,12 +19,14 @@ from fedplug import (
     Combine,
     Examples,
     Facts,
+    FixedPoint,
     Layout,
     Look,
     Map,
     Misplaced,
     Noise,
     Open,
+    Opened,
     Operations,
     Plan,
     Post,
@@ -32,11 +34,13 @@ from fedplug import (
     Rotate,
     Round,
     Scale,
-    Scramble,
     Seal,
+    Sealed,
     Shift,
+    Total,
     WeightedSum,
     Widen,
+    Words,
 )
 from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.api.grids import finest
@@ -56,7 +60,7 @@ ADD = WeightedSum()
 
 
 class Part(fedplug.Sealer):
-    """Returns the operations that it was made with. Seals values as their bytes."""
+    """Returns the operations that it was made with. Seals words as their bytes."""
 
     def __init__(self, *given: Any, name: str = "odd") -> None:
         self.name, self.given = name, given
@@ -66,19 +70,17 @@ class Part(fedplug.Sealer):
 
     aggregate = postprocess = protect
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        weighted = (block.plain() * np.float32(client.weight)).tobytes()
-        return block.replace(values=None, ciphertexts=(weighted,), sealed_by=self.name, weighted=True)
-
     def reveals(self, facts: Facts) -> tuple[()]:
         return ()
 
-    def open(self, block: Block, party: Any, facts: Facts) -> Block:
-        return block.replace(values=np.frombuffer(block.ciphertexts[0], np.float32), ciphertexts=(), sealed_by=None)
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        return Sealed((words.values.tobytes(),))
 
-    def add_blocks(self, blocks: dict[int, Block], server: Any, facts: Facts) -> Block:
-        total = np.sum([np.frombuffer(block.ciphertexts[0], np.float32) for block in blocks.values()], 0)
-        return blocks[0].replace(ciphertexts=(total.astype(np.float32).tobytes(),), divisor=float(len(blocks)))
+    def add(self, uploads: Sequence[Total], server: Any, facts: Facts) -> tuple[bytes, ...]:
+        return (np.sum([np.frombuffer(each.parts[0], np.int64) for each in uploads], 0).tobytes(),)
+
+    def open(self, total: Total, party: Any, facts: Facts) -> Opened:
+        return Opened(np.frombuffer(total.parts[0], np.int64))
 
 
 def party(client_id: int = 0, plan: Plan | None = None) -> Client:
@@ -396,7 +398,7 @@ def test_a_look_sees_the_values_and_changes_nothing() -> None:
     ((values, client_id),) = seen
     assert np.array_equal(values, VALUES)
     assert client_id == 0
-    sealed = done(Seal(scheme="bytes", opened_by="clients", range=math.inf, step=0.0), Look(lambda *_: None))
+    sealed = done(SEAL, Look(lambda *_: None))
     assert sealed.sealed_by == "odd"
 
 
@@ -464,66 +466,27 @@ def test_an_error_of_fedplugs_own_says_what_it_says() -> None:
         done(Map(refuses))
 
 
-# -- closing and opening -----------------------------------------------------------------------------------------------
+# -- closing and opening: see test_closing.py --------------------------------------------------------------------------
 
-SEAL = Seal(scheme="bytes", opened_by="clients", range=math.inf, step=0.0)
+SEAL = Seal(scheme="bytes", opened_by="clients", numbers=FixedPoint(100.0, 2.0**-10))
 
 
-def test_a_seal_is_handed_values_and_weight() -> None:
+def test_a_seal_is_handed_words_of_weighted_values() -> None:
     sealed = done(SEAL)
-    assert (sealed.sealed_by, sealed.weighted) == ("odd", True)
-    assert np.array_equal(np.frombuffer(sealed.ciphertexts[0], np.float32), VALUES / 2)
+    assert (sealed.sealed_by, sealed.weighted, sealed.divisor) == ("odd", True, 0.5)
+    assert np.array_equal(np.frombuffer(sealed.ciphertexts[0], np.int64), VALUES * 2**9)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (lambda block: block, "it closes values, and gave plain values"),
-        (lambda block: block.replace(values=None, sealed_by="another"), "it closes values, and gave a block closed by"),
-        (lambda block: block.replace(values=None), "it gave a block without values that nobody has closed"),
-        (lambda block: block.plain(), r"it gave an array float32\[10\]; it must give a Block"),
-        (lambda block: block.replace(zone="clear"), "it gave a block of zone clear; a link gives the zone"),
-        (lambda block: block.replace(size=4, values=None, sealed_by="odd"), "it gave 4 scalars of 10"),
-        (lambda block: block.replace(values=None, sealed_by="odd", meta={"a": object()}), "its meta holds an object"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("closing", [SEAL, Scramble(hides="values", range=math.inf, step=0.0)])
-def test_who_closes_values_gives_them_closed(given: Any, said: str, closing: Any) -> None:
-    class Odd(Part):
-        def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-            return given(block)  # type: ignore[no-any-return]
-
-    who, part = party(), Odd(closing)
-    facts = context(who, part)
-    with pytest.raises(ProtectionError, match=rf"zone noised, {type(closing).__name__}: {said}"):
-        execute(steps(part, facts=facts)[0], Block("noised", 10, VALUES), who, facts)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (lambda block: block, "it opens the sum, and gave a block closed by odd"),
-        (lambda block: block.replace(values=np.full(10, np.inf, np.float32), sealed_by=None), "values that it opened"),
-        (lambda block: None, "it gave NoneType; it must give a Block"),
-    ],
-)  # fmt: skip
-def test_who_opens_a_sum_gives_it_open(given: Any, said: str) -> None:
-    class Odd(Part):
-        def open(self, block: Block, party: Any, facts: Facts) -> Block:
-            assert party is server
-            return given(block)  # type: ignore[no-any-return]
-
+def test_who_opens_a_sum_gives_it_open() -> None:
     server = Server()
-    part, opener = Part(SEAL), Odd(Open())
+    part, opener = Part(SEAL), Part(Open())
     facts = context(server)
     links = [Link("noised", "protect", "odd", part, "client"), Link("noised", "aggregate", "sum", Part(ADD), "server"),
              Link("noised", "postprocess", "odd", opener, "client")]  # fmt: skip
     step = fold(links, facts)[-1]
-    closed = Block("noised", 10, None, ciphertexts=(VALUES.tobytes(),), sealed_by="odd")
-    with pytest.raises(ProtectionError, match=rf"hook postprocess, zone noised, Open: .*{said}"):
-        execute(step, closed, server, facts)
-    right = fold([*links[:2], Link("noised", "postprocess", "odd", Part(Open()), "client")], facts)[-1]
-    assert np.array_equal(execute(right, closed, server, facts).plain(), VALUES)
+    closed = Block("noised", 10, None, ciphertexts=((VALUES * 2**10).astype(np.int64).tobytes(),), sealed_by="odd",
+                   contributors=2)  # fmt: skip
+    assert np.array_equal(execute(step, closed, server, facts, senders=[0, 1]).plain(), VALUES)
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------

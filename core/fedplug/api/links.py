@@ -442,14 +442,14 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             raise Misplaced(f"{link.name} turns the {link.zone} values back, but {last}; remove it from postprocess")
         if not operation.back and link.hook != "protect":
             raise Misplaced(f"{where}: Rotate turns uploads; give it in the hook protect, and Rotate(back=True) here")
+    if isinstance(operation, Seal | Scramble) and link.hook != "protect":
+        raise Misplaced(f"{where}: {kind} closes uploads; give it in the hook protect")
     role = Scrambler if isinstance(operation, Scramble) else Sealer if isinstance(operation, Seal) else Closer
     if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, role):
         raise Misplaced(
             f"{where}: it gives {kind} and is no {role.__name__}; write class {type(link.component).__name__}"
             f"(fedplug.{role.__name__})"
         )
-    if isinstance(operation, Seal | Scramble) and link.hook != "protect":
-        raise Misplaced(f"{where}: {kind} closes uploads; give it in the hook protect")
     if isinstance(operation, Noise) and link.hook == "postprocess" and link.site == "client":
         raise Misplaced(
             f"{link.name} adds noise at the clients to the {link.zone} sum, which they have in hand without it; add "

@@ -11,7 +11,7 @@ import fedplug
 import numpy as np
 import pytest
 from attack_toys import Runs, attacked, observed
-from fedplug import Block, Client, Facts, Layout
+from fedplug import Block, Client, Facts, FixedPoint, Layout
 from fedplug.api.known import Known
 from fedplug.api.links import Link
 from fedplug.api.operations import Clip, Map, Noise, Operations, Round, Scale, Scramble, Seal
@@ -173,9 +173,9 @@ def test_steps_momentum_and_class_weights_follow_from_what_the_trainer_says() ->
 
 @pytest.mark.parametrize(("hides", "state"), [("values", Seen.ENCRYPTED), ("nothing proved", Seen.SCRAMBLED)])
 def test_a_scramble_without_a_proof_is_not_called_hidden(hides: Any, state: Seen) -> None:
-    assert sent((Scramble(hides=hides, range=1.0, step=0.0),)).closed == state
-    sealed = (Seal(scheme="test", opened_by="clients", range=1.0, step=0.0),)
-    assert sent(sealed, (Scramble(hides=hides, range=1.0, step=0.0),)).closed == Seen.ENCRYPTED
+    assert sent((Scramble(hides=hides, numbers=FixedPoint(1.0, 0.0)),)).closed == state
+    sealed = (Seal(scheme="test", opened_by="clients", numbers=FixedPoint(1.0, 0.0)),)
+    assert sent(sealed, (Scramble(hides=hides, numbers=FixedPoint(1.0, 0.0)),)).closed == Seen.ENCRYPTED
 
 
 @pytest.mark.parametrize(("style", "state"), [("static", Seen.SCRAMBLED), ("keyed", Seen.ENCRYPTED)])

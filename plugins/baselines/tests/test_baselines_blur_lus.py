@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug import Block, Client, ClientData, Examples, Known, Layout, Map, Misplaced, Noise, Plan, Seal
+from fedplug import Block, Client, ClientData, Examples, FixedPoint, Known, Layout, Map, Misplaced, Noise, Plan, Seal
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
@@ -206,7 +206,7 @@ def test_zeroing_follows_from_data_and_a_clip_comes_after(make_client: Callable[
     noised = dataclasses.replace(known.after(noise), link="baselines.lus")
     as_published = noised.after(*lus(noise="kept").protect(noised, facts))
     assert (as_published.releases, as_published.freed) == ((), ("baselines.lus",))
-    sealed = known.after(Seal(scheme="any", opened_by="clients", range=1.0, step=0.0))
+    sealed = known.after(Seal(scheme="any", opened_by="clients", numbers=FixedPoint(1.0, 0.0)))
     for component in (lus(), lus(noise="kept")):
         with pytest.raises(Misplaced, match=r"put baselines.lus before the encryption"):
             component.protect(sealed, facts)

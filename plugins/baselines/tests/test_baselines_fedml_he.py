@@ -9,7 +9,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Examples, KeyServer, Known, Layout, Seal
+from fedplug import Block, Examples, FixedPoint, KeyServer, Known, Layout, Seal
 from fedplug.api import codec
 from fedplug.api.data import About
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
@@ -140,7 +140,7 @@ class Sums(fedplug.Sealer):
 
     def protect(self, known: Known, facts: Any) -> fedplug.Operations:
         """A range of 1, in steps of 2^-20."""
-        return (Seal(scheme="none", opened_by=self.opened_by, range=1.0, step=2.0**-20),)  # type: ignore[arg-type]
+        return (Seal(scheme="none", opened_by=self.opened_by, numbers=FixedPoint(1.0, 2.0**-20)),)  # type: ignore[arg-type]
 
     def seal(self, block: Block, client: Any, facts: Any) -> Block:
         """Rounds the weighted values."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Known, Layout, Misplaced, Noise, Plans, Seal
+from fedplug import Block, Client, FixedPoint, Known, Layout, Misplaced, Noise, Plans, Seal
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
 from fedplug.api.operations import Bound
 from fedplug.privacy.accounting import gaussian_epsilon
@@ -316,7 +316,7 @@ def test_values_are_bounded_one_by_one_and_noised_without_one_scale(make_client:
     assert (clip.bound, clip.noised) == (Bound(0.5, order=math.inf, per="scalar"), True)
     assert release.noise_multiplier == pytest.approx(1 / (17 * zero_out_epsilon(0.05, 50)))
     assert (found.scales, found.grid, release.word) == ((None,), 0.01, "baselines.ldp_fed")
-    for done in (Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)):
+    for done in (Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0))):
         with pytest.raises(Misplaced, match=r"keep one noise component|put baselines.ldp_fed first"):
             noise(alpha=0.05).protect(known.after(done), facts)
 

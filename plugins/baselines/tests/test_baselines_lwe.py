@@ -9,7 +9,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Known, Layout, Misplaced, Noise, Round, Seal
+from fedplug import Block, Client, FixedPoint, Known, Layout, Misplaced, Noise, Round, Seal
 from fedplug.api.errors import MessageError
 from fedplug.api.grids import exact_slack
 from fedplug.api.operations import Bound
@@ -119,7 +119,7 @@ def test_it_needs_a_clip_and_no_other_noise(make_client: Any) -> None:
     with pytest.raises(Misplaced, match="its error is the noise of the zone"):
         lwe().protect(known.after(Noise.gaussian(1.0)), facts)
     with pytest.raises(Misplaced, match="encrypt once"):
-        lwe().protect(known.after(Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)), facts)
+        lwe().protect(known.after(Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0))), facts)
 
 
 def test_what_clients_answer_is_covered() -> None:

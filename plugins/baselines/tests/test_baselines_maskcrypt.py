@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Known, Layout, Misplaced, Plan, Seal
+from fedplug import Block, FixedPoint, Known, Layout, Misplaced, Plan, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.maskcrypt import MaskCrypt, interleave, proposal_problem
@@ -244,7 +244,7 @@ def test_proposals_are_covered_by_a_statement_and_the_listener_changes_nothing(m
     known = Known(zone="clear", link=PRIORITY, layers=(6,))
     facts = make_client(Layout(())).facts
     assert known.after(*priority().protect(known, facts)) == known
-    sealed = known.after(Seal(scheme="x", opened_by="clients", range=1.0, step=0.0))
+    sealed = known.after(Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0)))
     with pytest.raises(Misplaced, match="what is encrypted exposes nothing"):
         priority().protect(sealed, facts)
     assert not MaskCrypt(MaskCrypt.Options()).plans.public

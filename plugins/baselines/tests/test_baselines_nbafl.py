@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import (
+    FixedPoint,
     Block,
     Client,
     ClientData,
@@ -224,7 +225,7 @@ def test_what_is_sent_has_the_noise_and_no_norm() -> None:
 def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> None:
     component, facts = uplink(), server_of(uplink())
     known = Known(zone=ZONE, link=component.name, layers=(4000,))
-    noise, seal = Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", range=1.0, step=0.0)
+    noise, seal = Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0))
     for before, says in ((Clip(1.0), "remove the clip of the update"), (noise, "keep one noise"), (seal, "before")):
         with pytest.raises(Misplaced, match=says):
             component.protect(known.after(before), facts)

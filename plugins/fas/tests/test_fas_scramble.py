@@ -11,7 +11,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Known, Misplaced
+from fedplug import Block, FixedPoint, Known, Misplaced
 from fedplug.api import codec
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.operations import Bound
@@ -261,13 +261,13 @@ def test_it_states_its_words_and_who_reads_them(style: str, hides: Any) -> None:
     component, party = bare_scramble(style=style, fraction_bits=20)
     known = Known(zone="noised", layers=(4,), bounds=(Bound(1.0),))
     (stated,) = component.protect(known, party.facts)
-    assert stated == fedplug.Scramble(hides=hides, range=2.0**42, step=2.0**-20)
+    assert stated == fedplug.Scramble(hides=hides, numbers=FixedPoint(2.0**42, 2.0**-20))
     behind = known.after(stated)
     assert (behind.sealers, behind.weighted, behind.grid) == ((known.link,), False, 2.0**-20)
     assert behind.norm() == pytest.approx(1 + 2 * 2.0**-21)  # four values, half a step each
     with pytest.raises(Misplaced, match="scramble once"):
         component.protect(behind, party.facts)
-    sealed = known.after(fedplug.Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0))
+    sealed = known.after(fedplug.Seal(scheme="a test", opened_by="clients", numbers=FixedPoint(1.0, 0.0)))
     with pytest.raises(Misplaced, match="ciphertexts need no scrambling; put it on the zone that is not encrypted"):
         component.protect(sealed, party.facts)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Examples, Facts, Known, Layout, Operations, Party, Reveals, Seal, Server
+from fedplug import Block, Client, Examples, Facts, FixedPoint, Known, Layout, Operations, Party, Reveals, Seal, Server
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug.api.links import Link, fold
@@ -36,7 +36,7 @@ class Sealing(fedplug.Sealer):
         self.total = total
 
     def protect(self, known: Known, facts: Facts) -> Operations:
-        return (Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1),)
+        return (Seal(scheme="a test", opened_by="key_server", numbers=FixedPoint(1.0, 0.1)),)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         return []

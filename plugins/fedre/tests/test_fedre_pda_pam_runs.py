@@ -8,7 +8,7 @@ from typing import Any
 import fedplug_fedre.pda_pam
 import numpy as np
 import pytest
-from fedplug import Clip, Known, Look, Noise, Seal, WeightedSum
+from fedplug import Clip, FixedPoint, Known, Look, Noise, Seal, WeightedSum
 from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, RecipeError
 from fedplug.recipe.recipe import Recipe
@@ -75,7 +75,7 @@ def test_what_is_known_of_a_sum_by_scores() -> None:
     assert release.noise_multiplier == 2.0
     assert "one client's noise may be almost all that a sum has" in release.uncredited
     assert clipped.after(*pda_pam().aggregate(clipped, facts)).sensitivity() is None
-    seal = Seal(scheme="BFV", opened_by="clients", range=1.0, step=0.1)
+    seal = Seal(scheme="BFV", opened_by="clients", numbers=FixedPoint(1.0, 0.1))
     sealed = Known(zone="encrypted", sealed=(seal,), sealers=("std.bfv",))
     plain, looks = pda_pam().aggregate(sealed, facts)
     assert plain == WeightedSum()

@@ -14,7 +14,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, Known, Reveals, Seal, at_client
+from fedplug import Block, Client, FixedPoint, Known, Reveals, Seal, at_client
 from fedplug.api import secrets
 from fedplug_kit import conformance
 from toy_sealers import AtClients
@@ -33,7 +33,7 @@ class Masked(fedplug.Sealer):
     cohort_secret = True
 
     def protect(self, known: Known, facts: Any) -> Any:
-        return (Seal(scheme="masks", opened_by="clients", range=2.0**12, step=STEP),)
+        return (Seal(scheme="masks", opened_by="clients", numbers=FixedPoint(2.0**12, STEP)),)
 
     def seal(self, block: Block, client: Client, facts: Any) -> Block:
         nonce = os.urandom(16)
@@ -81,7 +81,7 @@ class Shared(Masked):
 
     def protect(self, known: Known, facts: Any) -> Any:
         opens_with = self.enough(facts)
-        return (Seal(scheme="shared masks", opened_by="shares", opens_with=opens_with, range=2.0**12, step=STEP),)
+        return (Seal(scheme="shared masks", opened_by="shares", opens_with=opens_with, numbers=FixedPoint(2.0**12, STEP)),)
 
     def enough(self, facts: Any) -> int:
         return int(facts.num_clients)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, Facts, Layout, Misplaced, Seal, gaussian_epsilon
+from fedplug import Block, Client, Facts, FixedPoint, Layout, Misplaced, Seal, gaussian_epsilon
 from fedplug.api import operations
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import RecipeError
@@ -103,7 +103,7 @@ def test_the_ledger_states_the_true_epsilon_of_an_upload(choice: str, actual: fl
 def test_distributed_noise_gives_the_sum_what_sigma_says() -> None:
     """The sum is encrypted. A single client's upload has a twentieth of the variance."""
     component = noise(noise_multiplier=11.8, choice="distributed")
-    seal = Seal(scheme="a test", opened_by="key_server", range=1000.0, step=1e-6)
+    seal = Seal(scheme="a test", opened_by="key_server", numbers=FixedPoint(1000.0, 1e-6))
     ledger = Ledger("test", K, 10, 2, DELTA, encryption={"encrypted": EncryptionReport("key_server", True)})
     for round in range(10):
         release = release_of(component, facts_of(round), seal)

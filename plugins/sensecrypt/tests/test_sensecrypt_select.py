@@ -11,7 +11,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Layout, Plan, Plans, Reads, Reveals, Seal, Server
+from fedplug import FixedPoint, Layout, Plan, Plans, Reads, Reveals, Seal, Server
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError
 from fedplug_kit.static import check_component
@@ -208,7 +208,7 @@ def test_masks_can_be_empty_all_ones_and_disjoint() -> None:
 
 def shown(position_block: int, **options: Any) -> dict[str, Reveals]:
     """The visible quantities where that many scalars share a ciphertext."""
-    seal = Seal(scheme="a test", opened_by="key_server", range=1.0, step=0.1, position_block=position_block)
+    seal = Seal(scheme="a test", opened_by="key_server", numbers=FixedPoint(1.0, 0.1), position_block=position_block)
     step = SimpleNamespace(operations=(seal,), link=SimpleNamespace(name="seal"))
     facts: Any = SimpleNamespace(steps=lambda zone: (step,))
     return {channel.what: channel for channel in Select(Select.Options(**options)).reveals(facts)}

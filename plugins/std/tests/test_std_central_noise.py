@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fedplug import Seal
+from fedplug import FixedPoint, Seal
 from fedplug.api.errors import RecipeError
 from fedplug.api.links import settled
 from fedplug.api.operations import Misplaced, Noise
@@ -41,7 +41,7 @@ def test_the_grid_of_central_noise_does_not_show_how_many_took_part() -> None:
 
 def test_central_noise_refuses_what_it_cannot_protect() -> None:
     noise = central(norm=0.5, noise_multiplier=4)
-    sealed = known(0.5).after(Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0))
+    sealed = known(0.5).after(Seal(scheme="a test", opened_by="clients", numbers=FixedPoint(1.0, 0.0)))
     with pytest.raises(Misplaced, match=r"encrypted at the server; .*std\.gaussian before the encryption"):
         noise.postprocess(sealed, context())
     with pytest.raises(Misplaced, match=r"zone noised is clipped to 1, but its noise is scaled to norm=0\.5"):

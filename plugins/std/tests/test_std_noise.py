@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Seal
+from fedplug import Block, FixedPoint, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.grids import exact_slack, finest
 from fedplug.api.operations import Misplaced
@@ -228,7 +228,7 @@ def test_noise_follows_a_clip_and_comes_once() -> None:
     assert noised_before.norm() is None
     with pytest.raises(Misplaced, match="after noise in the chain of zone noised"):
         noise.protect(noised_before, party.facts)
-    sealed = clipped.after(Seal(scheme="a test", opened_by="clients", range=1.0, step=0.0))
+    sealed = clipped.after(Seal(scheme="a test", opened_by="clients", numbers=FixedPoint(1.0, 0.0)))
     for component in (noise, clip(1.0)):
         with pytest.raises(Misplaced, match="after encryption in the chain of zone noised"):
             component.protect(sealed, party.facts)
