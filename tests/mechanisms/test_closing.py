@@ -63,7 +63,7 @@ class Mirror(fedplug.Scrambler):
     name = "mirror"
 
     def protect(self, known: Any, facts: Facts) -> Operations:
-        return (Scramble(hides="nothing proved", numbers=FixedPoint(range=8.0, step=STEP)),)
+        return (Scramble(hides="nothing proved", numbers=FixedPoint(range=32.0, step=STEP)),)
 
     def reveals(self, facts: Facts) -> tuple[()]:
         return ()
@@ -164,7 +164,7 @@ def test_what_the_server_reads_is_summed_as_plain_values(updates: Any, weights: 
     assert not any(block.weighted for block in sent.values())
     total = closing.add(sent, dict(enumerate(weights)), server)
     opened = closing.open(total, range(CLIENTS), server)
-    values = [held(update, 1.0, 8.0).astype(np.float32).astype(np.float64) for update in updates]
+    values = [held(update, 1.0, 32.0).astype(np.float32).astype(np.float64) for update in updates]
     expected = np.zeros(SIZE)
     for number, (value, weight) in enumerate(zip(values, weights, strict=True)):
         expected[number if own else 0 :] += (value * weight)[number if own else 0 :]
@@ -247,8 +247,8 @@ def test_a_block_without_a_part_is_blamed_on_its_client() -> None:
 
 def test_a_sum_that_words_cannot_hold_is_blamed_on_the_largest() -> None:
     closing, server = closing_of(Mirror(None)), Server()
-    sent = uploads(closing, [np.full(SIZE, value, np.float32) for value in (1, 7, 2)], [1.0] * 3)
-    with pytest.raises(ProtectionError, match=r"the encrypted sum has values beyond 8, .* client 1 sent the largest"):
+    sent = uploads(closing, [np.full(SIZE, value, np.float32) for value in (1, 30, 2)], [1.0] * 3)
+    with pytest.raises(ProtectionError, match=r"the encrypted sum has values beyond 32, .* client 1 sent the largest"):
         closing.add(sent, dict.fromkeys(range(3), 1.0), server)
 
 
