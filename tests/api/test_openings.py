@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.errors import CheckpointError, OpenedBefore
+from fedplug.api.errors import CheckpointError, MessageError, OpenedBefore, ProtectionError
 from fedplug.api.parties import Openings
 
 
@@ -37,6 +37,30 @@ def test_groups_of_a_round_and_rounds_and_zones_are_separate(tmp_path: Path) -> 
             opened(again, *what)
     opened(again, 0, "encrypted", "c", [5, 6], [b"6"])
     assert len(again) == len(Openings(file)) == 5
+
+
+def test_a_secret_serves_as_often_as_is_said_and_the_same_content_again(tmp_path: Path) -> None:
+    file = tmp_path / "openings" / "client-0.jsonl"
+    for _ in range(2):  # going back to a checkpoint takes none of it back
+        openings = Openings(file)
+        openings.use(0, "a key", [b"1"])
+        with pytest.raises(ProtectionError, match="a key in round 1 was used before, for something else; together"):
+            openings.use(0, "a key", [b"2"])
+        openings.use(1, "a key", [b"2"])
+        for content in (b"1", b"2", b"1"):
+            openings.use(0, "noise", [content], 2)
+        with pytest.raises(ProtectionError, match="noise in round 1 was used 2 times, for something else"):
+            openings.use(0, "noise", [b"3"], 2)
+    assert len(openings) == 4
+
+
+@pytest.mark.parametrize("what", [(-1, "z", "", [0]), (0, 5, "", [0]), (0, "z", "", ["a"]), (0, "\ud800", "", [0])])
+def test_what_could_not_be_read_again_is_refused_and_damages_no_file(what: Any, tmp_path: Path) -> None:
+    """A server says what is noted: it must not keep the party from starting again."""
+    openings = Openings(tmp_path / "client-0.jsonl")
+    with pytest.raises(MessageError, match="there is no such sum: "):
+        opened(openings, *what, [b"1"])
+    assert len(Openings(tmp_path / "client-0.jsonl")) == 0
 
 
 def test_what_does_not_open_is_not_noted(tmp_path: Path) -> None:

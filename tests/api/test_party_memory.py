@@ -20,7 +20,7 @@ from toy_protocol import build
 
 RETAINED = Block("retained", 2, np.ones(2, np.float32), np.array([1, 4], np.uint32))
 CLIENT = ClientMemory(
-    done=5, saved=3, round=2, opened=1, trained=2, protected=1, weight=0.5,
+    done=5, saved=3, round=2, opened=1, next=2, trained=2, protected=1, weight=0.5,
     buffers={"mean": np.zeros(3, np.float64)}, retained=RETAINED, accounts={"record": [[1.0, 0.1, float("inf")]]},
     cohort_secret=bytes(32), answer_key=bytes(range(32)),
 )  # fmt: skip
@@ -28,7 +28,7 @@ SERVER = ServerMemory(
     weights={0: 1.0, 1: 0.25}, accounts={1: {"record": [[1.0, 0.1, 3.0]]}}, groups={"a": [0, 1]},
     zone_sizes={"clear": 2.5}, secret_cohort=False, vectors={"a": np.ones(4, np.float32)},
 )  # fmt: skip
-ALL = [CLIENT, ClientMemory(), SERVER, ServerMemory(), KeyServerMemory(1, 1, 0, 2, bytes(32)), KeyServerMemory()]
+ALL = [CLIENT, ClientMemory(), SERVER, ServerMemory(), KeyServerMemory(1, 1, 0, 2, 1, bytes(32)), KeyServerMemory()]
 
 
 @pytest.mark.parametrize("memory", ALL, ids=lambda memory: type(memory).__name__)
@@ -50,6 +50,7 @@ def test_no_record_shares_a_dictionary(kind: type[PartyMemory]) -> None:
     ("memory", "field", "value"),
     [
         (CLIENT, "done", -1), (CLIENT, "saved", "3"), (CLIENT, "round", -2), (CLIENT, "opened", True),
+        (CLIENT, "next", -2),
         (CLIENT, "trained", None), (CLIENT, "weight", 0.0), (CLIENT, "weight", 2.0), (CLIENT, "weight", float("nan")),
         (CLIENT, "buffers", {"mean": [0.0]}), (CLIENT, "retained", {"positions": [], "values": []}),
         (CLIENT, "retained", Block("clear", 0)), (CLIENT, "accounts", {"record": [[1, "0"]]}),

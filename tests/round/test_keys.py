@@ -156,7 +156,7 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
         few = component.add_blocks({c: uploads[c] for c in members}, server, facts)
         reply = asked(story, few)
         assert reply.value is None
-        refusal = f"a sum of {len(members)} updates would show too much of each; min_clients is 3"
+        refusal = f"holds {len(members)} updates; opening fewer than min_clients=3 would show too much of each"
         assert refusal in reply.error.message
         # Nor if the server claims that there are more: the ciphertexts count their contributors.
         reply = asked(story, few.replace(contributors=3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import shutil
@@ -30,6 +31,7 @@ from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
 from toy_components import recipe_of, toy_catalog
+from toy_protocol import build
 
 ENGINES = ("local", "processes")
 
@@ -320,3 +322,21 @@ def test_no_sum_is_opened_of_a_round_that_the_recipe_does_not_have(round: int) -
     said = f"a sum of round {round + 1}, and the recipe has 2 rounds"
     with pytest.raises(ProtectionError, match=said), opened_once(party, block, "all", [0, 1]):
         pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize(("seal", "refuses"), [("std.bfv", True), ("fas.scramble", False)])
+def test_who_opens_with_a_key_holds_the_server_to_min_clients(seal: str, refuses: bool) -> None:
+    """Whatever the sealer does. Not of a zone that is scrambled alone: the server has seen every upload of it."""
+    plain = recipe_of("encrypted", [seal], min_clients=3, postprocess={"encrypted": [seal]})
+    _, engine, _ = build(plain)
+    assert isinstance(engine, LocalEngine)
+    client = engine.clients.clients["client:0"]
+    engine.clients._at_round(client, 0)
+    for contributors in (2, 3):
+        block = Block("encrypted", 3, ciphertexts=(b"",), sealed_by=seal, contributors=contributors)
+        with contextlib.ExitStack() as stack:
+            if refuses and contributors == 2:
+                said = "holds 2 updates; opening fewer than min_clients=3 would show too much of each"
+                stack.enter_context(pytest.raises(ProtectionError, match=said))
+            stack.enter_context(opened_once(client, block, "all", [0, 1, 2]))
+    engine.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,30 @@ def test_a_message_is_run_at_its_receiver_in_its_round() -> None:
     refused, _ = read_reply(parties.deliver("client:2", request("other", [])[0]))
     assert refused.error is not None
     assert "start all parties with the same recipe" in refused.error.message
+
+
+def test_a_save_ends_the_round_of_the_party_that_runs_and_of_the_one_that_is_saved(tmp_path: Path) -> None:
+    """At a key server too: otherwise a state could be used twice that holds what serves once."""
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(), catalog)
+    before, after = host(), host()
+    keys = [KeyServerHost(recipe, Composition(recipe), before.model.layout) for _ in range(2)]
+    clients_asked = before.components["fedplug"].ready, "client", "client:1"
+    key_server_asked = before.components["fedplug"].open, "key_server", "key_server"
+    for (method, site, address), hosts in ((clients_asked, (before, after)), (key_server_asked, keys)):
+
+        def ask(at: Any, round: int, method: Any = method, site: str = site, address: str = address) -> str:
+            data, _ = request(recipe.digest, [Call.of(method, (), site, round)])
+            error = read_reply(at.deliver(address, data))[0].error
+            return error.message if error else ""
+
+        ended = f"belongs to round 1, and this {site} was saved in the middle of it"
+        assert ended not in ask(hosts[0], 0)
+        hosts[0].save(tmp_path)
+        hosts[1].load(tmp_path)
+        for each in hosts:
+            assert ended in ask(each, 0)
+            assert "saved in the middle" not in ask(each, 1)
 
 
 def test_the_key_server_keeps_its_state_and_nothing_that_can_be_rebuilt(tmp_path: Path) -> None:

@@ -135,6 +135,21 @@ def test_the_sender_refuses_them_too() -> None:
         call(component.hear, object())
 
 
+def test_a_save_ends_the_rounds_that_a_party_has_been_in() -> None:
+    """But for lasting calls, which come late to whoever missed them. A later round is a later round."""
+    site = Site()
+    hear = site.component.hear
+    assert site.deliver(call(hear, 1, round=4)).error is None
+    for _ in range(2):  # saved again, it has been in no other round
+        site.party.remembered.end_round(3)
+        assert (site.party.remembered.next, site.party.remembered.opened) == (5, 3)
+        reply = site.deliver(call(hear, 2, round=4))
+        assert reply.error is not None
+        assert "toy.hear belongs to round 5, and this client was saved in the middle of it" in reply.error.message
+    assert site.deliver(call(hear, 3, round=4, sequence=1), call(hear, 4, round=5)).value == 4
+    assert site.component.heard == [(1,), (3,), (4,)]
+
+
 def test_a_lasting_call_runs_once_however_often_it_arrives() -> None:
     site = Site()
     first, second = (call(site.component.hear, n, sequence=n) for n in (1, 2))

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, PlainValidator
 
 from fedplug.api.blocks import RETAINED, Block
-from fedplug.api.errors import CheckpointError, OpenedBefore, ProtectionError
+from fedplug.api.errors import CheckpointError, MessageError, OpenedBefore, ProtectionError
 from fedplug.api.facts import Facts, stream
 from fedplug.api.files import append_line, private_folder, read_bytes, shorten
 from fedplug.api.records import MOST, Count, Record, Text, shown
@@ -81,12 +81,25 @@ class CalledMemory(PartyMemory, eq=False):
         saved: the last one it had run when it was last saved: the server need not keep that and what was before.
         round: the latest round that any call belonged to, from 0; -1 is the set-up.
         opened: how many sums it had opened when it was last saved.
+        next: the first round of which it still answers a question; -1 is the set-up.
     """
 
     done: Count = 0
     saved: Count = 0
     round: _Round = -1
     opened: Count = 0
+    next: _Round = -1
+
+    def end_round(self, opened: int) -> None:
+        """To be called before a party is saved, which ends every round that it has been in.
+
+        Masks, keys of letters and noise of a round are in its state. A server that has a party saved in the middle of a
+        round, and later sent back, would get a second upload under the same masks: the difference shows the updates.
+
+        Args:
+            opened: how many sums it has opened so far.
+        """
+        self.saved, self.opened, self.next = self.done, opened, max(self.next, self.round + 1)
 
 
 class ClientMemory(CalledMemory, eq=False):
@@ -188,7 +201,7 @@ class Opening(Record, frozen=True):
 
 
 class Openings:
-    """The sums that one party has opened.
+    """The sums that one party has opened, and the secrets of one use that it has used.
 
     Args:
         file: where they are noted; None remembers them for as long as the process lives.
@@ -229,6 +242,32 @@ class Openings:
                     "two could show a single update"
                 ).of(zone)
         yield
+        self._note(this, line)
+
+    def use(self, round: int, what: str, content: Iterable[bytes], most: int = 1) -> None:
+        """Notes that a secret is used for this content; to be called before the answer that shows it.
+
+        What a secret serves for once is noted here, and not in the party's state, which goes back with a checkpoint.
+
+        Args:
+            round: 0-based.
+            what: names the secret.
+            content: what it hides. The same may leave again: that shows nothing new.
+            most: how many different contents it serves.
+
+        Raises:
+            ProtectionError: it has served so many others in this round.
+        """
+        this, line = _noting(round, what, "", (), _digest(tuple(content)))
+        if this not in self._noted and sum(noted.bars(this) for noted in self._noted) >= most:
+            times = f"{most} times" if most > 1 else "before"
+            raise ProtectionError(
+                f"{what} in round {round + 1} was used {times}, for something else; together, its uses would show what "
+                "it hides"
+            )
+        self._note(this, line)
+
+    def _note(self, this: Opening, line: bytes) -> None:
         if this not in self._noted:
             self._append(line)
             self._noted.append(this)
@@ -275,9 +314,16 @@ def _remedy(file: Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _noting(round: int, zone: str, group: str, clients: tuple[int, ...], digest: str) -> tuple[Opening, bytes]:
-    """The note of a sum, and its line; made once for the clients of a process, which open the same sums."""
-    opening = Opening(round, zone, group, sorted(set(clients)), digest)
-    return opening, f"{opening.to_json()}\n".encode()
+    """The note of a sum, and its line; made once for the clients of a process, which open the same sums.
+
+    Raises:
+        MessageError: the line could not be read again, so that it would damage the file.
+    """
+    line = Opening(round, zone, group, sorted(set(clients)), digest).to_json()
+    try:
+        return Opening.from_json(line), f"{line}\n".encode()
+    except ValueError as error:
+        raise MessageError(f"there is no such sum: {error}") from error
 
 
 def _digest(ciphertexts: tuple[bytes, ...]) -> str:

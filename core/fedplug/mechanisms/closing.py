@@ -282,12 +282,8 @@ class Closing:
             raise ProtectionError(f"{self.name} cannot open a {block.zone} block sealed by {block.sealed_by}")
         total = self._total(block, clients)
         claimed = np.asarray(total.counts)
-        fewest = min(block.contributors, int(claimed.min(initial=block.contributors)))
-        if isinstance(self.operation, Seal) and fewest < self.facts.min_clients and block.size:
-            raise ProtectionError(
-                f"the {block.zone} sum holds {fewest} updates; opening fewer than min_clients={self.facts.min_clients} "
-                "would show too much of each"
-            )
+        if isinstance(self.operation, Seal):
+            require_enough(block, self.facts)
         given = self._given(Opened, self.component.open, total, party, self.facts)
         if given.counts is not None:
             wrong = given.counts != claimed
@@ -378,6 +374,19 @@ class Closing:
 
     def _refusal(self, method: str, problem: str) -> ProtectionError:
         return ProtectionError(f"component {self.name}, zone {self.link.zone}, {method}: {problem}")
+
+
+def require_enough(block: Block, facts: Facts) -> None:
+    """Holds the server to `min_clients`.
+
+    Raises:
+        ProtectionError: the closed sum holds fewer updates.
+    """
+    if block.contributors < facts.min_clients:
+        raise ProtectionError(
+            f"the {block.zone} sum holds {block.contributors} updates; opening fewer than "
+            f"min_clients={facts.min_clients} would show too much of each"
+        )
 
 
 class _Drawn(Sequence[Total]):

@@ -436,9 +436,7 @@ class ClientHost:
             return seen[id(array)]
 
         for client in self.clients.values():
-            memory = client.remembered
-            memory.saved = memory.done  # what the server need not keep for this client any longer
-            memory.opened = len(client.openings)
+            client.remembered.end_round(len(client.openings))
         write_states(folder, {a: functools.partial(client.save, share) for a, client in self.clients.items()})
 
     def load(self, folder: Path) -> None:
@@ -535,7 +533,7 @@ class KeyServerHost:
         return self._receiver.handle(data, self.party, self._at_round)
 
     def save(self, folder: Path) -> None:
-        self.party.remembered.opened = len(self.party.openings)
+        self.party.remembered.end_round(len(self.party.openings))
         write_file(folder / file_name(KEY_SERVER), codec.encode(self.party.to_plain()))
 
     def load(self, folder: Path) -> None:

@@ -23,6 +23,7 @@ from fedplug.api.parties import Client, KeyServer
 from fedplug.api.records import is_count, shown
 from fedplug.api.roles import Scorer, Trainer
 from fedplug.api.rows import Evaluated
+from fedplug.mechanisms.closing import require_enough
 from fedplug.mechanisms.execution import execute
 from fedplug.round.base import NAME, PartySteps, mean_problem, plan_problem, scores_problem
 from fedplug.round.server_model import scores_at_server
@@ -314,11 +315,7 @@ class Opening(PartySteps):
         Returns:
             The sum for the server to hand on; locked for the clients where the component answers to them alone.
         """
-        least = key_server.facts.min_clients
-        if block.contributors < least:
-            raise ProtectionError(
-                f"a sum of {block.contributors} updates would show too much of each; min_clients is {least}"
-            )
+        require_enough(block, key_server.facts)
         published = in_force(published_to(key_server.remembered.published, group), key_server.facts.round)
         key_server.facts = dataclasses.replace(key_server.facts, published=published)
         steps = key_server.facts.steps(block.zone)
@@ -347,14 +344,16 @@ def opened_once(party: Client | KeyServer, block: Block, group: str, senders: Se
 
     Raises:
         OpenedBefore: the party has opened another sum of that zone in this round.
-        ProtectionError: the clients that are named are fewer than the updates in the sum, or the recipe has no such
-            round.
+        ProtectionError: there are fewer updates in a sealed sum than `min_clients`, the clients that are named are
+            fewer than those, or the recipe has no such round.
     """
     if block.sealed_by is None:
         yield
         return
     if not 0 <= party.facts.round < party.facts.rounds:
         raise ProtectionError(f"a sum of round {party.facts.round + 1}, and the recipe has {party.facts.rounds} rounds")
+    if seal_of(party.facts.steps(block.zone)) is not None:  # what is scrambled alone, the server has seen
+        require_enough(block, party.facts)
     if len(set(senders)) < block.contributors:
         raise ProtectionError(
             f"a sum of {block.contributors} updates came with the numbers of {len(set(senders))} clients; each update "

@@ -3,7 +3,7 @@
 A call names a component, one of its methods marked for that site, and a payload. The receiver builds its components
 from its own copy of the recipe; a message made under another recipe is refused, so a server cannot quietly switch off
 a protection. A call with a sequence number is run once, however often it arrives; one without is refused once a later
-round has begun.
+round has begun, or once the receiver was saved in that round or after it.
 """
 
 from __future__ import annotations
@@ -219,6 +219,11 @@ class Receiver:
                     raise MessageError(
                         f"{running} belongs to {_named(round)}, but this {self.site} has been in "
                         f"{_named(memory.round)} already; an old message does not run again"
+                    )
+                if not sequence and round < memory.next:
+                    raise MessageError(
+                        f"{running} belongs to {_named(round)}, and this {self.site} was saved in the middle of it, "
+                        "which ended it: what was saved could be used twice. Parties are saved between rounds"
                     )
                 asked = called, name
                 memory.round = max(memory.round, round)

@@ -70,6 +70,20 @@ def test_a_probe_moves_no_model(runs: Runs) -> None:
     assert all(np.array_equal(moment.updates[c], again.updates[c]) for c in range(4))
 
 
+MASKED = recipe_of("encrypted", [{"use": "std.clip", "norm": 1.0}, "secagg.bonawitz"], rounds=2, min_clients=3,
+                   postprocess={"encrypted": ["secagg.bonawitz"]})  # fmt: skip
+
+
+def test_the_round_of_a_probe_continues_to_its_sums_after_the_parties_were_saved(runs: Runs) -> None:
+    """In a run a save ends the round; a probe saves the parties for views alone."""
+    with machinery(runs.of(MASKED), adversaries=["server"]) as run:
+        for _ in range(2):
+            later = run.rewound.probe(1, OneBatch(4), sums=True).later
+            told = [call for message in later if message.receiver == "client:0" for call in message.asked()]
+            (adopted,) = [call for call in told if (call.method, call.round) == ("adopt", 1)]
+            assert adopted.payload[0]["encrypted"].values is not None
+
+
 def test_what_the_parties_leave_behind_disappears(runs: Runs) -> None:
     with machinery(runs.of(FEDAVG), adversaries=["server"]) as run:
         folder = run.rewound.before(1).folder

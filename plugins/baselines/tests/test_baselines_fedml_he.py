@@ -258,7 +258,7 @@ def test_a_sum_of_too_few_maps_is_not_opened(make_client: Any) -> None:
     component = FedMLHE(FedMLHE.Options(cipher="sums"))
     key_server = KeyServer()
     key_server.facts = make_client(Layout(()), {"sums": Sums(None)}).facts
-    with pytest.raises(ProtectionError, match="a sum of 1 maps would show too much of each; min_clients is 2"):
+    with pytest.raises(ProtectionError, match="holds 1 updates; opening fewer than min_clients=2"):
         component.select(key_server, Block("encrypted", 2, np.ones(2, np.float32), contributors=1))
 
 

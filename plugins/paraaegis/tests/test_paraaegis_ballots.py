@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fedplug import Layout
+from fedplug.api.errors import ProtectionError
+from fedplug.api.parties import Openings
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
+from fedplug_paraaegis.vote import Vote
 from fedplug_std.scores import highest
 from hypothesis import given
 from hypothesis import strategies as st
-from vote_toys import KEY, ranks, vote
+from vote_toys import KEY, FakeClient, FakeContext, ranks, vote
 
 # -- ballots -----------------------------------------------------------------------------------------------------------
 
@@ -28,6 +33,22 @@ def test_ballots_of_two_attempts_at_a_round_cannot_be_linked() -> None:
     first, second = (vote(everyone, 0.065)[1].sent for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert int(np.unpackbits(one & other).sum()) < 17  # six standard deviations above
+
+
+def test_a_client_gives_one_ballot_under_a_key_though_the_server_says_which_attempt_it_is(tmp_path: Path) -> None:
+    """Also after it went back to a checkpoint: what it has used is on its disk before the ballot leaves."""
+    one, other = np.random.default_rng(1).random((2, 1000), np.float32)
+    component = Vote(Vote.Options(ratio=0.065)).varied(name="paraaegis.vote")
+    attempt, notes = bytes(16), tmp_path / "openings" / "client-0.jsonl"
+
+    def back(scores: np.ndarray) -> Any:
+        return FakeClient({"s": scores}, FakeContext(Layout.of([("w", (1000,))])), openings=Openings(notes))
+
+    ballot = component.nominate(back(one), attempt)
+    assert np.array_equal(component.nominate(back(one), attempt), ballot)  # which shows nothing new
+    with pytest.raises(ProtectionError, match=r"ballot key 0+ .* in round 1 was used before, for something else"):
+        component.nominate(back(other), attempt)
+    assert component.nominate(back(other), bytes(15) + b"1").shape == ballot.shape
 
 
 def test_ballots_of_two_rounds_cannot_be_linked() -> None:

@@ -10,6 +10,7 @@ import fedplug
 import numpy as np
 from fedplug import Facts, Layout, Plan
 from fedplug.api.blocks import BASE_ZONES
+from fedplug.api.parties import Openings
 from fedplug_paraaegis.secret_ballot import IndexCipher
 from fedplug_paraaegis.vote import Vote
 from hypothesis import strategies as st
@@ -52,6 +53,7 @@ class FakeClient:
     facts: Any
     plan: Plan | None = None
     cache: dict[str, Any] = dataclasses.field(default_factory=dict)
+    openings: Openings = dataclasses.field(default_factory=Openings)
 
     def saved(self, seconds: float) -> None:
         """The time is not used."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,29 @@ def test_a_round_is_answered_and_noted_and_the_same_request_gives_the_same_bytes
     server.number -= 1
     assert again == first
     assert len([line for line in server.party.state.notes.lines if "answered" in line]) == 1
+
+
+def test_an_upload_leaves_only_once_it_is_on_the_disk_that_it_was_given(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A party that is killed before that has sent nothing."""
+    assert server.say(command="save", checkpoint="0-aa").outcome == "done"
+    notes = server.party.state.notes.file
+
+    def killed(handle: int) -> None:
+        assert os.fstat(handle).st_ino == notes.stat().st_ino
+        assert b'"answered": "fedplug.protect"' in notes.read_bytes()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", killed)
+        with pytest.raises(KeyboardInterrupt):
+            server.deliver()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        reply = server.deliver(1)
+    assert (reply.outcome, reply.message) == ("refused", b"")
+    assert "No space left" in reply.reason
 
 
 def test_a_request_that_comes_late_is_not_run(server: Server) -> None:

@@ -128,6 +128,30 @@ def test_a_client_never_gives_both_shares_of_another(monkeypatch: pytest.MonkeyP
         component.take_shares(asked, {sender: letters[sender] for sender in (1, 2, 3, 4)})
 
 
+def test_a_client_holds_the_server_to_min_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    component, clients = prepared(monkeypatch)
+    me = clients[0]
+    me.facts = dataclasses.replace(me.facts, min_clients=6)
+    with pytest.raises(ProtectionError, match="is said to be of 5 clients; client 0 helps to open none of fewer"):
+        component.unmask(me, ([1, 2, 3, 4, 4, 4], [5]))
+    assert len(component.unmask(me, ([1, 2, 3, 4, 5], []))) == 5
+
+
+def test_in_a_sparse_graph_a_client_holds_the_server_to_min_clients_as_far_as_it_sees() -> None:
+    """It takes the clients that are not its neighbours as present."""
+    held: list[Any] = []
+    plain = recipe("secagg.plus", clients=30, rounds=1)
+    run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
+    ((protocol, engine),) = held
+    component, me = protocol.composition.components["secagg.plus"], engine.clients.clients["client:0"]
+    neighbours = protocol.server.memory(component)["neighbours"][0]
+    assert me.memory(component)["unseen"] == 29 - len(neighbours) > 0
+    me.facts = dataclasses.replace(me.facts, round=0, min_clients=30)
+    component._require_enough(me, {*neighbours})
+    with pytest.raises(ProtectionError, match="is said to be of 29 clients at most; client 0 helps to"):
+        component._require_enough(me, {*neighbours[1:]})
+
+
 def test_a_sum_holds_more_updates_than_shares_open(tmp_path: Any) -> None:
     """So too few colluders to open an upload cannot isolate a single upload by subtracting their own."""
     use = {"use": "secagg.bonawitz", "threshold": 4}

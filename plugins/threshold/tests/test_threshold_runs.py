@@ -241,7 +241,7 @@ def test_no_client_has_the_secret_of_another_or_its_own_in_memory() -> None:
     _, _, clients, component = held_by(recipe(rounds=1))
     for client in clients.values():
         memory = client.memory(component)
-        kept = {key for key in memory if not key.startswith("letters")} - {"round", "sets"}
+        kept = {key for key in memory if not key.startswith("letters")}
         assert kept == {"dealers", "dealt", "key", "noise", "nonce", "share"}
         share = component.scheme(client.facts).chain.unpack([memory["share"]], "")
         assert share[0, 0].std() > component.scheme(client.facts).chain.primes[0] / 4  # no ternary polynomial
@@ -269,14 +269,19 @@ def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_eac
         ([zone, inside, [0, 1, 2], c1], "they must be 4 of those in it"),
         ([zone, inside, [1, 2, 3, 4], c1], "client 0 among them"),
         ([zone, inside, [0, 1, 2, 9], c1], "they must be 4 of those in it"),
+        ([zone, [0, 0, 1, 2, 3], chosen, c1], "clients 0, 0, 1, 2, 3 are said to be in the sum; they must be"),
+        ([zone, [*inside, CLIENTS], chosen, c1], f"they must be among the {CLIENTS} of the run, each named once"),
     ):  # fmt: skip
         with pytest.raises(ProtectionError, match=message):
             component.decrypt_share(client, wrong)
     sets = [[0, 1, 2, 4], [0, 1, 2, 5], [0, 2, 3, 4], [0, 1, 3, 5]]
-    for each in [each for each in sets if each not in client.memory(component)["sets"][zone]][: SETS - 1]:
+    before = client.to_plain()
+    for each in [each for each in sets if each != chosen][: SETS - 1]:
         assert component.decrypt_share(client, [zone, inside, each, c1]) != first
-    with pytest.raises(ProtectionError, match="has answered 4 sets of clients"):
+        client.restore(before)  # a checkpoint takes back its state, and not what it has used
+    with pytest.raises(ProtectionError, match="smudging noise of zone encrypted in round 1 was used 4 times"):
         component.decrypt_share(client, [zone, inside, [0, 3, 4, 5], c1])
+    assert component.decrypt_share(client, asked) == first
     with pytest.raises(ProtectionError, match="deals shares of a secret once"):
         component.deal(client, {0: client.memory(component)["nonce"]})
     with pytest.raises(ProtectionError, match="has a share of the key already"):

@@ -299,8 +299,8 @@ class _Trials:
         alone = self.here.added({first: self.here.sealed(first, self.here.values("random values", first))})
         if least > 1 and self._opens(alone, [first], self.everybody):
             yield (
-                f"a sum of 1 update is opened, but min_clients is {least}; let every party with a key or a share "
-                "refuse sums of fewer than facts.min_clients updates"
+                f"a sum of 1 update is opened, but min_clients is {least}; let every client with a share refuse sums "
+                "of fewer than facts.min_clients updates"
             )
 
     # -- how -----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ class Vote(fedplug.PublicPlan):
     dynamic variant the share decays: p_t = ratio * decay^t.
 
     Among indices with equally many votes, the order of the ciphertexts decides. It is random, so no part of the model
-    is favoured. The ballot key is new in every negotiation, even in a round that a resumed run repeats.
+    is favoured. The ballot key is new in every negotiation, even in a round that a resumed run repeats: a client gives
+    one ballot under each.
     """
 
     class Options(fedplug.Options):
@@ -107,12 +108,19 @@ class Vote(fedplug.PublicPlan):
 
     @at_client
     def nominate(self, client: Client, attempt: bytes) -> NDArray[np.uint8]:
-        """This client's ballot: the encrypted indices of its p_t P highest scores."""
+        """This client's ballot: the encrypted indices of its p_t P highest scores.
+
+        Raises:
+            ProtectionError: it has given another ballot for this attempt, even before a restart.
+        """
         layout = client.facts.layout
         scores = layout.per_scalar(client.scores_by(self.options.by))
         key = client.secret(self, "equal scores", client.facts.round, attempt.hex())
         chosen = nominated(scores, self.seats(client.facts.round, layout.size), key, client.saved)
-        return self._cipher(client, attempt).encrypt(chosen)
+        ballot = self._cipher(client, attempt).encrypt(chosen)
+        # The server says which attempt it is. Under the key of an old one it could compare this ballot with that one.
+        client.openings.use(client.facts.round, f"the ballot key {attempt.hex()} of {self.name}", [ballot.tobytes()])
+        return ballot
 
     @at_client
     def adopt(self, client: Client, attempt: bytes, winners: NDArray[np.uint8]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from fedplug.api.errors import CheckpointError
 from fedplug.api.files import shorten
 
-from fedplug_party.owned import open_own
+from fedplug_party.owned import open_own, to_disk
 
 
 class Notes:
@@ -82,6 +82,7 @@ class Notes:
     def _append(self, line: dict[str, Any]) -> None:
         line = {**line, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         data = (json.dumps(line) + "\n").encode()
+        is_new = not self.file.exists()
         with open(open_own(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
             try:
@@ -91,6 +92,8 @@ class Notes:
             except OSError:
                 file.truncate(before)
                 raise
+        if is_new:
+            to_disk(self.file.parent)
         self.lines.append(line)
         self._count(line)
 

@@ -1,7 +1,8 @@
 """One party, between its host and the carrier of requests: which requests it obeys, refuses and records.
 
 The party obeys one server process at a time, and only ever one run. It runs nothing for a server with another recipe,
-nothing twice, and nothing out of order. It repeats rounds only as often as its site allows.
+nothing twice, and nothing out of order. It repeats rounds only as often as its site allows. It saves its state between
+rounds: a save ends the rounds that it has been in, and one that says otherwise is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fedplug.wire.calls import Reply as Answer
 from fedplug.wire.calls import read_reply
 from fedplug.wire.record import KEY_SERVER
 
-from fedplug_party.frames import Outcome, Reply, Request
+from fedplug_party.frames import Outcome, Reply, Request, round_of
 from fedplug_party.state import State
 
 LAST = "fedplug.fingerprint"
@@ -75,6 +76,7 @@ class Party:
         self.finished: Callable[[Host], None] = lambda _: None
         self.noticed: Callable[[Host], list[str]] = lambda _: []
         self._asked_last = False
+        self._round = -1  # the latest one in which this host was asked anything, from 0
         self._session, self._former = "", set[str]()
         self._number, self._last, self._reply = -1, ("", -1), b""
 
@@ -156,7 +158,7 @@ class Party:
                 f"beginning; continue from {kept[-1]}"
             )
         self.state.go_back("")
-        self.host = self._build()
+        self.host, self._round = self._build(), -1
 
     def _load(self, request: Request) -> None:
         folder = self.state.path(request.checkpoint)
@@ -164,10 +166,15 @@ class Party:
         self.host = None  # never keep a half loaded host
         host = self._build()
         host.load(folder)
-        self.host = host
+        self.host, self._round = host, -1
 
     def _save(self, request: Request) -> None:
         assert self.host is not None
+        if (done := round_of(request.checkpoint)) <= self._round:
+            raise MessageError(
+                f"it was asked to save its state after {done} rounds, in the middle of round {self._round + 1}; it is "
+                "saved between rounds alone, since a state with the secrets of a round could be used twice"
+            )
         self.state.save(request.checkpoint, self.host.save, request.needed)
 
     def _leave(self, request: Request) -> None:
@@ -181,6 +188,7 @@ class Party:
     def _deliver(self, request: Request) -> bytes:
         assert self.host is not None
         round, question = _question(request.message)
+        self._round = max(self._round, round)
         paid = self._paid(round, question) if self.address != KEY_SERVER else None
         if paid is not None:
             round = max(round, 0)  # the ledger charges the set-up with round 1

@@ -28,7 +28,7 @@ from fedplug.round.checkpoint import holding, read_file, write_file
 
 from fedplug_party.frames import round_of
 from fedplug_party.notes import Notes
-from fedplug_party.owned import open_own, require_own_folder
+from fedplug_party.owned import open_own, require_own_folder, to_disk
 
 KEPT = 2
 _NAME = "name.state"
@@ -198,12 +198,12 @@ class State:
         write(draft)
         write_file(draft / _NAME, codec.encode([checkpoint, len(self.notes.lines)]))
         for file in [*draft.iterdir(), draft]:
-            _to_disk(file)  # the server forgets everything that the party has saved
+            to_disk(file)  # the server forgets everything that the party has saved
         former = final.with_suffix(_FORMER)
         if final.exists():
             os.replace(final, former)
         os.replace(draft, final)
-        _to_disk(self._checkpoints)
+        to_disk(self._checkpoints)
         self.notes.saved(checkpoint)
         _remove(former)
         for old in self.kept()[:-KEPT]:
@@ -264,11 +264,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
         os.replace(path, draft)
         shutil.rmtree(draft, ignore_errors=True)
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -317,7 +317,8 @@ class Masked(Correspondent, fedplug.Sealer):
         memory = client.memory(self)
         private, public = secrets.key_pair()
         memory.update(
-            round=client.facts.round, private=private, own=b"", keys={}, letters={}, threshold=0, shown=b"", agreed=[],
+            round=client.facts.round, private=private, own=b"", keys={}, letters={}, threshold=0, unseen=0, shown=b"",
+            agreed=[],
         )  # fmt: skip
         return public if self.signers() is None else public + self.sign(client, _MASK_KEY, public)
 
@@ -350,7 +351,10 @@ class Masked(Correspondent, fedplug.Sealer):
                 raise ProtectionError(f"client {me} is shown {len(keys)} others in a graph of {size} clients")
             mine = masks.KeyAgreement(memory["private"]).public
             shown = hashlib.sha256(codec.encode([size, sorted({**keys, me: mine}.items())])).digest()
-        memory.update(own=os.urandom(shamir.SECRET), keys=dict(keys), threshold=threshold, shown=shown)
+        unseen = max(0, size - 1 - self.parameters(size).degree)
+        memory.update(
+            own=os.urandom(shamir.SECRET), keys=dict(keys), threshold=threshold, unseen=unseen, shown=shown
+        )  # fmt: skip
         dealt = shamir.deal([memory["own"], memory["private"]], sorted(keys), threshold)
         return list(self.write_letters(client, dict(sorted(dealt.items())), self._about(memory)).values())
 
@@ -556,10 +560,7 @@ class Masked(Correspondent, fedplug.Sealer):
                 f"client {me} cannot sign that {inside} are in the sum: it must be one of them, and have letters of "
                 "all others"
             )
-        if len(others) < memory["threshold"]:
-            raise ProtectionError(
-                f"{len(others)} others are said to be in the sum; below {memory['threshold']} it shows too much"
-            )
+        self._require_enough(client, others)
         memory["agreed"] = list(inside)
         told = self._told(client)
         return told + self.sign(client, _IN_THE_SUM, told, inside)
@@ -568,6 +569,26 @@ class Masked(Correspondent, fedplug.Sealer):
         """A digest of all that a client was told: the keys of the round, and the public facts that it went by."""
         shown: bytes = self._memory(client)["shown"]
         return hashlib.sha256(shown + client.facts.fingerprint).digest()
+
+    def _require_enough(self, client: Client, others: set[int]) -> None:
+        """Refuses to help to open a sum that shows too much, with these neighbours of the client in it.
+
+        It holds the server to `min_clients` as far as it can tell: it does not see who is in the sum of the clients
+        that are not its neighbours, and only knows how many they are.
+
+        Raises:
+            ProtectionError: fewer neighbours than shares open, or fewer clients than it was promised.
+        """
+        memory, least = self._memory(client), client.facts.min_clients
+        if len(others) < memory["threshold"]:
+            raise ProtectionError(
+                f"{len(others)} neighbours are said to be in the sum; below {memory['threshold']} it shows too much"
+            )
+        if (most := len(others) + 1 + memory["unseen"]) < least:
+            raise ProtectionError(
+                f"the sum is said to be of {most} clients{' at most' if memory['unseen'] else ''}; client "
+                f"{client.client_id} helps to open none of fewer than min_clients={least}"
+            )
 
     def _require_agreed(self, client: Client, inside: Sequence[int], signatures: Mapping[int, Any]) -> None:
         """Refuses to answer unless at least the threshold of clients has signed the same statement as this one.
@@ -611,10 +632,7 @@ class Masked(Correspondent, fedplug.Sealer):
             raise ProtectionError(f"both shares of client {both[0]} were asked for; together they open its upload")
         if strangers := sorted({*inside, *gone} - set(memory["letters"])):
             raise ProtectionError(f"a share of client {strangers[0]} was asked for, which dealt none to this client")
-        if len(inside) < memory["threshold"]:
-            raise ProtectionError(
-                f"{len(inside)} neighbours are said to be in the sum; below {memory['threshold']} it shows too much"
-            )
+        self._require_enough(client, {*inside})
         if self.signers() is not None:
             self._require_agreed(client, inside, signatures[0] if signatures else {})
         letters = {v: memory["letters"][v] for v in sorted({*inside, *gone})}

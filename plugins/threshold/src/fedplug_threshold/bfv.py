@@ -540,8 +540,9 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         # Where clients open sums locally, those openings are noted under the zone's name.
         noted = zone if self.options.sums_visible_to == "server" else f"{zone}, by shares"
         with client.openings.once(facts.round, noted, "", sorted(inside), c1):
-            self._count_set(client, zone, chosen)
             question = _question(chosen, c1)
+            # Each set sees the sum under other smudging noise, and more of them would average it away.
+            client.openings.use(facts.round, f"smudging noise of zone {zone}", [question.encode()], SETS)
             purpose = ("opening", facts.digest, self.name, facts.round, zone, question)
             masks = {c: secrets.derive(self._shared(client, c), *purpose)[:16] for c in chosen if c != me}
             (share,) = scheme.chain.unpack([memory["share"]], "the share of the key")
@@ -567,25 +568,16 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 f"{len(inside)} clients are said to be in the sum, and {needed} open it: two sets of them without one "
                 "in common could open two sums of a round; raise threshold to more than half of a round's clients"
             )
+        if len({*inside} & {*range(client.facts.num_clients)}) < len(inside):
+            raise ProtectionError(
+                f"clients {', '.join(map(str, inside))} are said to be in the sum; they must be among the "
+                f"{client.facts.num_clients} of the run, each named once"
+            )
         if len(set(chosen)) != needed or len(chosen) != needed or me not in chosen or not {*chosen} <= {*inside}:
             raise ProtectionError(
                 f"clients {', '.join(map(str, chosen))} are to open the sum; they must be {needed} of those in it, and "
                 f"client {me} among them"
             )
-
-    def _count_set(self, client: Client, zone: str, chosen: list[int]) -> None:
-        """Notes the sets for which this client has answered. Each shows the sum under different smudging noise."""
-        memory = client.memory(self)
-        if memory.get("round") != client.facts.round:
-            memory.update(round=client.facts.round, sets={})
-        known = memory["sets"].setdefault(zone, [])
-        if chosen not in known:
-            if len(known) >= SETS:
-                raise ProtectionError(
-                    f"client {client.client_id} has answered {len(known)} sets of clients that were to open this sum; "
-                    "more would average its smudging noise away"
-                )
-            known.append(list(chosen))
 
     def open_upload(self, upload: Total, parties: Sequence[Party], facts: Facts) -> Opened | None:
         """One upload, opened with the secret key that t clients among the parties reconstruct from their shares."""

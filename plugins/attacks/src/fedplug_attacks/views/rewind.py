@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     from fedplug.api.data import Examples, Model
-    from fedplug.api.parties import Client
+    from fedplug.api.parties import Client, KeyServer
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol
@@ -128,12 +128,11 @@ class Rewound:
         updates = {c: update for c, update in steps.updates.items() if c in uploads}
         folder, messages = self._saved(protocol), wire.take()
         if sums:
-            # Sums opened in another probe of the round belong to another world.
-            for client in self._clients().values():
-                client.openings = Openings()
-            for host in self._engine.hosts:
-                if isinstance(host, KeyServerHost):
-                    host.party.openings = Openings()
+            parties: list[Client | KeyServer] = [*self._clients().values()]
+            parties += [host.party for host in self._engine.hosts if isinstance(host, KeyServerHost)]
+            for party in parties:
+                party.openings = Openings()  # sums opened in another probe of the round belong to another world
+                party.remembered.next = round  # what was saved above is for views alone: the round continues here
             with contextlib.suppress(FedplugError):  # an unopened sum shows nothing
                 tell_sums_of(protocol, round, uploads)
         return Moment(folder, messages, batches, updates, wire.take())
