@@ -286,6 +286,7 @@ class Row(Record):
         clients: who took part.
         skipped: why the round released nothing, and the model stayed; empty where it did not.
         zones: share of the model in each zone, mean over the clients; None where it is unknown.
+        sealed: the zones that are encrypted, whatever they are called.
         seconds: by phase, summed over the parties.
         wall_seconds: of the round by the clock on the wall.
         cpu_seconds: that the server's process computed in the round, all its threads together; with the engine `local`
@@ -334,6 +335,7 @@ class Row(Record):
     mask_churn: Number | None
     log: dict[Text, Number]
     skipped: Text = ""
+    sealed: list[Text] = dataclasses.field(default_factory=list)
     figures: dict[Text, Number] = dataclasses.field(default_factory=dict)
     epsilon_prices: Text = ""
     view_epsilons: dict[Text, Number] = dataclasses.field(default_factory=dict)
@@ -355,6 +357,12 @@ class Row(Record):
     cpu_seconds: Number | None = None
     compared: Compared | None = None
     leads: Figure = ACCURACY
+
+    @property
+    def sealed_share(self) -> float | None:
+        """Share of the model that is encrypted; None where nothing is, or it is unknown."""
+        shares = [share for zone in self.sealed if (share := self.zones.get(zone)) is not None]
+        return math.fsum(shares) if shares else None
 
     @property
     def leading(self) -> float | None:

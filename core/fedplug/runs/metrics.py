@@ -157,6 +157,7 @@ class Metrics:
             client_accuracy={},
             clients=Attendance(len(event.asked), len(event.answered), dict(self.office.dropped)),
             zones={zone: shares.get(zone) for zone in self.recipe.zones},
+            sealed=sorted(self.ledger.sealed),
             seconds=self._seconds(event.seconds),
             wall_seconds=event.seconds["wall"],
             cpu_seconds=event.seconds["cpu"],

@@ -218,7 +218,7 @@ def _epsilon(rows: Rows) -> Chart | None:
 
 def _churn(rows: Rows) -> Chart | None:
     churn = curve_of(rows, lambda row: row.mask_churn)
-    if not np.isfinite(churn).any() or not any(row.zones.get("encrypted") for row in rows):  # else it is 0 of nothing
+    if not np.isfinite(churn).any() or not any(row.sealed_share for row in rows):  # else it is 0 of nothing
         return None
     return _single(rows, 100 * churn, "churn", "Mask churn", "share of the mask (%)", ZONE_COLOURS["encrypted"],
                    "Share of the encrypted zone that changed since the round before.",

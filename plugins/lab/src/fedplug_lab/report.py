@@ -42,7 +42,6 @@ _LEDGER_CAPTIONS = {
     "reveals": "Other values that depend on the data and that somebody sees.",
 }
 _LOG = "log"
-_SHARES = {ENCRYPTED: "HE share", NOISED: "Noised share", CLEAR: "Clear share"}
 _BARE = (
     '<p class="note">The recipe adds nothing to the zone that it calls noised: in the figures and tables of rounds it '
     "counts as clear. The ledger keeps the recipe's name.</p>"
@@ -135,9 +134,11 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     work = sum(units.total(row.seconds.values()) for row in rows)
     training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
     asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
-    zone = next((zone for zone in (ENCRYPTED, NOISED) if any(row.zones.get(zone) for row in rows)), CLEAR)
-    first = units.percent(rows[0].zones.get(zone))
-    share = units.percent(units.last(row.zones.get(zone) for row in rows))
+    zone = NOISED if any(row.zones.get(NOISED) for row in rows) else CLEAR
+    shares, what = [row.zones.get(zone) for row in rows], f"{zone[:1].upper()}{zone[1:]} share"
+    if any(row.sealed_share for row in rows):
+        shares, what = [row.sealed_share for row in rows], "HE share"
+    first, share = units.percent(shares[0]), units.percent(units.last(shares))
     personal = [found for row in rows if (found := units.spread(row.of_personal))]
     models = f"; personal models {units.number(personal[-1][1])} on average" if personal else ""
     if tuned := [found for row in rows if (found := units.spread(row.tuned))]:
@@ -154,7 +155,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
         accuracy = (f"{title} in groups", mean, f"{each}; {on_all} {final}")
     items = [
         (*accuracy[:2], accuracy[2] + models),
-        (_SHARES[zone], share, f"of the model in the last round; {first} in the first"),
+        (what, share, f"of the model in the last round; {first} in the first"),
         ("Sent by clients", units.size(sum(row.bytes.up.total for row in rows)), "all clients, all rounds"),
         ("Sent to clients", units.size(sum(row.bytes.down.total for row in rows)), "all clients, all rounds"),
         ("Wall clock", units.duration(units.total(row.wall_seconds for row in rows)),
