@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 from fedplug.api import units
-from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED
+from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.api.data import ACCURACY
 from fedplug.api.rows import Row
 from fedplug.api.verdict import Line, Verdict
