@@ -245,6 +245,54 @@ def test_noise_of_no_size_at_all_is_not_called_noise(runs: Runs) -> None:
     assert (update.states == Seen.CLEAR).all()
 
 
+@pytest.mark.parametrize("adversary", ["server", "eavesdropper", "client:1"])
+def test_what_was_published_is_known_to_who_hears_or_remembers_it(runs: Runs, adversary: str) -> None:
+    """The norm of `baselines.adaptive_clip` is published in each round; clients are clipped to it from there on."""
+    clip = {"use": "baselines.adaptive_clip", "initial_norm": 0.01, "noise_multiplier": 4.0, "source": "reproducible"}
+    folder = runs.of(recipe_of(
+        rounds=3, negotiate_mask=clip, protect={"noised": ["baselines.adaptive_clip"]},
+        aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"noised": ["baselines.adaptive_clip"]},
+    ))  # fmt: skip
+    norms = []
+    for round in (1, 2, 3):
+        update = update_of(folder, adversary, 0, round)
+        told = saved(folder, round, 0)["remembered"]["published"][round - 1]["baselines.adaptive_clip"]["norm"]
+        assert [clip.norm for clip in update.clips] == [told]
+        assert float(np.linalg.norm(update.values.astype(np.float64))) == pytest.approx(told, rel=1e-5)
+        norms.append(told)
+    assert norms[0] == 0.01
+    assert len(set(norms)) > 1
+
+
+def test_noise_by_public_scores_has_the_size_that_clients_give_it(runs: Runs) -> None:
+    """Who knows the model of a round works out the scores that everybody can, and the noise of each layer from them."""
+    box = {"box": [2, 2, 6, 6]}
+    folder = runs.of(recipe_of(
+        "noised", [{"use": "fedre.layer_budgets", "epsilon": 10, "delta": 1e-5, "norm": 0.5, "source": "reproducible"}],
+        rounds=1, model={"use": "std.mlp", "hidden": [32]}, score_parameters=[{"use": "fedre.psi", "preference": box}],
+        data={"use": "std.digits", "clients": 4, "public": 64, "partition": {"use": "std.iid"}},
+    ))  # fmt: skip
+    off: list[Any] = []
+    for target in range(4):
+        known, truth = observed(folder, "eavesdropper", target)
+        update = known.update
+        assert update is not None
+        layers = update.layout.per_scalar(np.arange(len(update.layout.layers)))
+        sigma = [np.unique(update.sigma[layers == layer]) for layer in range(2)]
+        assert [each.size for each in sigma] == [1, 1]
+        assert sigma[0] != sigma[1]
+        wanted = np.concatenate([clipped(truth.update[layers == layer], 0.5, 2) for layer in range(2)])
+        off.append((update.values - wanted) / update.sigma)
+    for layer in range(2):
+        assert np.std([each[layers == layer] for each in off]) == pytest.approx(1, rel=0.1)
+    # Without a model nobody can tell.
+    with machinery(folder, adversaries=["eavesdropper"]) as run:
+        run.stage.observer.model = None
+        blind = seen(run, "eavesdropper", 0)[0].update
+    assert blind is not None
+    assert np.isnan(blind.sigma).all()
+
+
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
