@@ -20,7 +20,7 @@ from fedplug.api.component import remote_method
 from fedplug.api.errors import PluginError, of_component
 from fedplug.api.facts import Facts, Snapshots, in_force, published_to
 from fedplug.api.operations import Seal
-from fedplug.api.parties import Client, Server
+from fedplug.api.parties import Client, KeyServer, Server
 from fedplug.api.roles import Closer, Negotiation, Sealer
 from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
@@ -364,17 +364,19 @@ class Observer:
     ) -> ObservedUpdate | None:
         """The sums that the key server was asked to open in a round, as one observed update; None if there are none."""
         blocks: dict[str, Block] = {}
-        published: Snapshots = {}
+        groups: list[str] = []
         for message in read:
             if message.round == round and message.receiver == KEY_SERVER:
                 for call in message.asked():
                     if (call.component, call.method) == (Steps.name, "open"):
                         for block in (call.payload[1], *call.payload[2]):  # of several groups, the first
                             blocks.setdefault(block.zone, block)
-                        published.setdefault(round, call.payload[-1])
-        if not blocks or not any(insider.vector is None for insider in insiders):
+                        groups.append(call.payload[3])
+        holders = [insider.party for insider in insiders if isinstance(insider.party, Server | KeyServer)]
+        if not blocks or not holders:
             return None
-        facts, count = self.facts(round, published), max(block.contributors for block in blocks.values())
+        facts = self.facts(round, published_to(holders[0].remembered.published, groups[0]))
+        count = max(block.contributors for block in blocks.values())
         meaning = self.meaning(facts, None, batch_size)
         return self._update(facts, (-1,) * count, list(blocks.values()), facts.plan, insiders, meaning)
 
