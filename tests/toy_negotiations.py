@@ -22,7 +22,7 @@ from fedplug import (
 )
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.api.errors import TooFewClients
-from fedplug.api.letters import Correspondent
+from fedplug_std.letters import Correspondent
 from numpy.typing import NDArray
 from toy_base import Toy
 

@@ -12,8 +12,8 @@ import numpy as np
 from fedplug import Client, Cohort, Facts, FixedPoint, Known, Opened, Operations, Seal, Sealed, Total, Words, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import TooFewClients
-from fedplug.api.letters import Correspondent
 from fedplug.api.parties import Party, Server
+from fedplug_std.letters import Correspondent
 from numpy.typing import NDArray
 from toy_base import Toy
 

@@ -488,7 +488,7 @@ class Client(Party):
         data_root: the folder of data sets at this client, or None.
         openings: the sums it has opened with its own key or share, also before a restart.
         signing_key: the private half, 32 bytes, of the Ed25519 key by which others know this client beforehand; None
-            where its site was given none. For `fedplug.api.letters`.
+            where its site was given none. For `fedplug_std.letters`.
     """
 
     remembered: ClientMemory = dataclasses.field(default_factory=ClientMemory)

@@ -79,7 +79,8 @@ class Shared(Masked):
 
     def protect(self, known: Known, facts: Any) -> Any:
         opens_with = self.enough(facts)
-        return (Seal(scheme="shared masks", opened_by="shares", opens_with=opens_with, numbers=FixedPoint(2.0**12, STEP)),)
+        numbers = FixedPoint(2.0**12, STEP)
+        return (Seal(scheme="shared masks", opened_by="shares", opens_with=opens_with, numbers=numbers),)
 
     def enough(self, facts: Any) -> int:
         return int(facts.num_clients)

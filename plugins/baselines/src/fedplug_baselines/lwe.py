@@ -38,8 +38,8 @@ from fedplug import (
     at_client,
 )
 from fedplug.api.errors import TooFewClients
-from fedplug.api.letters import Correspondent
 from fedplug_std.gaussian import CLIP_FIRST
+from fedplug_std.letters import Correspondent
 
 from fedplug_baselines import lwe_exchange, lwe_numbers
 from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, uniform

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.letters import SEALED
+from fedplug_std.letters import SEALED
 
 from fedplug_baselines.lwe_field import Q
 

@@ -18,7 +18,6 @@ from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.api.files import open_private
-from fedplug.api.letters import Correspondent, read_signing_key
 from fedplug.api.links import ballots_of
 from fedplug.api.roles import Ballots
 from fedplug.console.lines import tell
@@ -34,6 +33,7 @@ from fedplug.round.world import World
 from fedplug.runs.execution import INTERRUPTED, resolve_device, terminated_like_interrupted
 from fedplug.runs.settings import Settings
 from fedplug.wire.record import KEY_SERVER, client_address
+from fedplug_std.letters import Correspondent, read_signing_key
 
 from fedplug_party.agreement import agreement
 from fedplug_party.line import Listening, ask

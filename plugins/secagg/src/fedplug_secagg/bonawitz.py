@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedplug import Field, File
 from fedplug.api.errors import ProtectionError, SetupError
-from fedplug.api.letters import read_signers
+from fedplug_std.letters import read_signers
 
 from fedplug_secagg.graph import Parameters
 from fedplug_secagg.masked import Masked, MaskOptions

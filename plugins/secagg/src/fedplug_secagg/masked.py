@@ -37,8 +37,8 @@ import numpy as np
 from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, Reveals, Seal, Sealed, at_client
 from fedplug.api import codec, secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
-from fedplug.api.letters import SIGNATURE, Correspondent
 from fedplug.api.operations import INTEGER
+from fedplug_std.letters import SIGNATURE, Correspondent
 from pydantic import model_validator
 
 from fedplug_secagg import graph, masks, shamir

@@ -25,7 +25,7 @@ import numpy as np
 from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, Reveals, Seal, Sealed, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
-from fedplug.api.letters import Correspondent
+from fedplug_std.letters import Correspondent
 
 from fedplug_threshold import shamir
 from fedplug_threshold.fixed_point import FixedPoint

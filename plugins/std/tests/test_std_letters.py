@@ -10,7 +10,7 @@ import pytest
 from fedplug import Client
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, SetupError
-from fedplug.api.letters import SEALED, read_signers, read_signing_key
+from fedplug_std.letters import SEALED, read_signers, read_signing_key
 from toy_components import recipe_of
 from toy_negotiations import SECRET, Ring
 from toy_protocol import calls_of, run_protocol
