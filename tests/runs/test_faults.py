@@ -38,17 +38,20 @@ class Whole(fedplug.Negotiation):
     """Put the whole model into a zone."""
 
     _zone = "clear"
-    plans = Plans(zones=frozenset({"clear"}), public=True)
+    plans = Plans(zones=frozenset({"clear"}))
 
     def negotiate_mask(self, cohort, facts):
         cohort.ask(self.take, self._handed())
+
+    def reveals(self, facts):
+        return []
 
     def _handed(self):
         return None
 
     @at_client
     def take(self, client, handed):
-        client.plan = Plan.single(self._zone, client.facts.layout.size, client.facts.zones)
+        client.plan = Plan.of(client.facts, self._zone)
         return self._given()
 
     def _given(self):
