@@ -248,7 +248,7 @@ def test_the_kit_runs_a_class_that_is_named_like_one_of_its_parts(name: str) -> 
     made: dict[str, Any] = {"__name__": "parts_of_a_stranger"}
     exec(compile(FILE, "parts.py", "exec"), made)
     made[name].__module__ = "fedplug"  # of which a fresh interpreter finds out nothing
-    with pytest.raises(AssertionError, match=f"component own.{name.lower()}, hook .*(it runs|has no plan)"):
+    with pytest.raises(AssertionError, match=f"component kit.{name.lower()}, hook .*(it runs|has no plan)"):
         conformance(made[name])
 
 
