@@ -140,7 +140,7 @@ class Rests(Toy, fedplug.Trainer):
             "client": client.client_id, "round": facts.round, "examples": len(client.data.train),
             "tests": len(client.data.own_test), "num_examples": client.num_examples, "labels": labels,
             "ahead": float((client.start - client.vector).max()), "memory": dict(memory), "scores": dict(client.scores),
-            "cache": len(client.cache),
+            "cache": len(client.cache), "weight": client.weight,
         })  # fmt: skip
         memory[str(facts.round)] = labels
         client.cache[self.name] = labels
