@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.blocks import Layout
-from fedplug.api.parties import Server
 from fedplug.api.rows import Row
 from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import Catalog
@@ -91,9 +90,9 @@ def test_every_negotiation_says_who_sees_its_plans() -> None:
     seen = set()
     for recipe in map(loaded, ALL):
         composition = Composition(recipe)
-        facts = facts_of(recipe, composition, Layout.of([("weight", (1000,))]), 0, Server())
+        facts = facts_of(composition, Layout.of([("weight", (1000,))]), 0)
         assert "plans of clients" not in [shown.what for shown in reveals_of(recipe, composition, facts)], recipe.name
-        if not composition.negotiation.plans.public:
+        if not facts.plans_are_public:
             seen.add(recipe.negotiate_mask.use)
     assert {"paraaegis.vote", "selectiveshield.consensus", "sensecrypt.select", "baselines.maskcrypt"} <= seen
 

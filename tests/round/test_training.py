@@ -1,14 +1,21 @@
-"""Training: once a round, from the global model, for any clients in one process."""
+"""Training: once a round, from the global model, for any clients in one process, on examples or on none."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pytest
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
+from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.wire.calls import read_reply
+from mix_toys import install
+from publish_toys import PUBLISHING, Rests
 from toy_components import paraaegis, recipe_of, toy_catalog
-from toy_protocol import build
+from toy_protocol import Outcome, build, run_protocol
 
 
 def test_a_message_of_an_earlier_round_trains_and_votes_no_more() -> None:
@@ -47,3 +54,63 @@ def test_what_components_see_of_the_model_does_not_depend_on_who_shares_the_proc
         seen.append(protocol.server.state["toy.asks"])
     assert len(set(seen[0]["1"])) == 4  # every client has trained its own model
     assert seen[0] == seen[1]
+
+
+# -- rounds without private data ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rested(monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    """A run whose trainer reads examples in rounds 1 and 3 alone, and has models of the clients' own."""
+    install(monkeypatch, PUBLISHING)
+    Rests.found.clear()
+    noised = [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 4.0}]
+    return run_protocol(recipe_of("noised", noised, train={"use": "toy.rests"}, rounds=4))
+
+
+def found(key: str, round: int) -> list[Any]:
+    """What the trainer was handed in a round, by client."""
+    return [each[key] for each in sorted(Rests.found, key=lambda each: each["client"]) if each["round"] == round]
+
+
+@pytest.mark.usefixtures("rested")
+def test_training_that_reads_no_examples_is_handed_none() -> None:
+    for round in (0, 2):
+        assert min(found("examples", round)) > 0
+        assert found("num_examples", round) == found("examples", round)
+        assert found("ahead", round) == pytest.approx([1, 2, 3, 4], abs=1e-6)
+        assert len(set(found("weight", round))) == 4
+    for round in (1, 3):
+        for key in ("examples", "tests", "num_examples", "labels", "ahead", "cache"):
+            assert found(key, round) == [0] * 4, key
+        assert found("scores", round) == [{}] * 4
+        assert found("weight", round) == [1.0] * 4
+
+
+@pytest.mark.usefixtures("rested")
+def test_training_that_reads_no_examples_remembers_such_rounds_alone() -> None:
+    labels = found("labels", 0)
+    assert min(labels) > 0
+    assert found("memory", 1) == [{}] * 4
+    assert found("memory", 2) == [{"0": each} for each in labels]
+    assert found("memory", 3) == [{"1": 0}] * 4
+
+
+def test_a_round_without_examples_costs_nothing(rested: Outcome) -> None:
+    ledger = rested.protocol.ledger
+    assert [sorted(entry.zones) for entry in ledger.log] == [["noised"], [], ["noised"], []]
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(4.0 / 2**0.5, 1e-5))
+    assert ledger.verdict().status == "protected_from_all"
+
+
+def test_an_update_without_examples_is_the_same_at_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It follows from the global model and the client's number alone, which are public."""
+    install(monkeypatch, PUBLISHING)
+    outcome = run_protocol(recipe_of(train={"use": "toy.rests"}, rounds=2))
+    updates = [
+        outcome.sent("server", f"client:{c}", round=1)[-1].decode()["value"]["blocks"]["clear"].plain()
+        for c in range(4)
+    ]
+    assert np.abs(updates[0]).max() == pytest.approx(0.001, rel=1e-3)
+    assert all(np.array_equal(updates[0], update) for update in updates)
+    assert [sorted(entry.zones) for entry in outcome.protocol.ledger.log] == [["clear"], []]

@@ -38,17 +38,20 @@ class Whole(fedplug.Negotiation):
     """Put the whole model into a zone."""
 
     _zone = "clear"
-    plans = Plans(zones=frozenset({"clear"}), public=True)
+    plans = Plans(zones=frozenset({"clear"}))
 
     def negotiate_mask(self, cohort, facts):
         cohort.ask(self.take, self._handed())
+
+    def reveals(self, facts):
+        return []
 
     def _handed(self):
         return None
 
     @at_client
     def take(self, client, handed):
-        client.plan = Plan.single(self._zone, client.facts.layout.size, client.facts.zones)
+        client.plan = Plan.of(client.facts, self._zone)
         return self._given()
 
     def _given(self):
@@ -245,7 +248,7 @@ def test_the_kit_runs_a_class_that_is_named_like_one_of_its_parts(name: str) -> 
     made: dict[str, Any] = {"__name__": "parts_of_a_stranger"}
     exec(compile(FILE, "parts.py", "exec"), made)
     made[name].__module__ = "fedplug"  # of which a fresh interpreter finds out nothing
-    with pytest.raises(AssertionError, match=f"component own.{name.lower()}, hook .*(it runs|has no plan)"):
+    with pytest.raises(AssertionError, match=f"component kit.{name.lower()}, hook .*(it runs|has no plan)"):
         conformance(made[name])
 
 

@@ -269,7 +269,7 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
     reach = bound * (facts.num_clients if noise.trust == "central" else 1)  # of a sum: it shows not how many took part
     if isinstance(noise.std, int | float):
         finest = grids.finest(reach, noise.std, noise.mechanism)
-        if noise.grid is not None and noise.grid < finest:
+        if noise.grid and noise.grid < finest:  # 0 where its size was not known before
             raise grids.too_fine(noise.grid, finest)
         grid = noise.grid or finest
     else:
