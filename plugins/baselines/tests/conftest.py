@@ -26,7 +26,8 @@ def bare_client(
     client = Client(client_id=client_id)
     client.vector = np.zeros(layout.size, np.float32)
     client.facts = Facts(
-        round=round, rounds=9, layout=layout, zones=BASE_ZONES, num_clients=4, min_clients=2, seed=7, digest="", components=components or {}, links=links or {},
+        round=round, rounds=9, layout=layout, zones=BASE_ZONES, num_clients=4, min_clients=2, seed=7, digest="",
+        components=components or {}, links=links or {},
     )  # fmt: skip
     for name, value in fields.items():
         setattr(client, name, value)
