@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Facts, Layout, gaussian_epsilon
+from fedplug import Clip, Facts, Known, Layout, Noise, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import HostedServer
@@ -29,15 +29,18 @@ def recipe(**options: Any) -> dict[str, Any]:
 class OneRound:
     """The clients of a round, by the norms of their updates, with the calls that the negotiation makes."""
 
-    def __init__(self, part: AdaptiveClip, norms: list[float]) -> None:
-        self.part, self.norms, self.told, self.dropped = part, norms, 0.0, []  # type: ignore[var-annotated]
+    def __init__(self, server: HostedServer, norms: list[float]) -> None:
+        self.server, self.norms = server, norms
+        self.published: dict[str, float] = {}
+        self.covered_by: str | None = "not published"
+        self.dropped: list[tuple[int, str]] = []
 
-    def tell(self, method: Any, norm: float) -> None:
-        self.told = norm
+    def publish(self, component: AdaptiveClip, values: dict[str, float], *, covered_by: str | None = None) -> None:
+        self.published, self.covered_by = values, covered_by
 
     def ask(self, method: Any) -> dict[int, Any]:
         exact = method.__name__ == "length"
-        return {i: norm if exact else norm <= self.told for i, norm in enumerate(self.norms)}
+        return {i: norm if exact else norm <= self.published["norm"] for i, norm in enumerate(self.norms)}
 
     def drop(self, client_id: int, reason: str) -> None:
         self.dropped.append((client_id, reason))
@@ -60,12 +63,13 @@ def server_of(made: AdaptiveClip, round: int, rounds: int, clients: int, server:
 
 
 def negotiated(made: AdaptiveClip, norms: list[float], rounds: int) -> list[float]:
-    """The norms that clients with these norms receive, round by round."""
+    """The norms that are published where clients have these norms, round by round."""
     server, told = HostedServer(), []
     for round in range(rounds):
-        cohort: Any = OneRound(made, norms)
+        cohort: Any = OneRound(server, norms)
         made.negotiate_mask(cohort, server_of(made, round, rounds, len(norms), server).facts)
-        told.append(cohort.told)
+        assert cohort.covered_by == ("epsilon" if made.is_noised else None)
+        told.append(cohort.published["norm"])
     return told
 
 
@@ -79,14 +83,15 @@ def test_the_worked_example() -> None:
     assert 3 * math.exp(-0.2) < min(told[40:]) <= max(told[40:]) < 3 * math.exp(0.2)
 
 
-def test_what_is_kept_does_not_grow_with_the_rounds() -> None:
-    made, server = part(initial_norm=9.0), HostedServer()
-    for round in range(50):
-        facts = server_of(made, round, 50, 2, server).facts
-        made._keep(facts, 1.0 + round)
-    assert server.state[NAME]["norms"] == {48: 49.0, 49: 50.0}
-    asked = [made._norm(dataclasses.replace(facts, round=round)) for round in (48, 49, 50)]
-    assert asked == [49.0, 50.0, 50.0]
+def test_the_clip_and_the_noise_go_by_the_norm_that_is_published() -> None:
+    made = part(initial_norm=9.0)
+    facts = server_of(made, 0, 3, 2).facts
+    for published, norm in (({}, 9.0), ({NAME: {"norm": 4.0}}, 4.0)):
+        now = dataclasses.replace(facts, published=published)
+        assert made.protect(Known(zone="noised", link=NAME), now) == (Clip(norm),)
+        (noise,) = made.postprocess(Known(zone="noised", link=NAME, summed=True), now)
+        assert isinstance(noise, Noise)
+        assert noise.std == pytest.approx(2.0 / math.sqrt(0.9) * norm)
 
 
 def test_the_noise_on_the_count_is_as_stated() -> None:
@@ -153,6 +158,6 @@ def test_places_where_it_is_refused(changes: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(("estimate", "wrong"), [("noised", 1), ("exact", -1.0), ("exact", math.nan), ("exact", "x")])
 def test_a_wrong_answer_costs_its_client_the_round(estimate: Any, wrong: Any) -> None:
     made = part(estimate=estimate)
-    cohort: Any = OneRound(made, [1.0])
+    cohort: Any = OneRound(HostedServer(), [1.0])
     assert made._answers(cohort, {4: wrong}) == {}
     assert cohort.dropped[0][0] == 4

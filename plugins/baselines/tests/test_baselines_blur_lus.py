@@ -102,7 +102,7 @@ def test_the_least_of_each_tensor_are_zeroed(make_client: Callable[..., Client])
     out = passed(Block("noised", 10, values=values), client, lus(sparsity=0.5))
     assert out.plain().tolist() == [5, 0, 0, -9, 0, 4, 0, 30, 0, 40]
     assert client.log["baselines.lus.zeroed"] == 0.5
-    part = Plan.of("clear", 10, BASE_ZONES, noised=np.array([1, 2, 3, 8, 9]))  # 3 of one tensor, 2 of the other
+    part = Plan.of(client.facts, "clear", noised=np.array([1, 2, 3, 8, 9]))  # 3 of one tensor, 2 of the other
     client.plan = part
     out = passed(Block("noised", 5, values=values[[1, 2, 3, 8, 9]]), client, lus(sparsity=0.5))
     assert out.plain().tolist() == [0, 2, -9, 0, 40]

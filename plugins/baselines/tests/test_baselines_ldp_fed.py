@@ -219,12 +219,9 @@ def test_layers_take_turns(make_client: Callable[..., Client]) -> None:
     assert [sent(cycle(order="backward"), round) for round in range(2)] == [third, second]
     assert [sent(cycle(order=(2, 0)), round) for round in range(3)] == [third, first, third]
     assert [sent(cycle(layers_per_round=2), round) for round in range(2)] == [first + second, third + first]
-    client = make_client(LAYOUT, round=1)
-    cycle().adopt(client)
-    assert client.plan is not None
-    assert client.plan.positions("noised").tolist() == second
-    assert client.plan.sizes() == {"encrypted": 0, "noised": 4, "retained": 13, "clear": 0}
-    assert client.plan.shared == set(client.facts.zones)
+    plan = cycle().plan(make_client(LAYOUT, round=1).facts)
+    assert plan.positions("noised").tolist() == second
+    assert plan.sizes() == {"encrypted": 0, "noised": 4, "retained": 13, "clear": 0}
 
 
 def test_only_the_layer_whose_turn_it_is_travels_and_moves() -> None:
@@ -315,14 +312,15 @@ def test_values_are_bounded_one_by_one_and_noised_without_one_scale(make_client:
     (clip,), (release,) = found.clips, found.releases
     assert (clip.bound, clip.noised) == (Bound(0.5, order=math.inf, per="scalar"), True)
     assert release.noise_multiplier == pytest.approx(1 / (17 * zero_out_epsilon(0.05, 50)))
-    assert (found.scales, found.grid, release.word) == ((None,), 0.01, "baselines.ldp_fed")
+    assert (found.scales, found.grid, release.words) == ((None,), 0.01, ["baselines.ldp_fed"])
     for done in (Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0))):
         with pytest.raises(Misplaced, match=r"keep one noise component|put baselines.ldp_fed first"):
             noise(alpha=0.05).protect(known.after(done), facts)
 
 
-def test_whose_turn_it_is_is_public() -> None:
-    assert cycle().plans == Plans(zones=frozenset({"noised", "retained"}), public=True)
+def test_whose_turn_it_is_is_public(make_client: Callable[..., Client]) -> None:
+    assert cycle().plans == Plans(zones=frozenset({"noised", "retained"}))
+    assert make_client(LAYOUT, {"baselines.ldp_fed_cycle": cycle()}).facts.plans_are_public
 
 
 def test_both_engines_agree() -> None:

@@ -165,7 +165,7 @@ def test_what_goes_out_in_the_clear_is_exposed_and_then_its_mean(make_client: An
         scores = component.score_parameters(client, client.facts)
         assert np.array_equal(scores, component.exposed(client) - client.local)
         known.append(component.exposed(client).tolist())
-        client.plan = Plan.of("clear", 4, client.facts.zones, encrypted=np.array(sealed))
+        client.plan = Plan.of(client.facts, "clear", encrypted=np.array(sealed))
         where = client.plan.positions("clear")
         if len(where):
             block = Block("clear", len(where), client.update[where])
@@ -247,7 +247,7 @@ def test_proposals_are_covered_by_a_statement_and_the_listener_changes_nothing(m
     sealed = known.after(Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0)))
     with pytest.raises(Misplaced, match="what is encrypted exposes nothing"):
         priority().protect(sealed, facts)
-    assert not MaskCrypt(MaskCrypt.Options()).plans.public
+    assert not outcome.protocol.facts(0).plans_are_public
 
 
 def test_ratio_0_and_1_ask_nobody() -> None:

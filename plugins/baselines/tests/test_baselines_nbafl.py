@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import (
+    FixedPoint,
     Block,
     Client,
     ClientData,
     Clip,
     Examples,
     Facts,
-    FixedPoint,
     Known,
     Layout,
     Misplaced,
@@ -148,13 +148,11 @@ def test_without_noise_and_within_the_norm_it_is_fedavg() -> None:
     assert np.abs(loose.vector - plain.vector).max() > 0
 
 
-def server_of(component: NbAFL, rounds: int = 10, clients: int = 4) -> Facts:
-    server = Server()
-    server.facts = Facts(
+def facts_of(component: NbAFL, rounds: int = 10, clients: int = 4) -> Facts:
+    return Facts(
         round=0, rounds=rounds, layout=LAYOUT, zones=BASE_ZONES, num_clients=clients, min_clients=2, seed=7, digest="",
         components={component.name: component},
     )  # fmt: skip
-    return server.facts
 
 
 def downlink(**options: Any) -> NbAFLDownlink:
@@ -164,7 +162,7 @@ def downlink(**options: Any) -> NbAFLDownlink:
 
 
 def summed(component: NbAFL, **changes: Any) -> tuple[tuple[Step, ...], Facts]:
-    """The links of a zone with both components, and the server's round."""
+    """The links of a zone with both components, and the round."""
     mean = Mean(Mean.Options(weighting="uniform"))
     mean.name = "std.mean"
     links = (
@@ -172,14 +170,14 @@ def summed(component: NbAFL, **changes: Any) -> tuple[tuple[Step, ...], Facts]:
         Link(ZONE, "aggregate", mean.name, mean, "server"),
         Link(ZONE, "postprocess", "baselines.nbafl_downlink", downlink(), "server"),
     )
-    facts = dataclasses.replace(server_of(component), links={ZONE: links}, **changes)
+    facts = dataclasses.replace(facts_of(component), links={ZONE: links}, **changes)
     return fold(links, facts), facts
 
 
 def test_the_broadcast_mean_gets_the_noise_that_is_missing() -> None:
     (*_, step), facts = summed(uplink(norm=1.0))
     block = Block(ZONE, 4000, values=np.full(4000, 6.0, np.float32), divisor=3.0, weighted=True, contributors=3)
-    out = execute(step, block, facts.party, facts)
+    out = execute(step, block, Server(vector=np.zeros(4000, np.float32)), facts)
     expected = downlink_std(1.0, 1.0, 10, gaussian_constant(1e-5), 1, rounds=10, clients=4)
     assert out.mean().mean() == pytest.approx(2.0, abs=5 * expected / math.sqrt(4000))
     assert np.std(out.mean()) == pytest.approx(expected, rel=0.06)
@@ -210,7 +208,7 @@ def released(component: NbAFL) -> Release:
 
 def behind(component: NbAFL) -> Known:
     """The facts known about an upload."""
-    return steps(server_of(component), ZONE, component)[-1].after
+    return steps(facts_of(component), ZONE, component)[-1].after
 
 
 def test_what_is_sent_has_the_noise_and_no_norm() -> None:
@@ -223,7 +221,7 @@ def test_what_is_sent_has_the_noise_and_no_norm() -> None:
 
 
 def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> None:
-    component, facts = uplink(), server_of(uplink())
+    component, facts = uplink(), facts_of(uplink())
     known = Known(zone=ZONE, link=component.name, layers=(4000,))
     noise, seal = Noise.gaussian(1.0), Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0))
     for before, says in ((Clip(1.0), "remove the clip of the update"), (noise, "keep one noise"), (seal, "before")):
@@ -232,10 +230,12 @@ def test_it_clips_and_noises_by_itself(make_client: Callable[..., Client]) -> No
 
 
 def test_the_noise_of_the_broadcast_changes_no_account() -> None:
-    """The server has seen the uploads before it adds that noise."""
+    """The server has seen the uploads before it adds that noise. What is added is on the component's word."""
     (*_, step), facts = summed(uplink(norm=1.0))
     assert step.operations
-    assert step.after.releases == step.before.releases
+    (release,) = step.after.releases
+    assert release.words == ["baselines.nbafl_downlink"]
+    assert (dataclasses.replace(release, words=[]),) == step.before.releases
     assert summed(uplink(norm=1.0), rounds=1)[0][-1].operations == ()  # the paper asks for none
     with pytest.raises(ProtectionError, match=r"is not a baselines.nbafl"):
         downlink(uplink="other").std(dataclasses.replace(facts, components={"other": downlink()}))

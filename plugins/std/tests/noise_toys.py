@@ -24,14 +24,14 @@ def named(component: Any, name: str) -> Any:
     return component
 
 
-def context(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Facts:
+def facts_of(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Facts:
     by_name = {component.name: component for component in components}
     layout = Layout.of([("weight", (SIZE,))])
-    return Facts(round, rounds, layout, ("noised",), 4, 2, seed, "digest", by_name)
+    return Facts(round, rounds, layout, ("noised",), 4, 2, seed, "digest", by_name, links={"noised": ()})
 
 
 def client(client_id: int = 0, **where: Any) -> Client:
-    return Client(client_id=client_id, facts=context(**where))
+    return Client(client_id=client_id, facts=facts_of(**where))
 
 
 def known(norm: float | None = None, zone: str = "noised", order: float = 2) -> Known:
@@ -52,7 +52,7 @@ def passed(values: Any, party: Client, *chain: Any) -> np.ndarray[Any, Any]:
 def on_sum(total: Block, noise: CentralGaussian, norm: float = 0.5) -> Block:
     """A sum of clipped values with noise of the server."""
     mean = named(Mean(Mean.Options(weighting="uniform")), "std.mean")
-    facts = context(noise)
+    facts = facts_of(noise)
     *_, step = fold(
         [
             Link("noised", "protect", "std.clip", clip(norm), "client"),
@@ -61,13 +61,13 @@ def on_sum(total: Block, noise: CentralGaussian, norm: float = 0.5) -> Block:
         ],
         facts,
     )
-    return execute(step, total, facts.party, facts)
+    return execute(step, total, Server(), facts)
 
 
 def noise_of(*chain: Any, facts: Facts | None = None) -> Noise:
     """The noise of a chain, as the core executes it."""
     links = [Link("noised", "protect", each.name, each, "client") for each in chain]
-    steps = fold(links, context() if facts is None else facts)
+    steps = fold(links, facts_of() if facts is None else facts)
     (noise,) = (one for step in steps for one in step.operations if isinstance(one, Noise))
     return noise
 
@@ -75,7 +75,7 @@ def noise_of(*chain: Any, facts: Facts | None = None) -> Noise:
 def stated(*chain: Any, facts: Facts | None = None) -> Release:
     """What the ledger is told of the noise of a chain."""
     links = [Link("noised", "protect", each.name, each, "client") for each in chain]
-    *_, step = fold(links, context() if facts is None else facts)
+    *_, step = fold(links, facts_of() if facts is None else facts)
     (release,) = step.after.releases
     return release
 

@@ -11,7 +11,7 @@ from fedplug.api.errors import RecipeError
 from fedplug.api.links import settled
 from fedplug.api.operations import Misplaced, Noise
 from fedplug.recipe.recipe import Recipe
-from noise_toys import SIZE, block, central, context, known, on_sum
+from noise_toys import SIZE, block, central, facts_of, known, on_sum
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, toy_catalog
@@ -25,9 +25,9 @@ def test_central_noise_is_added_once_to_the_sum(source: str) -> None:
     assert (result.divisor, result.contributors) == (12.5, 20)
     low, high = stats.chi2.ppf([1e-9, 1 - 1e-9], SIZE)
     assert low < float(np.sum((result.plain() - 5.0) ** 2)) / 2.0**2 < high
-    (given,) = noise.postprocess(known(0.5), context())
+    (given,) = noise.postprocess(known(0.5), facts_of())
     assert isinstance(given, Noise)
-    given = settled(given, dataclasses.replace(known(0.5), summed=True), context())
+    given = settled(given, dataclasses.replace(known(0.5), summed=True), facts_of())
     (release,) = known(0.5).after(given).releases
     assert (release.trust, release.noise_multiplier, release.clipping_norm) == ("central", 4, 0.5)
 
@@ -43,11 +43,11 @@ def test_central_noise_refuses_what_it_cannot_protect() -> None:
     noise = central(norm=0.5, noise_multiplier=4)
     sealed = known(0.5).after(Seal(scheme="a test", opened_by="clients", numbers=FixedPoint(1.0, 0.0)))
     with pytest.raises(Misplaced, match=r"encrypted at the server; .*std\.gaussian before the encryption"):
-        noise.postprocess(sealed, context())
+        noise.postprocess(sealed, facts_of())
     with pytest.raises(Misplaced, match=r"zone noised is clipped to 1, but its noise is scaled to norm=0\.5"):
-        noise.postprocess(known(1.0), context())
+        noise.postprocess(known(1.0), facts_of())
     with pytest.raises(Misplaced, match=r"write \{use: std\.clip, norm: 0\.5\} in protect\.noised"):
-        noise.postprocess(known(), context())
+        noise.postprocess(known(), facts_of())
     with pytest.raises(ValidationError, match="'secure' or 'reproducible'"):
         central(norm=0.5, noise_multiplier=4, source="exact")
 

@@ -23,7 +23,7 @@ from fedplug_std.laplace import Laplace
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from noise_toys import SIZE, client, context, known, laplace, named, passed, stated
+from noise_toys import SIZE, client, facts_of, known, laplace, named, passed, stated
 from noise_toys import clip_l1 as clip
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
@@ -176,7 +176,7 @@ def test_ledger_states_no_more_than_was_asked_for() -> None:
     part = laplace(epsilon=8)
     ledger = Ledger("toy", 4, 10, 2, 1e-5)
     for round in range(10):
-        release = stated(clip(0.25), part, facts=context(round=round))
+        release = stated(clip(0.25), part, facts=facts_of(round=round))
         ledger.record(
             round, charged=range(4), zone_sizes={"noised": 10.0}, total=10, releases={"noised": [release]},
             contributors={"noised": 4}, weights=dict.fromkeys(range(4), 1.0),

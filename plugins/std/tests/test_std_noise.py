@@ -19,7 +19,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_std.gaussian import Gaussian
 from hypothesis import given
 from hypothesis import strategies as st
-from noise_toys import SIZE, client, clip, context, gaussian, known, named, noise_of, noised, passed, stated
+from noise_toys import SIZE, client, clip, facts_of, gaussian, known, named, noise_of, noised, passed, stated
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, toy_catalog
@@ -134,7 +134,7 @@ def test_bad_options_say_value_rule_and_remedy(options: dict[str, Any], said: st
 @pytest.mark.parametrize("decay", [1.0, 0.9])
 def test_all_rounds_together_cost_epsilon(decay: float) -> None:
     noise = gaussian(epsilon=2, delta=1e-5, decay=decay)
-    facts = context(noise)
+    facts = facts_of(noise)
     rounds = [dataclasses.replace(facts, round=round) for round in range(10)]
     released = [stated(clip(0.5), noise, facts=each).noise_multiplier for each in rounds]
     assert gaussian_epsilon(effective_multiplier(released), 1e-5) == pytest.approx(2)

@@ -13,7 +13,7 @@ from fedplug.api.errors import RecipeError
 from fedplug.api.operations import Misplaced
 from fedplug.recipe.recipe import Recipe
 from fedplug_std.server_optimisers import FedOpt
-from noise_toys import context, known
+from noise_toys import facts_of, known
 from toy_components import paraaegis, recipe_of, toy_catalog
 
 MEANS = np.array([[0.5, -0.25], [-0.5, 0.75]], np.float32)
@@ -147,7 +147,7 @@ def test_masks_that_move_and_groups_at_the_server_are_refused() -> None:
     (said,) = problems(recipe(opening=[fedopt()], groups={"use": "toy.halves"}))
     assert "groups with separate models, whose moments would mix; write at: client" in said
     with pytest.raises(Misplaced, match="steps along a mean, but zone retained has none"):
-        optimiser().postprocess(known(zone="retained"), context())
+        optimiser().postprocess(known(zone="retained"), facts_of())
 
 
 def test_noise_on_the_sum_keeps_its_price() -> None:
