@@ -17,7 +17,7 @@ from fedplug.runs.execution import start
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
-from fedplug_kit.static import check_component
+from fedplug_kit import conformance
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +33,7 @@ def component(**options: object) -> Layers:
 
 def client(**scores: Sequence[float]) -> Client:
     made = Client(client_id=0, scores={name: np.array(values, np.float32) for name, values in scores.items()})
-    made.facts = Facts(0, 1, LAYOUT, ("encrypted", "noised"), 3, 2, 7, "", made)
+    made.facts = Facts(0, 1, LAYOUT, ("encrypted", "noised"), 3, 2, 7, "")
     return made
 
 
@@ -42,7 +42,7 @@ def ballots(*rankings: list[int]) -> list[np.ndarray]:
 
 
 def test_conforms() -> None:
-    check_component("borda.layers")
+    conformance("borda.layers")
 
 
 def test_uses_the_public_api_only() -> None:
@@ -123,7 +123,6 @@ def test_the_plan_holds_whole_layers() -> None:
     assert voter.plan is not None
     assert voter.plan.positions("encrypted").tolist() == [0, 1, 2, 3, 4, 5, 9]
     assert voter.plan.positions("noised").tolist() == [6, 7, 8]
-    assert voter.plan.shared == {"encrypted", "noised"}
 
 
 def test_the_ledger_learns_what_the_rankings_show() -> None:
@@ -134,7 +133,7 @@ def test_the_ledger_learns_what_the_rankings_show() -> None:
 
 def test_its_plans_are_alike_everywhere_and_follow_from_data() -> None:
     plans = component(other_zone="clear").plans
-    assert plans == fedplug.Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=False)
+    assert plans == fedplug.Plans(zones=frozenset({"encrypted", "clear"}))
     assert component(by="other").reads == fedplug.Reads(by="other", per="any")
 
 

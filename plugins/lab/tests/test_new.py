@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from cli_calls import call
 from fedplug.api.errors import SetupError
-from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.catalog import HOOK_GROUPS, Catalog, Entry
 from fedplug.recipe.recipe import load_recipe
 from fedplug.runs.execution import start
 from fedplug.runs.settings import Settings
 from fedplug_kit import conformance
-from fedplug_lab.new import files, group_of, roles, write
+from fedplug_lab.new import example_of, files, roles, write
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def with_plugin(folder: Path) -> Catalog:
     return catalog
 
 
-@pytest.mark.parametrize("role", roles())
-def test_a_new_plugin_passes_the_kit_and_runs(role: str, package: Path) -> None:
+@pytest.mark.parametrize(("role", "group"), roles().items())
+def test_a_new_plugin_passes_the_kit_and_runs(role: str, group: str, package: Path) -> None:
     write("demo", role, package)
     catalog = with_plugin(package)
-    entry = catalog.get(role, "demo.thing")
+    entry = catalog.get(group, "demo.thing")
     assert entry is not None
-    conformance(entry.load(), group=role)
+    conformance(entry.load())
     recipe = load_recipe(package / "src/fedplug_demo/recipes/demo.yaml", ["rounds=1"], catalog)
     settings = Settings(output=package / "runs", quiet=True, muted=("lab.report",))
     code, run = start(recipe, settings, catalog)
@@ -86,11 +86,18 @@ def test_the_command_says_how_to_go_on(
 
 
 def test_words_for_a_role() -> None:
-    words = {"negotiation": "negotiate_mask", "Scorer": "score_parameters", "data": "dataset", "model": "model"}
-    assert {word: group_of(word) for word in words} == words
-    assert set(roles()) == {
-        "aggregate", "attack", "dataset", "model", "negotiate_mask", "protect", "score_parameters",
+    words = {
+        "negotiation": "negotiate_mask", "Scorer": "score_parameters", "data": "dataset", "model": "model",
+        "PublicPlan": "public_plan", "public_plan": "public_plan", "opener": "postprocess",
     }  # fmt: skip
+    assert {word: example_of(word) for word in words} == words
+    assert set(roles()) == {*HOOK_GROUPS, "dataset", "model", "public_plan"}
+
+
+@pytest.mark.parametrize("hook", HOOK_GROUPS)
+def test_the_smallest_plugin_of_each_hook_fits_on_one_screen(hook: str) -> None:
+    text = files("demo", hook)["src/fedplug_demo/thing.py"]
+    assert len(text.splitlines()) <= 25
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -180,15 +180,15 @@ def _in_a_round(
         yield from early_problems(world.protocol, name)
         yield from functions.function_problems(world, name)
         yield from samplers.sampler_problems(world, name)
-    found: list[str] = []
+    of_seal: list[str] = []
     if isinstance(part, Sealer):
         trials = recipe(around={"rounds": seals.TRIALS})
-        found += seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
+        of_seal += seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
     elif isinstance(part, Protector | Opener) and (moving := moved(recipe(), name, catalog)):
         yield from moving_problems(name, lambda: staged(moving, catalog, data_root))
-    yield from found
+    yield from of_seal
     free = any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.facts))
-    if free and not found:
+    if free and not of_seal:
         yield from outcomes.reply_problems(world, again(), other(), part)
     if isinstance(part, Trainer):
         yield from outcomes.learning_problems(world, part)

@@ -68,7 +68,7 @@ def changed(data: Any, rng: random.Random, values: Sequence[Any], at: str = "") 
     key, chance = rng.choice(list(data)) if isinstance(data, dict) else rng.randrange(len(data)), rng.random()
     if chance < 0.1 and isinstance(data, dict):
         return f"{at} lacks {key!r}", {k: v for k, v in data.items() if k != key}
-    if chance < 0.1:
+    if chance < 0.1 and isinstance(data, list):
         return f"{at} is longer", data * rng.choice((0, 2, 50)) if rng.random() < 0.5 else [*data, *data[key:]]
     if chance < 0.2 and isinstance(data, dict):
         more = rng.choice(("x", "", "a" * 1000, "zone", "retained", f"{key} ", 0, -1, 2**40))

@@ -49,8 +49,9 @@ def seal_problems(name: str, stage: Callable[[], World]) -> Iterator[str]:
     """
     one = functools.cache(stage)
     try:
-        for zone in [step.link.zone for step in one().steps(name, "protect") if step.has(Seal, Scramble)]:
-            yield from _Trials(Sealing(one(), name, zone), lambda zone=zone: Sealing(stage(), name, zone)).problems()
+        for step in one().steps(name, "protect"):
+            if step.has(Seal, Scramble):
+                yield from _Trials(name, step.link.zone, one(), stage).problems()
     except FedplugError as error:
         yield f"component {name}: a trial of its seal fails: {error}"
 
@@ -158,17 +159,12 @@ class Sealing:
 
 
 class _Trials:
-    """Trials of a seal.
+    """Trials of a seal, at the parties that seal, and at those of another run of the same recipe."""
 
-    Args:
-        here: at the parties that seal.
-        again: makes another run of the same recipe.
-    """
-
-    def __init__(self, here: Sealing, again: Callable[[], Sealing]) -> None:
-        self.here, self.again = here, functools.cache(again)
-        self.operation = here.operation
-        self.everybody = sorted(here.weights)
+    def __init__(self, name: str, zone: str, world: World, stage: Callable[[], World]) -> None:
+        self.here, self.again = Sealing(world, name, zone), functools.cache(lambda: Sealing(stage(), name, zone))
+        self.operation = self.here.operation
+        self.everybody = sorted(self.here.weights)
         self.rounds = iter(range(1, TRIALS))
 
     def problems(self) -> Iterator[str]:

@@ -123,8 +123,7 @@ class World:
     @property
     def compositions(self) -> list[Composition]:
         """The components of all processes."""
-        hosts = [self.protocol, self.clients, *self._key_servers]
-        return [host.composition for host in hosts]
+        return [self.protocol.composition, self.clients.composition, *(host.composition for host in self._key_servers)]
 
     @property
     def _key_servers(self) -> list[KeyServerHost]:

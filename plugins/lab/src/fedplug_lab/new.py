@@ -16,23 +16,25 @@ from fedplug.recipe.option_errors import meant
 TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TAKEN = ("std", "sketch")
+_MORE = {"public_plan": "negotiate_mask"}
+"""The group of each example that is not named by it."""
 
 
-def roles() -> list[str]:
-    """The groups of components of which there is an example."""
-    return sorted(path.stem for path in TEMPLATES.glob("*.yaml"))
+def roles() -> dict[str, str]:
+    """The examples that there are, each with the group of its component."""
+    return {path.stem: _MORE.get(path.stem, path.stem) for path in sorted(TEMPLATES.glob("*.yaml"))}
 
 
-def group_of(role: str) -> str:
-    """The group that a word means: its own name, `negotiate_mask`, that of the role, `Negotiation`, or its beginning.
+def example_of(role: str) -> str:
+    """The example that a word means: its name, `negotiate_mask`, that of the role, `Negotiation`, or its beginning.
 
     Raises:
         SetupError: there is no example of it; names those that there are.
     """
-    titles = {group: ROLES[group].__name__.lower() for group in roles()}
-    for group, title in titles.items():
-        if role.lower() in (group, title, title.removesuffix("source")):
-            return group
+    titles = {name: name.replace("_", "") if name in _MORE else ROLES[name].__name__.lower() for name in roles()}
+    for name, title in titles.items():
+        if role.lower() in (name, title, title.removesuffix("source")):
+            return name
     close = f"{meant(role.lower(), [*titles.values(), *titles])} ".lstrip()
     raise SetupError(
         f"--role {role}: there is no example of that; {close}there are examples of "
@@ -40,19 +42,19 @@ def group_of(role: str) -> str:
     )
 
 
-def files(name: str, group: str) -> dict[str, str]:
+def files(name: str, example: str) -> dict[str, str]:
     """The files of the plugin by path.
 
     Args:
         name: of the plugin; its component is `NAME.thing`.
-        group: of the component.
+        example: the one that it starts from.
     """
     package = f"src/fedplug_{name}"
-    beside = {"attack": ['"fedplug-attacks>=0.1,<0.2"'], "model": ['"fedplug-std>=0.1,<0.2"']}.get(group, [])
+    beside = {"attack": ['"fedplug-attacks>=0.1,<0.2"'], "model": ['"fedplug-std>=0.1,<0.2"']}.get(example, [])
     needs = ['"fedplug>=0.1,<0.2"', *beside, '"numpy>=1.26"']
     made = {
-        "pyproject.toml": "pyproject.toml.txt", "README.md": "README.md", f"{package}/thing.py": f"{group}.py",
-        f"{package}/recipes/{name}.yaml": f"{group}.yaml", f"tests/test_{name}.py": "test.py",
+        "pyproject.toml": "pyproject.toml.txt", "README.md": "README.md", f"{package}/thing.py": f"{example}.py",
+        f"{package}/recipes/{name}.yaml": f"{example}.yaml", f"tests/test_{name}.py": "test.py",
     }  # fmt: skip
     found = {path: (TEMPLATES / template).read_text(encoding="utf-8") for path, template in made.items()}
     found[f"{package}/__init__.py"] = f'"""The plugin {name} for fedplug."""\n'
@@ -60,7 +62,7 @@ def files(name: str, group: str) -> dict[str, str]:
     found["pyproject.toml"] = found["pyproject.toml"].replace("DEPENDENCIES", ", ".join(needs))
     title = name.replace("_", " ").capitalize()
     return {
-        path: text.replace("GROUP", group).replace("fedplug-sketch", f"fedplug-{name.replace('_', '-')}")
+        path: text.replace("GROUP", roles()[example]).replace("fedplug-sketch", f"fedplug-{name.replace('_', '-')}")
         .replace("Sketch", title).replace("sketch", name)
         for path, text in found.items()
     }  # fmt: skip
@@ -77,10 +79,10 @@ def write(name: str, role: str, out: Path | None) -> Path:
             f"{name!r} must be lower-case letters, digits and underscores, starting with a letter, and not "
             f"{' or '.join(_TAKEN)}; for instance fedplug new my_rounding --role protect"
         )
-    group, folder = group_of(role), out or Path(f"fedplug-{name.replace('_', '-')}")
+    example, folder = example_of(role), out or Path(f"fedplug-{name.replace('_', '-')}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SetupError(f"{folder} is not empty; name a folder that is, or that does not exist yet: --out DIR")
-    for path, text in files(name, group).items():
+    for path, text in files(name, example).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     return folder

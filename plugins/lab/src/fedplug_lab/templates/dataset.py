@@ -1,7 +1,5 @@
 """Sketch: a data set."""
 
-from __future__ import annotations
-
 import fedplug
 import numpy as np
 from fedplug import Dataset, Declares, Examples, Field

@@ -1,7 +1,5 @@
 """Sketch: a model."""
 
-from __future__ import annotations
-
 import fedplug
 import numpy as np
 from fedplug import Field, Model

@@ -1,7 +1,5 @@
 """Sketch: a protector."""
 
-from __future__ import annotations
-
 import fedplug
 from fedplug import Facts, Field, Known, Operations, Round
 

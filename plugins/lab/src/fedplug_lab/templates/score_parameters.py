@@ -1,7 +1,5 @@
 """Sketch: a scorer."""
 
-from __future__ import annotations
-
 import fedplug
 import numpy as np
 from fedplug import Client, Facts, Field

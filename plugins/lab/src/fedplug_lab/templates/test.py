@@ -1,7 +1,5 @@
 """The component does what it says, and its recipe runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import fedplug
