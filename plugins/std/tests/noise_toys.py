@@ -6,7 +6,7 @@ from typing import Any
 
 import fedplug.api.known
 import numpy as np
-from fedplug import Block, Client, Facts, Known, Layout
+from fedplug import Block, Client, Facts, Known, Layout, Server
 from fedplug.api.known import Release
 from fedplug.api.links import Link, fold
 from fedplug.api.operations import Bound, Noise
