@@ -65,7 +65,7 @@ def test_everyday_names_are_free_for_helpers(name: str) -> None:
         (fedplug.Protector, "setup", ("cohort",), "setup(self, cohort, key_server, facts)"),
         (fedplug.Protector, "protect", ("facts", "known"), "protect(self, known, facts)"),
         (fedplug.Protector, "protect", ("known", "facts", "more"), "protect(self, known, facts)"),
-        (fedplug.Sealer, "seal", ("block", "client"), "seal(self, block, client, facts)"),
+        (fedplug.Sealer, "seal", ("words", "client"), "seal(self, words, client, facts)"),
         (fedplug.Negotiation, "reveals", (), "reveals(self, facts)"),
         (fedplug.PublicPlan, "plan", ("round",), "plan(self, facts)"),
         (fedplug.Ballots, "ballots", ("round", "facts"), "ballots(self, facts)"),
@@ -137,7 +137,7 @@ def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_bef
         (fedplug.Trainer, "round_release", "AccountKeeper"),
         (fedplug.Extension, "learns", "Trainer"),
         (fedplug.Protector, "reads_examples", "Trainer"),
-        (fedplug.Protector, "add_blocks", "Sealer"),
+        (fedplug.Protector, "open_upload", "Sealer"),
     ],
 )
 def test_a_promise_of_another_role_is_refused_because_nobody_asks_for_it(role: type, name: str, of: str) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import FedplugError, SetupError, of_component
+from fedplug.api.facts import published_to
 from fedplug.api.roles import (
     ROLES,
     Accountant,
     Aggregator,
     Ballots,
+    Closer,
     DataSource,
     Extension,
     Groups,
@@ -23,7 +25,6 @@ from fedplug.api.roles import (
     Protector,
     PublicPlan,
     Scorer,
-    Sealer,
     Trainer,
 )
 from fedplug.recipe.catalog import Catalog
@@ -169,7 +170,7 @@ def _in_a_round(
     if world.problems:
         return
     part = world.protocol.composition.components[name]
-    told = world.protocol.server.remembered.published_to("all")
+    told = published_to(world.protocol.server.remembered.published, "all")
     ask = functools.partial(answers, world.protocol, name)
     asked["after a run"], since = ask({}), {"after a run": ask(told)}
     other = functools.cache(lambda: again(draw=1))
@@ -181,7 +182,7 @@ def _in_a_round(
         yield from functions.function_problems(world, name)
         yield from samplers.sampler_problems(world, name)
     of_seal: list[str] = []
-    if isinstance(part, Sealer):
+    if isinstance(part, Closer):
         trials = recipe(around={"rounds": seals.TRIALS})
         of_seal += seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
     elif isinstance(part, Protector | Opener) and (moving := moved(recipe(), name, catalog)):

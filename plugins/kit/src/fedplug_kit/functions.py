@@ -83,7 +83,7 @@ def plain_parts(step: Step, *left_out: type) -> Iterator[Step]:
         if isinstance(operation, _NOT_HERE):
             yield from _part(step, kept, behind)
             kept = []
-        elif not before.sealed and not isinstance(operation, left_out) and not _unsized(operation):
+        elif not before.closed and not isinstance(operation, left_out) and not _unsized(operation):
             kept.append((operation, before))
             behind = after
     yield from _part(step, kept, behind)
@@ -135,7 +135,7 @@ def executed(
 
 def _combining(world: World, step: Step) -> Iterator[str]:
     """Checks that a function of all blocks does not change them, depends on nothing else, and accepts every kind."""
-    if not step.has(Combine) or step.before.sealed:
+    if not step.has(Combine) or step.before.closed:
         return
     first = dataclasses.replace(step, operations=step.operations[:1], states=step.states[:2])
     facts, server = world.facts, world.protocol.server

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.operations import Scramble, Seal
-from fedplug.api.roles import Sealer
+from fedplug.api.roles import Closer
 from fedplug_std.per_sample import mean_gradient
 
 from fedplug_kit.leaves import leaves
@@ -89,7 +89,7 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
                 f"{place} change with the clients' data; leave covered_by out of their Reveals, or send what "
                 "client.release(...) gives"
             )
-        elif isinstance(part, Sealer) and (where := _repeated(here, like)):
+        elif isinstance(part, Closer) and (where := _repeated(here, like)):
             yield (
                 f"{place} hold the same bytes {where}, so a key or a box follows from nothing secret; draw it with "
                 "fedplug.api.secrets, at each client, in each run and whenever it is asked for"

@@ -2,7 +2,7 @@
 
 These checks cannot prove that a seal is an encryption. They find the traces of ordinary mistakes: plaintext, a mask
 that is used twice, a key that follows from nothing secret, shares of which one is enough, a party that opens anything
-on request, a divisor that is forgotten. All checks use real parties in rounds that the kit steps through.
+on request. All checks use real parties in rounds that the kit steps through.
 
 `Sealing` alone knows how components seal; the trials know what must hold of that.
 """
@@ -20,6 +20,7 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block, Plan
 from fedplug.api.errors import FedplugError, cause_of
 from fedplug.api.operations import Open, Scramble, Seal
+from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
 from fedplug.round.steps import opened_once, unsealed
 
@@ -86,33 +87,28 @@ class Sealing:
         client = self.world.client(client_id)
         held, client.plan = client.plan, Plan.single(self.zone, self.size, client.facts.zones)
         try:
-            block = Block(self.zone, self.size, values, divisor=client.weight)
-            return execute(self.closing, block, client, client.facts)
+            return execute(self.closing, Block(self.zone, self.size, values), client, client.facts)
         finally:
             client.plan = held
 
     def seen(self, upload: Block) -> tuple[bytes, bytes]:
-        """Everything in an upload that a reader sees, and its ciphertexts alone."""
-        return codec.encode([upload.values, *upload.ciphertexts, dict(upload.meta)]), b"".join(upload.ciphertexts)
+        """Everything in an upload that a reader sees, and its parts alone."""
+        return codec.encode([*upload.ciphertexts, dict(upload.meta)]), b"".join(upload.ciphertexts)
 
     def beside(self, upload: Block) -> dict[str, Any]:
         """Numbers and words that accompany a sealed block, by their description."""
         # Encodings may differ by some bytes from draw to draw; a leak of values differs by more.
         size = round(float(np.log2(max(sum(map(len, upload.ciphertexts)), 1))), 1)
-        found = {"the number of ciphertexts": len(upload.ciphertexts), "the size of ciphertexts": size}
-        return {**found, "divisor": upload.divisor, **leaves(dict(upload.meta), "meta")}
+        found = {"the number of parts": len(upload.ciphertexts), "the size of parts": size}
+        return {**found, **leaves(upload.meta.get("letters", {}), "letters")}
 
     def added(self, uploads: Mapping[int, Block]) -> Block:
         """Their sum, sealed."""
-        server = self.world.protocol.server
-        total: Block = self.component.add_blocks(dict(uploads), server, server.facts)
-        return total
+        return self._closing.add(dict(uploads), self.weights, self.world.protocol.server)
 
     def joined(self, totals: Sequence[Block]) -> Block:
         """The sum of sums."""
-        server = self.world.protocol.server
-        total: Block = self.component.join_sums(totals, server, server.facts)
-        return total
+        return self._closing.join(totals, self.world.protocol.server)
 
     def opened(self, total: Block, senders: list[int], asked: list[int] | None = None) -> NDArray[np.float64]:
         """The mean as it is opened at the declared place, (P,).
@@ -131,19 +127,14 @@ class Sealing:
         opening, client = self._only("postprocess", Open), self.world.client(senders[0])
         try:
             if opening.link.site == "server":
-                block = execute(opening, total, server, server.facts)
-            elif opening.link.site == "key_server":
-                published = {name: dict(values) for name, values in server.facts.published.items()}
-                steps = protocol.steps
-                given = protocol.key_server.ask(steps.open, self.name, total, [], "all", senders, published)
-                block = unsealed(given, client) if isinstance(given, Block) else given
-            else:
-                if isinstance(self.operation, Seal) and self.operation.opened_by == "shares":
-                    total = self.component.gather(total, server, server.facts)
-                with opened_once(client, total, "all", senders):
-                    block = execute(opening, total, client, client.facts)
-            block.plain()  # raises if it is sealed
-            return np.asarray(block.mean(), np.float64)
+                block = execute(opening, total, server, server.facts, senders=senders)
+                return np.asarray(block.mean(), np.float64)
+            total = self._closing.gather(total, senders, server)
+            if opening.link.site == "key_server":
+                given = protocol.key_server.ask(protocol.steps.open, self.name, total, [], "all", senders)
+                return np.asarray(unsealed(given, client).mean(), np.float64)
+            with opened_once(client, total, "all", senders):
+                return np.asarray(execute(opening, total, client, client.facts, senders=senders).mean(), np.float64)
         except FedplugError:
             raise
         except Exception as error:  # a wrong key may fail in any way
@@ -151,11 +142,17 @@ class Sealing:
         finally:
             server.cohort = None
 
-    def opened_by_server(self, total: Block) -> NDArray[np.float64]:
+    def opened_alone(self, upload: Block, sender: int, asked: list[int]) -> NDArray[np.float64]:
+        """An upload as a server has it opened that says it were the sum of many; see `opened`."""
+        return self.opened(upload.replace(contributors=self.world.protocol.recipe.min_clients), [sender], asked)
+
+    def opened_by_server(self, total: Block, senders: list[int]) -> NDArray[np.float64]:
         """The mean as the aggregation server opens it with what it holds."""
-        server = self.world.protocol.server
-        facts = dataclasses.replace(server.facts, known=self.closing.after)
-        return np.asarray(self.component.open(total, server, facts).mean(), np.float64)
+        return np.asarray(self._closing.open(total, senders, self.world.protocol.server).mean(), np.float64)
+
+    @property
+    def _closing(self) -> Closing:
+        return Closing.of(self.zone, self.world.protocol.server.facts)
 
 
 class _Trials:
@@ -171,9 +168,8 @@ class _Trials:
         """The first problem; further ones often follow from it."""
         trials = [self._sums]
         if isinstance(self.operation, Seal):
-            trials = [self._shown, self._sums, self._opened_by_few, self._opened_alone]
-        if self.here.component.joins:
-            trials.append(self._joined)
+            trials = [self._shown, self._sums, self._joined]
+            trials += [self._opened_by_few, self._opened_alone] if self.operation.opened_by == "shares" else []
         for trial in trials:
             self.here.world.enter(round := next(self.rounds))
             if found := next(trial(round), ""):
@@ -247,10 +243,10 @@ class _Trials:
             )
         opened_by = self.operation.opened_by if isinstance(self.operation, Seal) else "shares"
         try:
-            read = opened_by != "shares" and self._is_mean(self.here.opened_by_server(total), self.everybody)
+            mean = self.here.opened_by_server(total, self.everybody) if opened_by != "shares" else np.zeros(0)
         except Exception:  # any error means that the server cannot open it
             return
-        if read:
+        if self._is_mean(mean, self.everybody):
             yield (
                 f"the aggregation server opens it with what it holds, but only {opened_by} are declared to open it; "
                 "give the key to nobody else"
@@ -267,8 +263,7 @@ class _Trials:
             yield (
                 f"the mean of {count} {what} differs from that of the plain values by "
                 f"{self._distance(mean, self.everybody):.3g}; its declared range and step allow "
-                f"{self._room(self.everybody):.3g}. The sum is {self._factor(mean):.3g} times as long: if the values "
-                "are right, look at the divisor"
+                f"{self._room(self.everybody):.3g}"
             )
 
     def _joined(self, round: int) -> Iterator[str]:
@@ -280,8 +275,7 @@ class _Trials:
 
     def _opened_by_few(self, round: int) -> Iterator[str]:
         """Fewer shares than declared do not open a sum."""
-        if not isinstance(self.operation, Seal) or self.operation.opened_by != "shares":
-            return
+        assert isinstance(self.operation, Seal)
         few = self.everybody[: self.operation.opens_with - 1]
         if few and self._opens(self.here.added(self._uploads()), self.everybody, few):
             yield (
@@ -290,13 +284,17 @@ class _Trials:
             )
 
     def _opened_alone(self, round: int) -> Iterator[str]:
-        """A single update does not open."""
+        """Shares do not open a single update: the core asks for none, but a server may ask clients all the same."""
         first, least = self.everybody[0], self.here.world.protocol.recipe.min_clients
         alone = self.here.added({first: self.here.sealed(first, self.here.values("random values", first))})
-        if least > 1 and self._opens(alone, [first], self.everybody):
+        try:
+            mean = self.here.opened_alone(alone, first, self.everybody)
+        except FedplugError:
+            return
+        if least > 1 and self._is_mean(mean, [first]):
             yield (
-                f"a sum of 1 update is opened, but min_clients is {least}; let every client with a share refuse sums "
-                "of fewer than facts.min_clients updates"
+                f"the shares of {len(self.everybody)} clients open a single update, but min_clients is {least}; let "
+                "every party with a share refuse sums of fewer than facts.min_clients updates"
             )
 
     # -- how -----------------------------------------------------------------------------------------------------------
@@ -327,10 +325,6 @@ class _Trials:
             values = self.here.values("random values", client_id) * np.float64(self.here.weights[client_id])
             total += np.clip(values, -limit, limit) if limit == limit else values
         return total / sum(self.here.weights[client_id] for client_id in senders)
-
-    def _factor(self, mean: NDArray[np.float64]) -> float:
-        expected = self._expected(self.everybody)
-        return float(mean @ expected / (expected @ expected)) if mean.shape == expected.shape else np.nan
 
     def _room(self, senders: list[int]) -> float:
         step = self.operation.step if self.operation.step == self.operation.step else 1e-3

@@ -22,7 +22,7 @@ _MEANT = {
 """Words that people reach for, and what says it here."""
 _PROMISES = (
     "ballots", "learns", "plans", "reads", "reads_examples", "wants", "scoring", "public_scores", "client_weight",
-    "round_release", "release_problem", "epsilon_of", "add_blocks", "open_upload", "open_reply",
+    "round_release", "release_problem", "epsilon_of", "open_upload", "open_reply",
 )  # fmt: skip
 """Members by which a role states or promises something. Others have everyday names, which are free in other roles."""
 _SAID_IN = (

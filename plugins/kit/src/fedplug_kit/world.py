@@ -13,6 +13,7 @@ from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
 from fedplug.api.roles import (
     Aggregator,
+    Closer,
     Component,
     Extension,
     Groups,
@@ -21,7 +22,6 @@ from fedplug.api.roles import (
     Opener,
     Protector,
     Scorer,
-    Sealer,
     Trainer,
 )
 from fedplug.engines.base import Job
@@ -208,7 +208,7 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
     if isinstance(component, Opener):
         plain["protect"][zone] = plain["protect"][zone] or before
         plain["postprocess"] = {zone: [use()]}
-        if isinstance(component, Sealer):
+        if isinstance(component, Closer):
             plain["postprocess"] = {zone: [name]}
     if isinstance(component, Aggregator):
         plain["aggregate"] = use()

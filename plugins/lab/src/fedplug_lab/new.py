@@ -16,13 +16,14 @@ from fedplug.recipe.option_errors import meant
 TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TAKEN = ("std", "sketch")
-_MORE = {"public_plan": "negotiate_mask"}
-"""The group of each example that is not named by it."""
+_MORE: dict[str, tuple[str, ...]] = {"public_plan": ("negotiate_mask",), "sealer": ("protect", "postprocess")}
+"""The groups of each example that is not named by its own."""
+_ENTRY = '[project.entry-points."fedplug.GROUP"]\n"sketch.thing" = "fedplug_sketch.thing:Thing"\n\n'
 
 
-def roles() -> dict[str, str]:
-    """The examples that there are, each with the group of its component."""
-    return {path.stem: _MORE.get(path.stem, path.stem) for path in sorted(TEMPLATES.glob("*.yaml"))}
+def roles() -> dict[str, tuple[str, ...]]:
+    """The examples that there are, each with the groups of its component."""
+    return {path.stem: _MORE.get(path.stem, (path.stem,)) for path in sorted(TEMPLATES.glob("*.yaml"))}
 
 
 def example_of(role: str) -> str:
@@ -59,11 +60,14 @@ def files(name: str, example: str) -> dict[str, str]:
     found = {path: (TEMPLATES / template).read_text(encoding="utf-8") for path, template in made.items()}
     found[f"{package}/__init__.py"] = f'"""The plugin {name} for fedplug."""\n'
     found[f"{package}/py.typed"] = ""
+    groups = roles()[example]
+    entries = "".join(_ENTRY.replace("GROUP", group) for group in groups)
     found["pyproject.toml"] = found["pyproject.toml"].replace("DEPENDENCIES", ", ".join(needs))
+    found["pyproject.toml"] = found["pyproject.toml"].replace("ENTRIES", entries)
     title = name.replace("_", " ").capitalize()
     return {
-        path: text.replace("GROUP", roles()[example]).replace("fedplug-sketch", f"fedplug-{name.replace('_', '-')}")
-        .replace("Sketch", title).replace("sketch", name)
+        path: text.replace("fedplug.GROUP", ", ".join(f"fedplug.{group}" for group in groups))
+        .replace("fedplug-sketch", f"fedplug-{name.replace('_', '-')}").replace("Sketch", title).replace("sketch", name)
         for path, text in found.items()
     }  # fmt: skip
 
