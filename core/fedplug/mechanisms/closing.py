@@ -143,6 +143,9 @@ class Closing:
         first = next(iter(blocks.values()))
         if any(block.positions is not None for block in blocks.values()):
             return self._scattered_sum(blocks, weights, server)
+        if len({len(block.ciphertexts) for block in blocks.values()}) > 1:
+            counts = ", ".join(f"{len(block.ciphertexts)} of client {c}" for c, block in [*blocks.items()][:5])
+            raise ProtectionError(f"the {self.link.zone} uploads have different numbers of parts: {counts}")
         return first.replace(
             ciphertexts=self._added({c: self._total(block, (c,)) for c, block in blocks.items()}, server),
             contributors=len(blocks), divisor=sum(weights[c] for c in blocks), weighted=True,
@@ -150,11 +153,7 @@ class Closing:
         )  # fmt: skip
 
     def _added(self, uploads: Mapping[int, Total], server: Server, what: str = "") -> tuple[bytes, ...]:
-        """The sum of equally many parts of each client; `what` describes them in the message about a damaged one."""
-        lengths = {len(upload.parts) for upload in uploads.values()}
-        if len(lengths) > 1:
-            counts = ", ".join(f"{len(upload.parts)} of client {c}" for c, upload in [*uploads.items()][:5])
-            raise ProtectionError(f"the {self.link.zone} uploads have different numbers of parts: {counts}")
+        """The parts of the sum; `what` describes those of a client in the message about a damaged one."""
         drawn = _Drawn(uploads)
         try:
             parts = self._given(tuple, self.component.add, drawn, server, self.facts)  # type: ignore[attr-defined]
