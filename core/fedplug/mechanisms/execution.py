@@ -397,7 +397,7 @@ class _Execution:
         read: tuple[Any, ...] = (client.num_examples,)
         if noise.reads == "scores":
             read = client.scores_by(noise.scorer), self._present(block)
-        given = np.asarray(_called(self.link, noise, size, *read), np.float64)
+        given = _called(self.link, noise, lambda *read: np.asarray(size(*read), np.float64), *read)
         layers = len(self.facts.layout.layers)
         if given.shape not in ((), (layers,)) or not (given >= 0).all():
             what = f"its size is {given.dtype}{list(given.shape)}; give one standard deviation, or one a layer"
@@ -410,7 +410,7 @@ class _Execution:
                 f"its noise has a multiplier of {used:.9g} at this client, and {noise.at_least or 0:.9g} is what is "
                 "charged for; state in at_least the least of any client",
             )  # fmt: skip
-        return settled(dataclasses.replace(noise, std=std, size=None), self.known, self.facts)
+        return settled(dataclasses.replace(noise, std=std, size=None, grid=noise.grid or None), self.known, self.facts)
 
     def _present(self, block: Block) -> NDArray[np.int64]:
         """The numbers of the layers with values in the zone, those among them that zeros stand in for."""
