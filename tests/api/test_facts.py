@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Client, Clip, Cohort, Facts, Known, Layout, Look, Noise, Operations, Plan, Plans, PublicPlan
+from fedplug import Client, Clip, Cohort, Facts, Known, Layout, Look, Noise, Operations, Plan, Plans, Post, PublicPlan
 from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import PluginError, TooFewClients
@@ -232,6 +232,47 @@ def test_what_a_look_keeps_on_itself_reaches_no_hook(monkeypatch: pytest.MonkeyP
         protect={"noised": [{"use": "toy.keeps"}], "clear": ["toy.keeps", noise]},
     ))  # fmt: skip
     assert Keeps.executed == [1.0] * (4 * 2 + 4 * 2 * 4)  # clients, rounds, and links that look at each zone
+
+
+class Votes(Toy, fedplug.Negotiation, fedplug.Ballots):
+    """Clip ballots to the largest that a function of them has seen."""
+
+    plans = Plans(zones=frozenset({"clear"}))
+    asked: ClassVar[list[float]] = []
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.kept = SimpleNamespace(norm=1.0)
+
+    def ballots(self, facts: Facts) -> Operations:
+        self.asked.append(self.kept.norm)
+        return Post(self.keep), Clip(self.kept.norm), Noise.gaussian(1.0)
+
+    def keep(self, values: Any, public: Any) -> Any:
+        self.kept.norm = float(np.abs(values).max())
+        return values
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        cohort.ask(self.vote)
+
+    @fedplug.at_client
+    def vote(self, client: Client) -> Any:
+        client.plan = Plan.single("clear", client.facts.layout.size, client.facts.zones)
+        return client.release(self, "votes", [100.0 + client.client_id])
+
+    def reveals(self, facts: Facts) -> list[fedplug.Reveals]:
+        return [fedplug.Reveals("votes", ("server",), covered_by="epsilon", asked=("vote",))]
+
+
+def test_what_one_clients_ballot_leaves_on_a_component_does_not_reach_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, {"negotiate_mask": {"toy.votes": Votes}})
+    outcome = run_protocol(recipe_of(negotiate_mask={"use": "toy.votes"}))
+    assert set(Votes.asked) == {1.0}
+    releases = [entry.zones["ballots of toy.votes"].releases[0] for entry in outcome.protocol.ledger.log
+                if "ballots of toy.votes" in entry.zones]  # fmt: skip
+    assert [release.noise_multiplier for release in releases] == [1.0, 1.0]
 
 
 # -- in which rounds a zone is sent ------------------------------------------------------------------------------------

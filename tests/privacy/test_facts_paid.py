@@ -170,8 +170,8 @@ class ToPublished(Toy, fedplug.Protector):
         return Clip(facts.of("toy.publishes").get("norm", 0.5)), Noise.gaussian(1.0)
 
 
-def published(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Outcome:
-    install(monkeypatch, {"negotiate_mask": {"toy.publishes": Publishes}, "protect": {"toy.to": ToPublished}})
+def published(monkeypatch: pytest.MonkeyPatch, kind: type = Publishes, **options: Any) -> Outcome:
+    install(monkeypatch, {"negotiate_mask": {"toy.publishes": kind}, "protect": {"toy.to": ToPublished}})
     use = {"use": "toy.publishes", **options}
     groups = {"groups": {"use": "toy.by_parity"}} if "toy.by_parity" in TOYS["groups"] else {}
     return run_protocol(recipe_of("noised", [{"use": "toy.to"}], negotiate_mask=use, **groups))
@@ -187,11 +187,27 @@ def test_what_is_published_and_paid_by_nobody_ends_the_guarantee_of_everybody(mo
             assert "what toy.publishes publishes" in line.detail
 
 
-@pytest.mark.parametrize("covered_by", ["epsilon", "nothing to pay"])
-def test_what_is_paid_for_ends_nobodys(covered_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = published(monkeypatch, covered_by=covered_by)
-    assert not any("publishes" in one.what for one in outcome.protocol.ledger.reveals)
-    assert views(outcome)["server"].state == "guaranteed"
+class Pays(Publishes, fedplug.Ballots):
+    """With ballots that have noise, from which the norm may follow."""
+
+    def ballots(self, facts: Facts) -> Operations:
+        return Clip(1.0), Noise.gaussian(9.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "covered_by", "state"),
+    [
+        (Publishes, "nothing to pay", "guaranteed"), (Pays, "epsilon", "guaranteed"),
+        (Publishes, "epsilon", "none"),  # it adds no noise
+    ],
+)  # fmt: skip
+def test_what_is_paid_for_ends_nobodys(
+    kind: type, covered_by: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = published(monkeypatch, kind, covered_by=covered_by)
+    shown = any("publishes" in one.what for one in outcome.protocol.ledger.reveals)
+    assert shown is (state == "none")
+    assert {views(outcome)[name].state for name in ("server", "released_model")} == {state}
     assert [release.noise_multiplier for release in paid(outcome)] == [1.0, 1.0]
 
 
@@ -228,7 +244,7 @@ class InTurns(Push):
         return facts.round % 2 == 0
 
     def train(self, client: Client, facts: Facts) -> dict[str, float]:
-        assert (len(client.data.train) > 0) == self.reads_examples(facts)
+        assert (client.num_examples > 0) == (len(client.data.train) > 0) == self.reads_examples(facts)
         if self.reads_examples(facts):
             client.memory(self)["kept"] = client.rng(self).integers(99)
             return super().train(client, facts)
@@ -404,6 +420,24 @@ def test_a_zone_whose_sum_has_no_noise_is_said_elsewhere(monkeypatch: pytest.Mon
     outcome = run_protocol(recipe_of(negotiate_mask={"use": "toy.of_data"}, protect=chains, rounds=1))
     assert views(outcome)["released_model"].state == "none"
     assert not any("unlike noise" in one.note for one in outcome.protocol.ledger.reveals)
+
+
+# -- on whose word -----------------------------------------------------------------------------------------------------
+
+
+class Signs(Toy, fedplug.Protector):
+    """The signs of values."""
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        return (Post(lambda values, public: np.sign(values)),)
+
+
+def test_a_verdict_names_the_functions_behind_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, {"protect": {"toy.signs": Signs}})
+    for chain, word in (([], False), ([{"use": "toy.signs"}], True)):
+        outcome = run_protocol(recipe_of("noised", [CLIP, noise(2.0), *chain], rounds=1))
+        for name in ("server", "client", "released_model"):
+            assert ("on the word of toy.signs" in views(outcome)[name].rests_on) is word
 
 
 # -- senders -----------------------------------------------------------------------------------------------------------

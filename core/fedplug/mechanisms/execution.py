@@ -485,8 +485,9 @@ class _Execution:
         return self.facts.rng(self.link.name, purpose, *what)
 
     def _positions(self, block: Block) -> NDArray[np.uint32] | None:
-        if block.positions is None and isinstance(self.party, Client) and self.party.plan is not None:
-            return self.party.plan.positions(block.zone)
+        plan = self.party.plan if isinstance(self.party, Client) else None
+        if block.positions is None and plan is not None and block.zone in plan.zones:  # a ballot is in none
+            return plan.positions(block.zone)
         return block.positions
 
     def _layers(self, block: Block) -> NDArray[np.int64]:
