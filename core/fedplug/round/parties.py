@@ -89,13 +89,14 @@ class HostedClient(Client):
         return model
 
     def without_past(self) -> HostedClient:
-        """The same client for training that reads no private data: with no examples, no model of its own, and only
-        what such training remembers.
+        """The same client for training that reads no private data: with no examples nor their number, no model of its
+        own, and only what such training remembers.
         """
         other = self.without_examples()
-        other._examples = None  # nor does it know how many there are
-        other.personal, other.update, other.cache = None, None, {}
-        other.remembered = dataclasses.replace(self.remembered, retained=None, buffers=self._host.buffers)
+        other.personal, other.update, other.cache, other._examples = None, None, {}, 0
+        other.remembered = dataclasses.replace(
+            self.remembered, retained=None, buffers=self._host.buffers, weight=1.0, accounts={}
+        )
         other.state = self.state.setdefault("without examples", {})
         return other
 
