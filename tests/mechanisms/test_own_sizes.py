@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import fedplug
 import numpy as np
 import pytest
-from execution_toys import FLOATS, LAYOUT, VALUES, Part, context, done, norm_of, party, steps
+from execution_toys import FACTS, FLOATS, VALUES, Gives, done, party, steps
 from fedplug import Block, Clip, Combine, Misplaced, Noise, Plan, Post, Round, Scale, Shift
 from fedplug import WeightedSum as Sum
 from fedplug.api.errors import PluginError, ProtectionError
@@ -59,7 +58,7 @@ def of(chain: list[Any], client_id: int) -> list[Any]:
 
 
 def folded(*chain: Any) -> Step:
-    return steps(Part(*chain), facts=context(Server()))[0]
+    return steps(Gives(*chain))[0]
 
 
 @given(chains())
@@ -105,7 +104,7 @@ def test_the_price_is_that_of_the_client_with_the_least_noise_for_its_bound(
 
 def test_a_clients_own_clip_and_noise_are_those_of_its_number() -> None:
     clip, noise = Clip({3: 1.0}, others=100.0), Noise.gaussian({3: 1e-6}, others=0.0)
-    assert norm_of(done(clip, who=party(3)), 2) == pytest.approx(1.0, rel=1e-6)
+    assert np.linalg.norm(done(clip, who=party(3)).astype(np.float64)) == pytest.approx(1.0, rel=1e-6)
     assert np.array_equal(done(clip, who=party(4)), VALUES)
     assert np.array_equal(done(clip, noise, who=party(4)), VALUES)
     drawn = done(clip, noise, who=party(3)) - done(clip, who=party(3))
@@ -152,9 +151,9 @@ OWN: list[Any] = [
 @pytest.mark.parametrize("operation", OWN, ids=["clip", "noise", "by scores"])
 def test_clients_own_sizes_are_for_their_uploads_alone(operation: Any) -> None:
     with pytest.raises(Misplaced, match=r"hook postprocess: it gives .* of clients' own sizes, of a sum; give it in"):
-        steps(Part(operation), hook="postprocess", site="server")
+        steps(Gives(operation), hook="postprocess", site="server")
     with pytest.raises(Misplaced, match=r"the ballots of votes give .* of another size for some clients, and all"):
-        ballot_states("votes", (Clip(1.0), operation), context(Server()))
+        ballot_states("votes", (Clip(1.0), operation), FACTS)
 
 
 # -- sizes that a client works out -------------------------------------------------------------------------------------
@@ -162,10 +161,10 @@ def test_clients_own_sizes_are_for_their_uploads_alone(operation: Any) -> None:
 SCORES = np.array([0.25, 4.0], np.float32)
 
 
-def scored(chain: Any, plan: Plan | None = None, scores: Any = SCORES, values: Any = VALUES, **block: Any) -> Any:
+def scored(chain: Any, plan: Plan | None = None, scores: Any = SCORES, values: Any = VALUES) -> Any:
     who = party(3, plan)
     who.scores = {"psi": scores, "other": scores * 2}
-    return done(*chain, who=who, values=values, **block)
+    return done(*chain, who=who, values=values)
 
 
 def test_the_function_gets_scores_and_the_layers_that_are_there_and_nothing_else() -> None:
@@ -177,7 +176,7 @@ def test_the_function_gets_scores_and_the_layers_that_are_there_and_nothing_else
 
     scored((Clip(1.0), Noise.by(size, reads="scores", at_least=2.0)))
     scored((Clip(1.0), Noise.by(size, reads="scores", at_least=2.0, scorer="other")))
-    second = Plan.of(context(Server()), "clear", noised=np.array([7, 8]))
+    second = Plan.of(FACTS, "clear", noised=np.array([7, 8]))
     scored((Clip(1.0), Noise.by(size, reads="scores", at_least=2.0)), second, values=VALUES[:2])
     assert asked == [[[0.25, 4.0], [0, 1]], [[0.5, 8.0], [0, 1]], [[0.25, 4.0], [1]]]
     asked.clear()
@@ -188,7 +187,7 @@ def test_the_function_gets_scores_and_the_layers_that_are_there_and_nothing_else
 def test_layers_that_zeros_stand_in_for_are_there() -> None:
     """Or the noise would tell which layers a client keeps to itself."""
     asked: list[Any] = []
-    plan = Plan.of(context(Server()), "noised", retained=np.arange(6))
+    plan = Plan.of(FACTS, "noised", retained=np.arange(6))
     noise = Noise.by(lambda scores, present: asked.append(present.tolist()) or 3.0, reads="scores", at_least=2.0)
     scored((Clip(1.0), fedplug.Widen(), noise), plan, values=VALUES[:4])
     scored((Clip(1.0), noise), plan, values=VALUES[:4])
@@ -236,7 +235,7 @@ def test_noise_over_what_nothing_bounds_has_no_price(chain: tuple[Any, ...]) -> 
 
 def test_a_layer_without_values_needs_no_noise_and_one_with_values_does() -> None:
     noise = Noise.by(lambda scores, present: (math.inf, 3.0), reads="scores", at_least=2.0)
-    second = Plan.of(context(Server()), "clear", noised=np.array([7, 8]))
+    second = Plan.of(FACTS, "clear", noised=np.array([7, 8]))
     assert len(scored((Clip(1.0), noise), second, values=VALUES[:2])) == 2
     with pytest.raises(ProtectionError, match="it gives no noise to layer 0, which has values here"):
         scored((Clip(1.0), noise))
@@ -283,8 +282,8 @@ OWN_DRAWS = Noise.own("pure", lambda values, public, stream: values, multiplier=
 def words(*hooks: tuple[str, str, tuple[Any, ...]]) -> list[Release]:
     """The releases behind links (name, hook, operations)."""
     site = {"protect": "client", "aggregate": "server", "postprocess": "server"}
-    links = [Link("noised", hook, name, Part(*given, name=name), site[hook]) for name, hook, given in hooks]  # type: ignore
-    return [*fold(links, context(Server()))[-1].after.releases]
+    links = [Link("noised", hook, name, Gives(*given, name=name), site[hook]) for name, hook, given in hooks]  # type: ignore
+    return [*fold(links, FACTS)[-1].after.releases]
 
 
 def vector(public: Any) -> Any:
@@ -338,16 +337,15 @@ def test_a_shift_by_a_function_takes_the_last_bits_of_noise_and_the_model_does_n
     start = np.arange(10, dtype=np.float32)
     for factor in (1, -1):
         assert np.array_equal(done(Shift.model(factor)), VALUES + np.float32(factor) * start)
-    second = Plan.of(context(Server()), "clear", noised=np.array([7, 8]))
+    second = Plan.of(FACTS, "clear", noised=np.array([7, 8]))
     assert np.array_equal(done(Shift.model(1), who=party(plan=second), values=VALUES[:2]), VALUES[:2] + start[7:9])
 
 
 def test_the_model_is_added_where_it_is_known() -> None:
     server = Server()
-    facts = dataclasses.replace(context(server), layout=LAYOUT)
-    step = steps(Part(Shift.model(-1)), hook="postprocess", site="server", facts=facts)[0]
+    (step,) = steps(Gives(Shift.model(-1)), hook="postprocess", site="server")
     total = Block("noised", 10, VALUES, divisor=1.0)
     with pytest.raises(ProtectionError, match="Shift: the global model at these values is not known here"):
-        execute(step, total, server, facts)
+        execute(step, total, server, FACTS)
     server.vector = np.ones(10, np.float32)
-    assert np.array_equal(execute(step, total, server, facts).plain(), VALUES - 1)
+    assert np.array_equal(execute(step, total, server, FACTS).plain(), VALUES - 1)
