@@ -131,7 +131,7 @@ def test_what_the_server_publishes_is_a_fact_of_all_parties_from_the_next_step_o
     assert [(round, clip.norm) for round, clip, _ in Norms.seen] == [
         (round, 1.0 / (1 + round)) for round in range(3) for _ in range(4)
     ]
-    published = outcome.protocol.server.remembered.published_to("all")
+    published = outcome.protocol.server.remembered.published["all"]
     assert {round: told["toy.norms"] for round, told in published.items()} == {1: {"norm": 0.5}, 2: {"norm": 1 / 3}}
     (zone,) = {zone for entry in outcome.protocol.ledger.log for zone in entry.zones}
     paid = [entry.zones[zone].releases[0] for entry in outcome.protocol.ledger.log]
@@ -147,7 +147,7 @@ def test_the_server_goes_by_what_the_clients_received(
     monkeypatch.setattr(Norms, "publishes", more)
     outcome = run_protocol(norms)
     assert [row.clients.answered for row in outcome.rows] == [4, 4, 4]
-    server = outcome.protocol.server.remembered.published_to("all")[2]["toy.norms"]["a"]
+    server = outcome.protocol.server.remembered.published["all"][2]["toy.norms"]["a"]
     client = Norms.seen[-1][2]["a"]
     assert type(server) is type(client)
 
