@@ -22,7 +22,7 @@ def test_every_field_comes_back() -> None:
         groups={"a": GroupResult(0.5, 1.0)}, group_members={"a": [0, 1]}, personal_accuracy={0: 0.25, 11: 0.75},
         personal_public_accuracy={0: 1.0}, client_leading={0: 1.0}, personal_leading={0: 1.0},
         personal_public_leading={0: 1.0}, tuned={0: 1.0}, tuned_public={0: 1.0}, clusters={"a": 1.0},
-        unopened=[Unopened("noised", "why", [1])], added={"x": {"y": [1]}},
+        unopened=[Unopened("noised", "why", [1])], sealed=["encrypted"], added={"x": {"y": [1]}},
         simulated_seconds=1.0, skipped="why", compared=Compared(2, {"noised": 5}, {"noised": 1}),
     )  # fmt: skip
     row.clients.dropped[11] = "late"

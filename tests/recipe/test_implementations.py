@@ -74,11 +74,11 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
         def protect(self, known: Any, facts: Any) -> Operations:
             return ()
 
-        def seal(self, block: Any, client: Any, facts: Any) -> Any:
-            return block
+        def seal(self, words: Any, client: Any, facts: Any) -> Any:
+            return words
 
-        def open(self, block: Any, party: Any, facts: Any) -> Any:
-            return block
+        def open(self, total: Any, party: Any, facts: Any) -> Any:
+            return total
 
     (problem,) = hook_problems(Splits, "partition")
     assert problem == "has no assign(labels, num_clients, rng), which a Partition must have"
@@ -86,6 +86,6 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
     assert problem == "is not a Trainer; write class Splits(fedplug.Trainer)"
     for group in ("protect", "postprocess"):
         assert hook_problems(HalfASeal, group) == [
-            "has no reveals(facts), which a Sealer must have",
-            "has no add_blocks(blocks, server, facts), which a Sealer must have",
+            "has no reveals(facts), which a Closer must have",
+            "has no add(uploads, server, facts), which a Sealer must have",
         ]

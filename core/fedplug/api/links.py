@@ -359,7 +359,9 @@ def ballots_of(name: str, facts: Facts) -> Operations:
     if not isinstance(component, Ballots):
         return ()
     with of_component(name, "ballots"):
-        return as_operations(component.ballots(facts.at(max(facts.round, 0))), "ballots", name)
+        return facts.once(
+            f"ballots {name}", lambda now: as_operations(component.ballots(now), "ballots", name)
+        )
 
 
 def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Operations, tuple[Known, ...]]:

@@ -261,8 +261,11 @@ class Charging:
             self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
 
     def _published(self, event: Published) -> None:
-        """What nothing pays for ends the guarantee of everybody who learns it: operations may follow from it."""
-        if event.covered_by is None:
+        """What nothing pays for ends the guarantee of everybody who learns it: operations may follow from it. Nor does
+        an epsilon pay for what a component publishes that adds no noise.
+        """
+        facts = self._at(event.round)
+        if event.covered_by is None or (event.covered_by == "epsilon" and not _adds_noise(event.component, facts)):
             note = "operations follow from it, and it may follow from clients' data: say what pays for it (covered_by)"
             everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
             shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=note)
@@ -514,16 +517,19 @@ class Charging:
 
 def believed(component: Component, facts: Facts) -> list[Reveals]:
     """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all."""
-    ballots = any(ballots_of(component.name, facts.at(round)) for round in range(facts.rounds))
-    noisy = ballots or any(
-        step.link.name == component.name and step.has(Noise) for zone in facts.links for step in facts.steps(zone)
-    )
+    noisy = _adds_noise(component.name, facts)
     why = f"not covered by epsilon, as {component.name} says: it adds no noise in a link and has no ballots"
     return [
         shown if noisy or shown.covered_by != "epsilon" or not shown.asked
         else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
         for shown in component.reveals(facts)
     ]  # fmt: skip
+
+
+def _adds_noise(name: str, facts: Facts) -> bool:
+    return any(ballots_of(name, facts.at(round)) for round in range(facts.rounds)) or any(
+        step.link.name == name and step.has(Noise) for zone in facts.links for step in facts.steps(zone)
+    )
 
 
 def releases_of(name: str, operations: Operations) -> list[Release]:
