@@ -475,13 +475,8 @@ class _Execution:
         return self.facts.rng(self.link.name, purpose, *what)
 
     def _positions(self, block: Block) -> NDArray[np.uint32] | None:
-<<<<<<< HEAD
         plan = self.party.plan if isinstance(self.party, Client) else self.facts.plan
-        if block.positions is None and plan is not None and block.zone in plan.zones:
-=======
-        plan = self.party.plan if isinstance(self.party, Client) else None
         if block.positions is None and plan is not None and block.zone in plan.zones:  # a ballot is in none
->>>>>>> h-testsa
             return plan.positions(block.zone)
         return block.positions
 
