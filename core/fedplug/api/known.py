@@ -453,7 +453,8 @@ class Known:
         # Without noise, values and bounds stay as they were; noise that is worth nothing still moves them.
         silent = noise.std == 0
         clips = self.clips if silent else tuple(dataclasses.replace(clip, noised=True) for clip in self.clips)
-        beneath = norms.apart(self.bounds or self.beneath, grid, self.layers) if noise.sample is None else ()
+        moved = norms.apart(self.bounds or self.beneath, max(grid, noise.coarsest), self.layers)
+        beneath = moved if noise.sample is None else ()
         return dataclasses.replace(
             self, releases=(*self.releases, release), scales=(*self.scales, scale), clips=clips,
             bounds=self.bounds if silent else (), grid=self.grid if silent else grid,

@@ -252,8 +252,10 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
         )
     if isinstance(noise.std, Mapping):  # one grid for everybody's account; each executes its own
         each = [settled(noise.of(c), known.own.get(c, known), facts) for c in (None, *sorted(noise.clients))]
-        least = min(each, key=lambda one: one.grid or 0.0)
-        return dataclasses.replace(noise, grid=least.grid, slack=max(one.slack for one in each), note=least.note)
+        least, *_, most = sorted(each, key=lambda one: one.grid or 0.0)
+        return dataclasses.replace(
+            noise, grid=least.grid, coarsest=most.grid or 0.0, slack=max(one.slack for one in each), note=least.note
+        )
     if isinstance(noise.std, tuple) and known.layers and len(noise.std) != len(known.layers):
         raise Misplaced(
             f"{known.link} gives noise for {len(noise.std)} layers, and the model has {len(known.layers)}; give one "

@@ -304,6 +304,7 @@ class Noise(NoiseTerms, kw_only=True):
             stream.
         curve: the cost of a mechanism that the core does not know.
         order: of the norm that bounds the values before a mechanism of a plugin's own.
+        coarsest: of sizes by client, the largest grid of any; for the core to say.
     """
 
     std: float | tuple[float, ...] | Mapping[int, float] | None = at_least(0, default=None)
@@ -316,6 +317,7 @@ class Noise(NoiseTerms, kw_only=True):
     curve: Curve | None = None
     order: float = at_least(1, default=2)
     at_least: float | None = at_least(0, default=None)
+    coarsest: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -601,6 +603,8 @@ def _require_others(operation: Any, value: Any, others: float | None) -> None:
     if isinstance(value, Mapping) != (others is not None):
         kind = type(operation).__name__
         raise ValueError(f"{kind}: numbers by client come with one for all others: {kind}({{3: 0.5}}, others=1.0)")
+    if strange := [key for key in _named(value) if type(key) is not int]:
+        raise ValueError(f"{type(operation).__name__}: client {strange[0]!r} must be a whole number")
 
 
 def as_operations(given: Any, hook: str, link: str) -> Operations:

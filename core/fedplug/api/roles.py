@@ -318,12 +318,12 @@ def _shown(method: Callable[..., Any]) -> str:
 
 def undecided(cls: type) -> list[tuple[type, str]]:
     """Members that a role leaves open and that a class does not give, with the role; methods with their arguments."""
-    left_open = {}
-    for role in reversed(roles_of(cls)):
+    left_open, serves = {}, roles_of(cls)
+    for role in reversed(serves):
         for name, expected in vars(role).items():
             if getattr(inspect.getattr_static(cls, name, None), "__isabstractmethod__", False):
                 shown = _shown(expected).replace("self, ", "") if inspect.isfunction(expected) else ""
-                left_open[name] = role, f"{name}{shown}"
+                left_open[name] = next(each for each in serves if issubclass(each, role)), f"{name}{shown}"
     return list(left_open.values())
 
 

@@ -94,6 +94,7 @@ ENCRYPTION = "as long as the encryption holds"
 SERVER = "as long as the server really adds it"
 SUMS_ALONE = "as long as this party sees totals only"
 NOT_SEEN = "nothing of the updates is sent"
+NOT_READ = "trainers were handed no examples"
 
 LARGEST_MEANINGFUL = 20.0
 """Epsilon above which no line is a guarantee; a guarantee whose replace-one epsilon is above it is weak.

@@ -343,9 +343,9 @@ class _Rules:
             yield paths[who], message
 
     def undo(self) -> Iterator[Complaint]:
-        """What closes a zone is undone by the same zone's postprocess, last first."""
+        """What closes a zone is undone by the same zone's postprocess."""
         for zone in self.readable:
-            sealed = [use.name for use in self.sealers(self.protect[zone])][::-1]
+            sealed = [use.name for use in self.sealers(self.protect[zone])]
             if not sealed and zone in self.foldable:
                 continue  # `order` complains about links that open what nothing has closed
             opening = self.postprocess.get(zone, [])
@@ -360,9 +360,6 @@ class _Rules:
             if missing and not strangers:
                 at = ("postprocess", zone) if opening else ("protect", zone)
                 yield at, f"{missing[0]} protects the zone {zone}, but nothing opens the sum; {remedy}"
-            elif not missing and not strangers and [use.name for use in opened] != sealed:
-                message = f"the zone {zone} must be opened in the reverse order of its protection; {remedy}"
-                yield ("postprocess", zone), message
 
     def shared_noise(self) -> Iterator[Complaint]:
         """A component that draws noise protects one zone only: its stream and its release are kept under its name."""
