@@ -894,6 +894,17 @@ class ModelSource(Component, role=True):
         """
         return None
 
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int | None:
+        """How many parameters the model has, frozen ones too, or a lower bound; None where only `build` tells.
+
+        Asked when `refuses` is: a model that does not fit into memory is refused before anybody builds it.
+
+        Args:
+            shape: (C, H, W) of one example.
+            num_classes: as `build` is told; 1 where it is not known yet.
+        """
+        return None
+
     @property
     def judged_by(self) -> tuple[Figure, ...]:
         """Each figure that `figures` gives, with which way is better and its unit; by default none.

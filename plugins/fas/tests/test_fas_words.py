@@ -118,7 +118,7 @@ def test_a_small_model_is_scrambled_in_no_time() -> None:
     words, _ = to_words(np.random.default_rng(0).standard_normal(235_146).astype(np.float32), 32)
     took = []
     for _ in range(5):
-        started = time.perf_counter()
+        started = time.process_time()
         Scrambler(KEY).scramble(words)
-        took.append(time.perf_counter() - started)
+        took.append(time.process_time() - started)
     assert min(took) < 0.1  # 5 to 20 ms on one core

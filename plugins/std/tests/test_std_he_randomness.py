@@ -139,7 +139,7 @@ def test_processes_that_were_forked_off_draw_other_seeds() -> None:
     processes = [fork.Process(target=_seeds_of_a_fork, args=(queue, backend, context)) for _ in range(2)]
     for process in processes:
         process.start()
-    seeds = [seed for _ in processes for seed in queue.get(timeout=60)]
+    seeds = [seed for _ in processes for seed in queue.get(timeout=300)]
     for process in processes:
         process.join()
     assert len(set(seeds)) == 4
