@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Layout, add_blocks
+from fedplug import Block, Layout, Server, add_blocks
 from fedplug.api.blocks import fewest_in
 from fedplug.api.errors import ProtectionError
 from hypothesis import given
@@ -20,10 +20,14 @@ SIGNALLING = np.array([0x7FA00000], np.uint32).view(np.float32)  # a NaN about w
 WEIGHTS = {0: 1.0, 3: 0.25, 4: 0.7, 9: 1 / 3}
 
 
+SERVER = Server()
+
+
 class Adder:
     """Takes the place of an encryption component."""
 
-    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
+    def add_blocks(self, blocks: dict[int, Block], server: Any, facts: Any) -> Block:
+        assert server is SERVER
         return Block("encrypted", sum(block.size for block in blocks.values()), sealed_by="seal")
 
 
@@ -33,7 +37,7 @@ def context() -> Any:
 
 def test_plain_blocks_without_positions_are_averaged_by_weight() -> None:
     blocks = {c: Block("clear", 3, np.array([c, 1, -c], np.float32), divisor=WEIGHTS[c]) for c in WEIGHTS}
-    total = add_blocks(blocks, WEIGHTS, context())
+    total = add_blocks(blocks, WEIGHTS, SERVER, context())
     expected = sum(w * np.array([c, 1, -c]) for c, w in WEIGHTS.items()) / sum(WEIGHTS.values())
     assert np.allclose(total.mean(), expected, rtol=1e-6)
     assert (total.contributors, total.weighted) == (4, True)
@@ -43,8 +47,8 @@ def test_plain_blocks_without_positions_are_averaged_by_weight() -> None:
 def test_the_sum_does_not_depend_on_who_answered_first(order: list[int], values: np.ndarray) -> None:
     for positions in (None, np.arange(5, dtype=np.uint32)):
         blocks = {c: Block("clear", 5, row, positions) for c, row in zip(sorted(WEIGHTS), values, strict=True)}
-        first = add_blocks(blocks, WEIGHTS, context()).mean()
-        assert np.array_equal(first, add_blocks({c: blocks[c] for c in order}, WEIGHTS, context()).mean())
+        first = add_blocks(blocks, WEIGHTS, SERVER, context()).mean()
+        assert np.array_equal(first, add_blocks({c: blocks[c] for c in order}, WEIGHTS, SERVER, context()).mean())
 
 
 @given(
@@ -60,7 +64,7 @@ def test_each_position_is_divided_by_its_true_contributors(uploads: dict[int, di
         )
         for client_id, values in uploads.items()
     }  # fmt: skip
-    total = add_blocks(blocks, WEIGHTS, context())
+    total = add_blocks(blocks, WEIGHTS, SERVER, context())
     covered = sorted({position for values in uploads.values() for position in values})
     assert total.positions is not None
     assert total.positions.tolist() == covered
@@ -74,13 +78,13 @@ def test_weights_are_multiplied_in_once() -> None:
     for positions in (None, np.array([2, 5], np.uint32)):
         plain = Block("clear", 2, np.array([4, 8], np.float32), positions)
         done = plain.replace(values=plain.plain() * np.float32(0.25), weighted=True)
-        assert add_blocks({3: plain}, WEIGHTS, context()).mean().tolist() == [4, 8]
-        assert add_blocks({3: done}, WEIGHTS, context()).mean().tolist() == [4, 8]
+        assert add_blocks({3: plain}, WEIGHTS, SERVER, context()).mean().tolist() == [4, 8]
+        assert add_blocks({3: done}, WEIGHTS, SERVER, context()).mean().tolist() == [4, 8]
 
 
 def test_sealed_blocks_go_to_the_component_that_sealed_them() -> None:
     sealed = Block("encrypted", 3, ciphertexts=(b"x",), sealed_by="seal")
-    assert add_blocks({0: sealed, 3: sealed}, WEIGHTS, context()).size == 6
+    assert add_blocks({0: sealed, 3: sealed}, WEIGHTS, SERVER, context()).size == 6
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_blocks_that_do_not_fit_together_are_refused(other: Block, message: str)
     if "position 20" in message:
         first = first.replace(positions=np.array([0, 1], np.uint32))
     with pytest.raises(ProtectionError, match=message):
-        add_blocks({0: first, 3: other}, WEIGHTS, context())
+        add_blocks({0: first, 3: other}, WEIGHTS, SERVER, context())
 
 
 @pytest.mark.parametrize("positions", [None, np.arange(3, dtype=np.uint32)])
@@ -116,7 +120,7 @@ def test_values_that_spoil_a_sum_are_blamed_on_their_client(positions: Any, bad:
         blocks[4] = blocks[4].replace(weighted=True)
         blocks[9] = blocks[9].replace(values=np.array([0, 1e38, 1], np.float32), weighted=True)
     with pytest.raises(ProtectionError, match=f"client 4 sent {what}.* lower lr in train") as caught:
-        add_blocks(blocks, WEIGHTS, context())
+        add_blocks(blocks, WEIGHTS, SERVER, context())
     assert caught.value.client_id == 4
 
 
@@ -129,7 +133,7 @@ def test_positions_that_cannot_be_are_blamed_on_their_client(positions: Any) -> 
     blocks = {c: Block("clear", 2, np.zeros(2, np.float32), np.array([0, 1], np.uint32)) for c in WEIGHTS}
     blocks[3] = blocks[3].replace(positions=positions)
     with pytest.raises(ProtectionError, match="client 3") as caught:
-        add_blocks(blocks, WEIGHTS, context())
+        add_blocks(blocks, WEIGHTS, SERVER, context())
     assert caught.value.client_id == 3
 
 

@@ -59,7 +59,7 @@ def blocks(draw: st.DrawFn) -> Block:
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     labels = draw(hnp.arrays(np.uint8, st.integers(0, 30), elements=st.integers(0, 3)))
-    return Plan(labels, BASE_ZONES, frozenset(draw(st.sets(st.sampled_from(BASE_ZONES)))))
+    return Plan(labels, BASE_ZONES)
 
 
 LEAVES = st.one_of(
@@ -93,7 +93,7 @@ def same(left: Any, right: Any) -> bool:
         return (
             isinstance(right, Plan)
             and same(left.labels, right.labels)
-            and (left.zones, left.shared) == (right.zones, right.shared)
+            and left.zones == right.zones
         )
     if isinstance(left, list | tuple):
         return isinstance(right, list | tuple) and len(left) == len(right) and all(map(same, left, right))

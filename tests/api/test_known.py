@@ -43,6 +43,7 @@ MAP = Map(lambda block, client, facts: block)
 POST = Post(lambda values, public: values)
 COMBINE = Combine(lambda blocks, weights, facts: blocks[0])
 SHIFT = Shift(lambda public: np.ones(100, np.float32))
+WEIGHED = WeightedSum(by=lambda blocks, server, facts: {})
 
 
 def behind(*operations: Any, before: Known = PLAIN) -> Known:
@@ -152,17 +153,30 @@ def test_a_public_vector_moves_values_out_of_their_bounds_and_no_further_apart()
     assert behind(Clip(1.0), SHIFT).norm() is None
     noised = behind(Clip(1.0), gaussian(2.0, grid=0.0), SHIFT)
     assert noised.sensitivity() == 1.0
-    assert not only(noised).uncredited  # the same numbers for all
+    # Large numbers take the last bits of values with them, in each upload by itself.
+    assert only(noised).uncredited == "this changes values behind the noise, so others' noise earns no credit"
+    assert only(noised).words == ["this"]
+    assert (only(noised).noise_multiplier, noised.scales) == (2.0, (2.0,))
     # Without noise, the sum of all shifts would show the number of uploads.
     assert behind(Clip(1.0), SHIFT, ADD).sensitivity() is None
     assert behind(Clip(1.0), ADD, SHIFT).sensitivity() == 1.0
 
 
-def test_a_clip_that_a_client_makes_tighter_promises_the_norm_of_all() -> None:
-    own = behind(Clip(2.0, tighter=0.5))
-    assert (own.norm(), own.clips[0].bound.norm) == (0.5, 2.0)
-    assert behind(Clip(2.0, tighter=5.0)).norm() == 2.0
-    assert behind(Clip((1.0, 3.0), per="layer", tighter=2.0)).layer_norms() == (1.0, 2.0)
+@pytest.mark.parametrize("factor", [1, -1])
+def test_a_multiple_of_the_global_model_keeps_credit_and_rests_on_nobodys_word(factor: int) -> None:
+    """Everybody has the model, and the core adds it."""
+    noised = behind(Clip(1.0), gaussian(2.0, grid=0.25), Shift.model(factor))
+    assert (only(noised).uncredited, only(noised).words, noised.uncredited) == ("", [], ())
+    assert (noised.norm(), noised.grid) == (None, 0.0)
+    assert noised.sensitivity() == pytest.approx(1.0 + 0.25 * 10)  # the noise's grid is no part of the noise
+    assert behind(Clip(1.0), Shift.model(factor), ADD).sensitivity() is None
+    assert behind(Clip(1.0), ADD, Shift.model(factor)).sensitivity() == 1.0
+
+
+@pytest.mark.parametrize("factor", [0, 2, 0.5, math.nan, "1", None])
+def test_a_multiple_of_the_model_is_one_or_minus_one(factor: Any) -> None:
+    with pytest.raises(ValueError, match=r"Shift\.model\(.*\): it must be 1 or -1"):
+        Shift.model(factor)
 
 
 # -- noise -------------------------------------------------------------------------------------------------------------
@@ -199,18 +213,15 @@ def test_noise_of_a_size_for_each_layer_is_one_release_of_all_of_them() -> None:
     assert only(behind(Clip(2.0), gaussian((6.0, 16.0)))).noise_multiplier == 3.0
 
 
-def test_what_is_promised_is_the_price_where_nobody_knows_the_size() -> None:
-    release = only(behind(Clip(1.0), gaussian(None, promised=2.5)))
-    assert release.noise_multiplier == 2.5
+@pytest.mark.parametrize("reads", ["scores", "num_examples"])
+def test_noise_of_a_size_that_clients_work_out_costs_the_least_multiplier_of_any(reads: Any) -> None:
+    noise = Noise.by(lambda *read: 1e9, reads=reads, at_least=2.5)
+    release = only(behind(Clip(1.0), noise))
+    assert (release.noise_multiplier, release.clipping_norm, release.scored) == (2.5, 1.0, reads == "scores")
     assert "different sizes" in release.uncredited
-    assert only(behind(Clip(1.0), gaussian(None))).noise_multiplier == 0
-    assert only(behind(gaussian(None, promised=2.5))).noise_multiplier == 0  # no bound, no price
-    assert math.isnan(only(behind(Clip(1.0), gaussian(None, promised=math.nan))).noise_multiplier)
-
-
-def test_no_more_is_charged_than_was_promised_and_no_less_than_the_size_bears_out() -> None:
-    assert only(behind(Clip(1.0), gaussian(3.0, promised=2.5))).noise_multiplier == 2.5
-    assert only(behind(Clip(1.0), gaussian(2.0, promised=2.5))).noise_multiplier == 2.0
+    assert behind(Clip(1.0), noise).scales == (None,)
+    assert only(behind(noise)).noise_multiplier == 0  # no bound, no price
+    assert only(behind(Clip(1.0, order=1), noise)).noise_multiplier == 0
 
 
 def test_a_mechanism_of_a_plugins_own_costs_what_it_says_behind_a_bound_and_on_its_word() -> None:
@@ -255,10 +266,10 @@ def test_what_the_core_does_to_noised_values_keeps_their_price(operation: Any) -
 
 def test_changes_behind_noise_end_the_credit_for_others_noise_and_public_numbers_do_not() -> None:
     why = "this changes values behind the noise, so others' noise earns no credit"
-    for operation in (POST, Clip(0.1)):
+    for operation in (POST, SHIFT, Clip(0.1)):
         assert only(behind(Clip(1.0), gaussian(2.0), operation)).uncredited == why
         assert behind(Clip(1.0), gaussian(2.0), operation).uncredited == (why,)
-    for operation in (SHIFT, Scale(2.0), Round(0.5)):
+    for operation in (Shift.model(-1), Scale(2.0), Round(0.5)):
         assert not only(behind(Clip(1.0), gaussian(2.0), operation)).uncredited
     for clamp in (Clip(0.01, math.inf, "scalar"), Clip(0.01, order=math.inf)):
         assert only(behind(Clip(1.0), gaussian(2.0), clamp)).range == 0.01
@@ -294,7 +305,7 @@ def test_a_function_on_a_sum_leaves_local_noise() -> None:
 def test_a_function_on_a_bare_sum_leaves_nothing_that_noise_could_be_measured_by() -> None:
     """Then the divisor of the sum may be anything, so a clip of the sum bounds only its values."""
     for known in (behind(Clip(1.0), ADD, MAP, Clip(1.0)), behind(Clip(1.0), COMBINE, Clip(1.0)),
-                  behind(Clip(1.0), WeightedSum(layers=lambda blocks, facts: {}), Clip(1.0))):  # fmt: skip
+                  behind(Clip(1.0), WEIGHED, Clip(1.0))):
         assert known.sensitivity() is None
         assert known.uncredited
         assert only(behind(gaussian(1.0, trust="central"), before=known)).noise_multiplier == 0

@@ -33,7 +33,6 @@ from fedplug.api import grids
 from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.api.links import Hook, Link, Step, ballot_states, fold, misplaced_links, unpriced, uploaded
 from fedplug.api.operations import Bound
-from fedplug.api.parties import Server
 from fedplug.api.roles import Site
 
 
@@ -56,10 +55,13 @@ class Seals(Says, fedplug.Sealer):
     def seal(self, block: Any, client: Any, facts: Any) -> Any:
         raise AssertionError("links are folded here, and not run")
 
-    def open(self, block: Any, facts: Any) -> Any:
+    def reveals(self, facts: Any) -> tuple[()]:
+        return ()
+
+    def open(self, block: Any, party: Any, facts: Any) -> Any:
         raise AssertionError("links are folded here, and not run")
 
-    def add_blocks(self, blocks: Any, facts: Any) -> Any:
+    def add_blocks(self, blocks: Any, server: Any, facts: Any) -> Any:
         raise AssertionError("links are folded here, and not run")
 
 
@@ -80,7 +82,7 @@ class Fails(Says):
 
 
 def context() -> Facts:
-    return Facts(0, 1, Layout.of([("a.w", (3,)), ("b.w", (1,))]), (), 3, 2, 7, "", Server())
+    return Facts(0, 1, Layout.of([("a.w", (3,)), ("b.w", (1,))]), (), 3, 2, 7, "")
 
 
 ADD = Says("sum", WeightedSum())
@@ -107,9 +109,12 @@ def noise(std: Any, **given: Any) -> Says:
     return Says("noise", Noise.gaussian(std, **given))
 
 
-@pytest.mark.parametrize("scale", [0.0, (0.3, 0.0), None])
+def by_scores(at_least: float) -> Noise:
+    return Noise.by(lambda scores, present: [1.0, 1.0], reads="scores", at_least=at_least)
+
+
+@pytest.mark.parametrize("scale", [0.0, (0.3, 0.0)])
 def test_zeros_over_what_a_client_keeps_need_noise_on_every_value(scale: Any) -> None:
-    """None is noise that is not declared."""
     expected = [
         "hide: zone noised gets no noise, so the zeros would show what a client retains; put noise after hide, for "
         "instance {use: std.gaussian, epsilon: 8, delta: 1.0e-5}"
@@ -119,8 +124,9 @@ def test_zeros_over_what_a_client_keeps_need_noise_on_every_value(scale: Any) ->
 
 def test_zeros_under_noise_are_no_problem() -> None:
     assert problems(HIDE, CLIP, noise(0.1)) == problems(CLIP, HIDE, noise((0.1, 0.2))) == []
-    assert problems(HIDE, CLIP, noise(None, promised=0.5)) == []
-    assert problems(HIDE, CLIP, noise(None, promised=float("nan"))) == []  # known from the set-up on
+    assert problems(HIDE, CLIP, Says("noise", by_scores(0.5))) == []
+    (problem,) = problems(HIDE, CLIP, Says("noise", by_scores(0.0)))  # of which some client may have none
+    assert problem.startswith("hide: zone noised gets no noise, so the zeros would show what a client retains")
 
 
 def test_noise_for_a_sum_needs_an_encryption_behind_it() -> None:
@@ -142,8 +148,9 @@ def test_what_is_misplaced_is_said_once() -> None:
 
 def test_noise_that_is_worth_nothing_still_moves_values() -> None:
     """Without a bound its multiplier is 0. The other known facts about the values are lost anyway."""
-    for scale, left in ((0.1, ()), (None, ()), (0.0, (Bound(2.0, order=1),))):
-        steps = fold(links_of(Says("clip", Clip(2.0, order=1)), noise(scale)), context())
+    by = Says("noise", by_scores(1.0))
+    for noises, left in ((noise(0.1), ()), (by, ()), (noise(0.0), (Bound(2.0, order=1),))):
+        steps = fold(links_of(Says("clip", Clip(2.0, order=1)), noises), context())
         behind = uploaded(steps)
         assert behind is not None
         assert [release.noise_multiplier for release in behind.releases] == [0.0]
@@ -202,7 +209,7 @@ def test_who_closes_values_or_opens_them_is_a_sealer() -> None:
 
 def test_weights_of_layers_need_uploads_that_are_open() -> None:
     with pytest.raises(Misplaced, match="it weighs layers of uploads of zone noised, which seal has closed"):
-        only(WeightedSum(layers=lambda blocks, facts: {}), hook="aggregate", before=(SEAL,))
+        only(WeightedSum(by=lambda blocks, server, facts: {}), hook="aggregate", before=(SEAL,))
 
 
 @pytest.mark.parametrize("given", ["noise", [Clip(1.0)], (1.0,), {"noise"}, ("noise",), None, Clip])
@@ -271,8 +278,9 @@ def test_what_the_source_takes_is_noted_by_the_core() -> None:
 
 def test_the_price_of_a_links_own_mechanism_rests_on_that_link() -> None:
     own = Noise.own("skellam", lambda values, public, stream: values, multiplier=2.0, source="secure", order=2)
-    assert settled(Clip(1.0), own).word == "odd"
-    assert settled(Clip(1.0), Noise.gaussian(1.0)).word == ""
+    for noises, words in ((own, ["odd"]), (Noise.gaussian(1.0), []), (by_scores(1.0), [])):
+        (release,) = only(Clip(1.0), noises).after.releases
+        assert release.words == words
 
 
 def test_no_bound_no_price_and_the_check_says_so() -> None:

@@ -1,180 +1,52 @@
-"""A class that misspells a member of its role is refused before anything trusts its silence."""
+"""What a class does not say, or says wrongly, is found before anything trusts its silence; all other names are free."""
 
 from __future__ import annotations
 
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import fedplug
 import pytest
-from fedplug import Facts, Known, Operations, Wants, hookimpl
-from fedplug.api.errors import PluginError, RecipeError
-from fedplug.api.roles import record_problems
-from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.recipe import Recipe
+from fedplug import Client, Facts, Known, Operations, Wants
+from fedplug.api.roles import record_problems, undecided
 from role_toys import made, method, protecting
 
-
-@pytest.mark.parametrize(
-    ("role", "name", "meant"),
-    [
-        (fedplug.Negotiation, "side_channel", "reveals"),
-        (fedplug.Protector, "side_channels", "reveals"),
-        (fedplug.Protector, "reveal", "reveals"),
-        (fedplug.Negotiation, "releases", "ballots"),
-        (fedplug.Groups, "release", "ballots"),
-        (fedplug.Negotiation, "own_zones", "plans"),
-        (fedplug.Negotiation, "zones", "plans"),
-        (fedplug.Negotiation, "needs_cohort_secret", "cohort_secret"),
-        (fedplug.Trainer, "descends", "learns"),
-        (fedplug.Trainer, "personalize", "personalise"),
-        (fedplug.Protector, "protects", "protect"),
-        (fedplug.Negotiation, "negotiate_masks", "negotiate_mask"),
-        (fedplug.Scorer, "score_parameter", "score_parameters"),
-        (fedplug.Opener, "post_process", "postprocess"),
-        (fedplug.Aggregator, "agregate", "aggregate"),
-        (fedplug.Sealer, "seals", "seal"),
-        (fedplug.Sealer, "opens", "open"),
-        (fedplug.Attack, "find", "finds"),
-        (fedplug.Metric, "measure", "measures"),
-    ],
-)
-def test_a_name_close_to_a_member_is_refused_with_that_member(role: type, name: str, meant: str) -> None:
-    said = rf"^acme\.odd\.Odd: {name} is not a member of a .*{role.__name__}.*; did you mean {meant}\?"
-    with pytest.raises(TypeError, match=said):
-        made(role, **{name: method("facts")})
-    with pytest.raises(TypeError, match=rf"did you mean {meant}\?"):
-        made(role, __annotations__={name: "bool"})  # said, and never set
-
-
-def test_a_hook_is_misspelt_with_its_marker_too() -> None:
-    with pytest.raises(TypeError, match=r"agregate is not a member of a .*Aggregator; did you mean aggregate\?"):
-        made(fedplug.Aggregator, agregate=hookimpl(method("known", "facts")))
+# -- what would promise more by its absence ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("role", "name", "given", "meant"),
+    ("roles", "wanted"),
     [
-        (fedplug.Protector, "setup", ("cohort",), "setup(self, cohort, key_server, facts)"),
-        (fedplug.Protector, "protect", ("facts", "known"), "protect(self, known, facts)"),
-        (fedplug.Protector, "protect", ("known", "facts", "more"), "protect(self, known, facts)"),
-        (fedplug.Protector, "protect", ("block", "client", "facts"), "protect(self, known, facts)"),
-        (fedplug.Sealer, "seal", ("block", "facts"), "seal(self, block, client, facts)"),
-        (fedplug.Negotiation, "reveals", (), "reveals(self, facts)"),
-        (fedplug.Partition, "assign", ("labels", "num_clients"), "assign(self, labels, num_clients, rng)"),
-        (fedplug.Sealer, "add_blocks", ("blocks",), "add_blocks(self, blocks, facts)"),
+        ((fedplug.Negotiation,), {"plans", "negotiate_mask(cohort, facts)", "reveals(facts)"}),
+        ((fedplug.PublicPlan,), {"plans", "plan(facts)"}),
+        ((fedplug.Groups,), {"form_groups(cohort, facts)", "reveals(facts)"}),
+        (
+            (fedplug.Sealer,),
+            {"protect(known, facts)", "reveals(facts)", "seal(block, client, facts)", "open(block, party, facts)",
+             "add_blocks(blocks, server, facts)"},
+        ),
+        ((fedplug.Ballots,), {"ballots(facts)"}),
+        ((fedplug.Scorer, fedplug.Ballots), {"score_parameters(client, facts)", "ballots(facts)"}),
+        ((fedplug.Protector,), {"protect(known, facts)"}),
+        ((fedplug.Trainer,), {"train(client, facts)"}),
     ],
-)
-def test_other_arguments_are_refused_with_the_right_ones(
-    role: type, name: str, given: tuple[str, ...], meant: str
+    ids=lambda given: getattr(given, "__name__", None) or "-".join(getattr(one, "__name__", "") for one in given),
+)  # fmt: skip
+def test_what_promises_more_by_its_absence_cannot_be_left_out(roles: tuple[type, ...], wanted: set[str]) -> None:
+    found = type("Odd", roles, {"__module__": "acme.odd"})
+    assert {what for _, what in undecided(found)} == wanted
+    with pytest.raises(TypeError, match="abstract"):
+        found(None)
+
+
+def test_a_misspelt_statement_is_a_missing_one(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
-    with pytest.raises(TypeError) as caught:
-        made(role, **{name: method(*given)})
-    said = f"{name}({', '.join(('self', *given))}) has other arguments; did you mean {meant}?"
-    assert str(caught.value) == f"acme.odd.Odd: {said}"
+    odd = made(fedplug.Protector, protects=method("known", "facts"))
+    expected = "recipe.protect.encrypted.0: component odd has no protect(known, facts), which a Protector must have"
+    assert protecting(fake_classes, plain_recipe, odd) == [expected]
 
 
-def test_further_arguments_with_defaults_do_no_harm() -> None:
-    made(fedplug.Protector, protect=method("known", "facts", "more=1"))
-
-
-@pytest.mark.parametrize(
-    ("role", "members", "said"),
-    [
-        (fedplug.Negotiation, {"plans": frozenset({"clear"})}, "plans must be a Plans, not frozenset"),
-        (fedplug.Negotiation, {"reads": "std.size"}, "reads must be a Reads, not str"),
-        (fedplug.Aggregator, {"wants": {"num_examples": True}}, "wants must be a Wants, not dict"),
-        (fedplug.Scorer, {"scoring": "layer"}, "scoring must be a Scoring, not str"),
-        (fedplug.Scorer, {"scoring": Wants()}, "scoring must be a Scoring, not Wants"),
-        (fedplug.Attack, {"finds": {"images"}}, "finds must be a Finds, not set"),
-        (fedplug.Protector, {"protect": ()}, "protect must be a method; did you mean def protect(self, known, facts)?"),
-    ],
-    ids=str,
-)
-def test_a_declaration_of_another_kind_is_refused(role: type, members: dict[str, Any], said: str) -> None:
-    with pytest.raises(TypeError) as caught:
-        made(role, **members)
-    assert str(caught.value) == f"acme.odd.Odd: {said}"
-
-
-class Says:
-    """A plain base class with its own operations."""
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        return ()
-
-
-@pytest.mark.parametrize(
-    ("members", "meant"),
-    [({"side_channels": method("facts")}, "reveals"), ({"protects": method("known", "facts")}, "protect")],
-    ids=["side_channels", "protects"],
-)
-def test_names_of_a_plain_base_class_are_looked_at_with_the_component(members: dict[str, Any], meant: str) -> None:
-    plain = type("Plain", (), members)
-    said = rf"^acme\.odd\.Odd: {next(iter(members))} of Plain is not a member of a Protector; did you mean {meant}\?$"
-    for bases in ((plain, fedplug.Protector), (fedplug.Protector, plain), (type("Between", (plain,), {}), Passes)):
-        with pytest.raises(TypeError, match=said):
-            type("Odd", bases, {"__module__": "acme.odd", "__qualname__": "Odd"})
-
-
-def test_a_statement_of_a_plain_base_class_has_the_roles_arguments_and_comes_before_it() -> None:
-    class Right(Says, Passes):
-        """Both say the same."""
-
-    assert Right(None).protect(None, None) == ()  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"Odd: protect of Says is hidden by that of Protector; write Says before"):
-        type("Odd", (fedplug.Protector, Says), {"__module__": "acme.odd", "__qualname__": "Odd"})
-    plain = type("Plain", (), {"protect": method("facts")})
-    with pytest.raises(TypeError, match=r"protect of Plain\(self, facts\) has other arguments; did you mean protect"):
-        type("Odd", (plain, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odd"})
-
-
-@pytest.mark.parametrize(
-    ("role", "name", "of"),
-    [
-        (fedplug.Protector, "ballots", "Negotiation and a Groups"),
-        (fedplug.Aggregator, "public_scores", "Scorer"),
-        (fedplug.Opener, "client_weight", "Aggregator"),
-        (fedplug.Trainer, "round_release", "AccountKeeper"),
-        (fedplug.Extension, "learns", "Trainer"),
-        (fedplug.Protector, "add_blocks", "Sealer"),
-    ],
-)
-def test_a_promise_of_another_role_is_refused_because_nobody_asks_for_it(role: type, name: str, of: str) -> None:
-    said = rf"^acme\.odd\.Odd: {name} is a member of a {of}, which Odd does not inherit from: nobody asks for it; "
-    with pytest.raises(TypeError, match=rf"{said}write class Odd\(fedplug\.{of.split()[0]}\), or another name$"):
-        made(role, **{name: method("facts")})
-    made(fedplug.Component, **{name: method("facts")})  # a base for any role
-    with pytest.raises(TypeError, match=rf"{name} of Odd is a member of a {of}"):
-        type("Odder", (made(fedplug.Component, **{name: method("facts")}), role), {"__module__": "acme.odd"})
-
-
-def test_a_misspelt_class_is_named_with_its_plugin_and_its_place(
-    plain_recipe: dict[str, Any], fake_catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = """
-        import fedplug
-
-        class Odd(fedplug.Protector):
-            def side_channel(self, facts):
-                return []
-    """
-    (tmp_path / "acme_misspelt.py").write_text(textwrap.dedent(code))
-    monkeypatch.syspath_prepend(tmp_path)
-    entry = Entry("acme.odd", "protect", "acme_misspelt:Odd", "fedplug-acme", "1.2")
-    fake_catalog.groups["protect"]["acme.odd"] = entry
-    expected = (
-        "plugin fedplug-acme 1.2: protect component acme.odd (acme_misspelt:Odd) cannot be imported: TypeError: "
-        "acme_misspelt.Odd: side_channel is not a member of a Protector; did you mean reveals?"
-    )
-    with pytest.raises(PluginError) as caught:
-        entry.load()
-    assert str(caught.value) == expected
-    changed = plain_recipe | {"protect": {"encrypted": ["acme.odd"], "noised": []}, "postprocess": {}}
-    with pytest.raises(RecipeError) as refused:
-        Recipe.from_plain(changed, fake_catalog)
-    assert refused.value.problems == [f"recipe.protect.encrypted.0: {expected}"]
+# -- what a component declares -----------------------------------------------------------------------------------------
 
 
 class Passes(fedplug.Protector):
@@ -209,7 +81,21 @@ class Elsewhere(fedplug.Opener):
         return ()
 
 
-def test_what_a_property_declares_is_looked_at_once_it_is_built(
+class Sums(fedplug.Aggregator):
+    """Add up."""
+
+    def aggregate(self, known: Known, facts: Facts) -> Operations:
+        return (fedplug.WeightedSum(),)
+
+
+class Scores(fedplug.Scorer):
+    """Score."""
+
+    def score_parameters(self, client: Client, facts: Facts) -> Any:
+        raise AssertionError("it is only built here")
+
+
+def test_what_a_component_declares_is_looked_at_once_it_is_built(
     plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
     assert list(record_problems(Passes(None))) == []
@@ -221,3 +107,17 @@ def test_what_a_property_declares_is_looked_at_once_it_is_built(
     assert "component odd fails to say its reads: KeyError: 'by' (test_members.py:" in problem
     (problem,) = record_problems(Elsewhere(None))
     assert problem == "has the site 'sever'; it must be client, server or key_server"
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "said"),
+    [
+        (Sums, {"wants": {"num_examples": True}}, "for its wants; it must be a Wants(...)"),
+        (Scores, {"scoring": "layer"}, "has 'layer' for its scoring; it must be a Scoring(...)"),
+        (Scores, {"scoring": Wants()}, "for its scoring; it must be a Scoring(...)"),
+    ],
+    ids=str,
+)
+def test_a_declaration_of_another_kind_is_refused(kind: type, declared: dict[str, Any], said: str) -> None:
+    (problem,) = record_problems(type("Odd", (kind,), declared)(None))
+    assert said in problem

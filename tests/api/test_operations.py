@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, get_args
 
 import fedplug
@@ -39,20 +38,13 @@ def test_what_is_none_names_component_hook_and_vocabulary(given: Any) -> None:
     assert "an empty tuple changes nothing" in str(caught.value)
 
 
-def test_a_clip_enforces_the_smaller_norm() -> None:
-    assert Clip(2.0).limit == Clip(2.0, tighter=3.0).limit == 2.0
-    assert Clip(2.0, tighter=0.5).limit == 0.5
-    assert Clip((1.0, 3.0), per="layer", tighter=2.0).limit == (1.0, 2.0)
-
-
 def test_noise_says_its_mechanism() -> None:
     assert Noise.gaussian(1.0).mechanism == "gaussian"
     assert Noise.gaussian(1.0, source="exact").mechanism == "discrete_gaussian"
     assert Noise.gaussian(0.0, source="exact").mechanism == "gaussian"  # no noise is of any
     assert (Noise.laplace(1.0).mechanism, Noise.laplace(1.0).order) == ("laplace", 1)
     own = Noise.own("skellam", lambda v, p, s: v, multiplier=2.0, source="secure", order=2)
-    assert (own.mechanism, own.promised, own.std, own.grid) == ("skellam", 2.0, None, 0.0)
-    assert math.isnan(Noise.gaussian(None, promised=math.nan).promised or 0.0)
+    assert (own.mechanism, own.at_least, own.std, own.grid) == ("skellam", 2.0, None, 0.0)
     assert WeightedSum().rate == 1.0
 
 

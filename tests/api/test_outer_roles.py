@@ -15,7 +15,7 @@ from fedplug.api.roles import undecided
     [
         ("DataSource", ["load(root)"]), ("Partition", ["assign(labels, num_clients, rng)"]),
         ("ModelSource", ["build(shape, num_classes, seed, device)"]),
-        ("Accountant", ["compose(releases, delta, adjacency)"]), ("Attack", ["finds", "attack(view, facts)"]),
+        ("Accountant", ["compose(releases, delta, adjacency)"]), ("Attack", ["finds", "attack(view, attacker)"]),
         ("Metric", ["measures", "score(found, truth)"]), ("Extension", []),
     ],
 )  # fmt: skip

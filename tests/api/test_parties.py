@@ -12,8 +12,8 @@ from fedplug import Client, Facts, Layout, Server
 LAYOUT = Layout.of([("a.weight", (2,))])
 
 
-def context(party: Server | Client, round: int = 0) -> Facts:
-    return Facts(round, 3, LAYOUT, ("clear",), 4, 2, 7, "", party, components={"toy": object()})
+def context(round: int = 0) -> Facts:
+    return Facts(round, 3, LAYOUT, ("clear",), 4, 2, 7, "", components={"toy": object()})
 
 
 def test_a_client_starts_from_its_own_model_where_it_has_one() -> None:
@@ -41,19 +41,18 @@ def test_components_have_separate_memory() -> None:
     server.memory(one)["x"] = 1
     assert server.memory(one) == {"x": 1}
     assert server.memory(other) == {}
-    facts = context(server)
     with pytest.raises(KeyError, match=r"no component named 'absent'; it has \['toy'\]"):
-        facts.component("absent")
+        context().component("absent")
 
 
-def test_streams_differ_by_client_round_and_purpose_and_public_ones_are_not_noted() -> None:
+def test_streams_differ_by_client_round_and_purpose() -> None:
     component = SimpleNamespace(name="toy")
     drawn = set()
     for client_id in range(2):
         for round in range(2):
             client = Client(client_id=client_id)
-            client.facts = context(client, round)
+            client.facts = context(round)
             drawn |= {client.rng(component, purpose).integers(2**62) for purpose in ("a", "b")}
     assert len(drawn) == 8
-    public, own = context(Server()).public_rng("rotation"), context(Server()).rng("rotation")
+    public, own = context().public_rng("rotation"), context().rng("rotation")
     assert public.integers(2**62) != own.integers(2**62)

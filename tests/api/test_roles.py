@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import fedplug
-import pytest
 from fedplug import Client, Cohort, Facts, Plans
 from role_toys import made, method, protecting
 
@@ -31,18 +30,15 @@ def test_names_of_a_components_own_are_free() -> None:
         def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
             """Nothing."""
 
+        def reveals(self, facts: Facts) -> tuple[()]:
+            return ()
+
     assert Votes(None).weigh(None, "") == 2.0  # type: ignore[arg-type]
 
 
 def test_everyday_names_of_other_roles_are_free() -> None:
-    for name in ("score", "train", "load", "form"):
+    for name in ("score", "train", "load", "form", "zone", "plan", "read", "ballot", "reveal", "releases"):
         made(fedplug.Negotiation, **{name: method("client")})
-
-
-def test_a_base_component_without_a_role_is_looked_at_again_with_the_role() -> None:
-    base = made(fedplug.Component, protects=method("known", "facts"))  # no protect to misspell yet
-    with pytest.raises(TypeError, match=r"protects of Odd is not a member of a Protector; did you mean protect\?"):
-        type("Odd", (base, fedplug.Protector), {"__module__": "acme.odd", "__qualname__": "Odder"})
 
 
 # -- through a recipe --------------------------------------------------------------------------------------------------

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fedplug.api.blocks import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED, Block, Layout, Parameter, Plan
+from fedplug.api.facts import Facts
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+
+def facts_of(size: int) -> Facts:
+    layout = Layout.of([("w", (size,))]) if size else Layout(())
+    return Facts(0, 1, layout, BASE_ZONES, 4, 2, 7, "")
+
 
 LABELS = hnp.arrays(np.uint8, st.integers(0, 60), elements=st.integers(0, 3))
 
@@ -41,17 +48,20 @@ def test_zones_are_disjoint_and_complete(labels: np.ndarray) -> None:
 def test_a_plan_is_the_rest_with_zones_on_top(encrypted: set[int], retained: set[int]) -> None:
     mask = np.isin(np.arange(30), list(retained))
     where = np.array(sorted(encrypted), np.int64)
-    plan = Plan.of(NOISED, 30, BASE_ZONES, shared=[NOISED], encrypted=where, retained=mask)
+    plan = Plan.of(facts_of(30), NOISED, encrypted=where, retained=mask)
     assert set(plan.positions(RETAINED)) == retained
     assert set(plan.positions(ENCRYPTED)) == encrypted - retained  # later zones win
     assert plan.sizes()[CLEAR] == 0
-    assert plan.shared == {NOISED}
+    assert {zone: plan.may_hold(zone) for zone in BASE_ZONES} == {zone: n > 0 for zone, n in plan.sizes().items()}
 
 
-def test_a_single_zone_is_shared() -> None:
-    plan = Plan.single(NOISED, 5, BASE_ZONES)
-    assert plan.sizes() == {ENCRYPTED: 0, NOISED: 5, RETAINED: 0, CLEAR: 0}
-    assert plan.shared == set(BASE_ZONES)
+def test_a_single_zone_holds_everything_before_a_model_is_known_too() -> None:
+    for size in (5, 0):
+        plan = Plan.single(NOISED, size, BASE_ZONES)
+        assert plan.sizes() == {ENCRYPTED: 0, NOISED: size, RETAINED: 0, CLEAR: 0}
+        assert [zone for zone in BASE_ZONES if plan.may_hold(zone)] == [NOISED]
+    # Of another plan nobody knows before a model is known.
+    assert all(Plan.of(facts_of(0), NOISED, encrypted=np.zeros(0, int)).may_hold(zone) for zone in BASE_ZONES)
 
 
 def test_wrong_labels_are_refused() -> None:
@@ -62,7 +72,7 @@ def test_wrong_labels_are_refused() -> None:
             Plan(labels, BASE_ZONES)  # type: ignore[arg-type]
     said = r"zone 'nowhere' is none of encrypted, noised, retained, clear; .* facts\.zones"
     with pytest.raises(ValueError, match=said):
-        Plan.of("nowhere", 3, BASE_ZONES)
+        Plan.of(facts_of(3), "nowhere")
 
 
 def test_the_mean_divides_each_position_by_its_own_weight() -> None:

@@ -11,13 +11,12 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
+from execution_toys import ADD, FLOATS, LAYOUT, VALUES, ZONES, Part, context, done, norm_of, party, steps
 from fedplug import (
     Block,
     Client,
-    ClientData,
     Clip,
     Combine,
-    Examples,
     Facts,
     Layout,
     Look,
@@ -25,7 +24,6 @@ from fedplug import (
     Misplaced,
     Noise,
     Open,
-    Operations,
     Plan,
     Post,
     Public,
@@ -40,85 +38,14 @@ from fedplug import (
 )
 from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.api.grids import finest
-from fedplug.api.links import Hook, Link, Step, fold
+from fedplug.api.links import Link, fold
 from fedplug.api.parties import Server
-from fedplug.api.roles import Site
 from fedplug.mechanisms.execution import add_up, execute, release
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-
-LAYOUT = Layout.of([("a.w", (6,)), ("b.w", (4,))])
-ZONES = ("encrypted", "noised", "clear", "retained")
-VALUES = np.array([3, 0, 4, 0, 0, 0, 0, 0, 0, 12], np.float32)
-FLOATS = arrays(np.float32, 10, elements=st.floats(-1e6, 1e6, width=32))
-ADD = WeightedSum()
-
-
-class Part(fedplug.Sealer):
-    """Returns the operations that it was made with. Seals values as their bytes."""
-
-    def __init__(self, *given: Any, name: str = "odd") -> None:
-        self.name, self.given = name, given
-
-    def protect(self, known: Any, facts: Facts) -> Operations:
-        return self.given
-
-    aggregate = postprocess = protect
-
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-        weighted = (block.plain() * np.float32(client.weight)).tobytes()
-        return block.replace(values=None, ciphertexts=(weighted,), sealed_by=self.name, weighted=True)
-
-    def open(self, block: Block, facts: Facts) -> Block:
-        return block.replace(values=np.frombuffer(block.ciphertexts[0], np.float32), ciphertexts=(), sealed_by=None)
-
-    def add_blocks(self, blocks: dict[int, Block], facts: Facts) -> Block:
-        total = np.sum([np.frombuffer(block.ciphertexts[0], np.float32) for block in blocks.values()], 0)
-        return blocks[0].replace(ciphertexts=(total.astype(np.float32).tobytes(),), divisor=float(len(blocks)))
-
-
-def party(client_id: int = 0, plan: Plan | None = None) -> Client:
-    """A client whose whole model is noised."""
-    client = Client(client_id=client_id, plan=plan or Plan.single("noised", 10, ZONES))
-    client.vector = np.arange(10, dtype=np.float32)
-    client.weight = 0.5
-    examples = Examples(np.zeros((3, 1, 1, 1), np.uint8), np.array([1, 2, 3]))
-    client.data = ClientData(examples, examples, examples, classes=("0", "1"), mean=(0.0,), std=(1.0,))
-    return client
-
-
-def context(who: Any, *parts: Part, round: int = 0) -> Facts:
-    components = {part.name: part for part in parts}
-    who.facts = Facts(round, 5, LAYOUT, ZONES, 4, 2, 7, "", who, components)
-    return who.facts  # type: ignore[no-any-return]
-
-
-def steps(*parts: Part, hook: Hook = "protect", site: Site = "client", facts: Facts | None = None) -> list[Step]:
-    """The links of a zone; for a sum, after a plain link."""
-    before = [] if hook == "protect" else [Link("noised", "aggregate", "sum", Part(ADD, name="sum"), "server")]
-    links = [*before, *(Link("noised", hook, part.name, part, site) for part in parts)]
-    return list(fold(links, facts or context(Server())))[len(before) :]
-
-
-def done(*operations: Any, values: Any = VALUES, who: Client | None = None, round: int = 0, **block: Any) -> Any:
-    """The result of a client's link on values."""
-    who = who or party()
-    part = Part(*operations)
-    facts = context(who, part, round=round)
-    values = np.asarray(values, np.float32)
-    before = values.copy()
-    (step,) = steps(part, facts=facts)
-    found = execute(step, Block("noised", len(values), values, **block), who, facts)
-    assert np.array_equal(values, before, equal_nan=True)  # its input is unchanged
-    return found.values if found.values is not None else found
-
 
 # -- clips -------------------------------------------------------------------------------------------------------------
 
-
-def norm_of(values: Any, order: float) -> float:
-    return float(np.linalg.norm(np.asarray(values, np.float64), order))
 
 
 @given(FLOATS, st.floats(1e-6, 1e7), st.sampled_from([1, 2, math.inf]))
@@ -171,11 +98,6 @@ def test_clips_at_the_edges() -> None:
         assert norm_of(done(Clip(norm), values=np.full(10, 3e38)), 2) <= norm
 
 
-def test_a_client_clips_to_its_own_norm_where_that_is_less() -> None:
-    assert norm_of(done(Clip(10.0, tighter=2.0)), 2) == pytest.approx(2.0, rel=1e-6)
-    assert norm_of(done(Clip(10.0, tighter=20.0)), 2) == pytest.approx(10.0, rel=1e-6)
-
-
 @pytest.mark.parametrize("clip", [Clip(1.0), Clip(1.0, order=1), Clip(1.0, per="layer"), Clip(1.0, per="scalar")])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_diverged_is_named_with_its_client(clip: Clip, bad: float) -> None:
@@ -194,7 +116,7 @@ def test_whether_it_clipped_is_logged() -> None:
 
 
 def test_layers_of_a_zone_are_found_by_its_positions() -> None:
-    plan = Plan.of("clear", 10, ZONES, noised=np.array([0, 5, 6, 9]))
+    plan = Plan.of(context(Server()), "clear", noised=np.array([0, 5, 6, 9]))
     values = np.array([3, 4, 3, 4], np.float32)
     expected = done(Clip((5.0, 1.0), per="layer"), values=values, who=party(plan=plan))
     assert expected == pytest.approx([3, 4, 0.6, 0.8], rel=1e-6)
@@ -230,7 +152,7 @@ def test_a_shift_adds_what_follows_from_public_facts() -> None:
 
 
 def test_widening_puts_zeros_where_a_client_keeps_values() -> None:
-    plan = Plan.of("noised", 10, ZONES, retained=np.array([2, 3]), clear=np.array([9]))
+    plan = Plan.of(context(Server()), "noised", retained=np.array([2, 3]), clear=np.array([9]))
     who = party(plan=plan)
     part = Part(Widen())
     facts = context(who, part)
@@ -317,26 +239,9 @@ def test_noise_without_a_size_or_without_a_price_is_executed_or_refused() -> Non
     unbounded = noised(Noise.gaussian(3.0))  # it promises nothing, but is still added
     assert unbounded.std() == pytest.approx(3.0, rel=6 / math.sqrt(SIZE))
     with pytest.raises(ProtectionError, match="zone noised, Noise: it gives no std here, where the noise is to"):
-        done(Clip(1.0), Noise.gaussian(None, promised=1.0))
+        done(Clip(1.0), Noise(mechanism="gaussian", at_least=1.0))
     with pytest.raises(ProtectionError, match="it gives no noise to layer 1, which has values here"):
         done(Clip(1.0, per="layer"), Noise.gaussian((1.0, math.inf)))
-
-
-def test_a_client_whose_noise_costs_more_than_was_promised_does_not_upload() -> None:
-    said = r"component odd, hook protect, zone noised, Noise: its noise has a multiplier of 2 at this client, and 2.5"
-    with pytest.raises(ProtectionError, match=said):
-        done(Clip(1.0), Noise.gaussian(2.0, promised=2.5))
-    for link in (
-        (Clip(1.0), Noise.gaussian(2.5, promised=2.5)),
-        (Clip(1.0, tighter=0.8), Noise.gaussian(2.0, promised=2.5)),
-        (Clip((3.0, 4.0), per="layer"), Noise.gaussian((6.0, 8.0), promised=1 / math.sqrt(0.5))),
-        (Clip(1.0), Noise.gaussian(2.0, promised=math.nan)),
-    ):
-        assert not np.array_equal(done(*link), VALUES)
-    with pytest.raises(ProtectionError, match="multiplier of 0 at this client"):
-        done(Noise.gaussian(2.0, promised=2.5))  # no bound, no price
-    with pytest.raises(ProtectionError, match="multiplier of 0 at this client"):
-        done(Clip(1.0), Noise.gaussian(0.0, promised=2.5))
 
 
 def test_a_links_own_mechanism_gives_new_values() -> None:
@@ -371,22 +276,20 @@ def test_where_an_account_of_records_is_kept_a_function_has_no_examples_unless_i
     def counts(block: Block, client: Client, facts: Facts) -> Any:
         return block.plain() * np.float32(len(client.data.train))
 
-    def reads(block: Block, client: Client, facts: Facts) -> Any:
-        return block.plain() * np.float32(client.data.train.labels[0])
+    def scores(block: Block, client: Client, facts: Facts) -> Any:
+        assert client.num_examples == 3  # which is public
+        return block.plain() * np.float32(len(client.scores))
 
     who = party()
-    for function, examples, refused in ((counts, False, False), (reads, False, True), (reads, True, False)):
-        part = Part(Map(function, examples=examples))
-        facts = context(who, part)
-        (step,) = steps(part, facts=facts)
-        block = Block("noised", 10, VALUES)
-        assert execute(step, block, who, facts).size == 10
-        if refused:
-            with pytest.raises(ProtectionError, match=r"component odd: examples are not handed to it .*examples=True"):
-                execute(step, block, who, facts, records=True)
-        else:
-            assert execute(step, block, who, facts, records=True).size == 10
-        assert who.data.train.labels.tolist() == [1, 2, 3]  # given back
+    who.scores = {"size": np.ones(10, np.float32)}
+    for function, there in ((counts, 3), (scores, 1)):
+        for records, examples, times in ((False, False, there), (True, False, 0), (True, True, there)):
+            part = Part(Map(function, examples=examples))
+            facts = context(who, part)
+            (step,) = steps(part, facts=facts)
+            found = execute(step, Block("noised", 10, VALUES), who, facts, records=records)
+            assert np.array_equal(found.plain(), VALUES * times)
+    assert who.data.train.labels.tolist() == [1, 2, 3]
 
 
 def test_a_post_gets_values_public_facts_and_its_own_memory() -> None:
@@ -491,19 +394,10 @@ def test_an_error_of_fedplugs_own_says_what_it_says() -> None:
 SEAL = Seal(scheme="bytes", opened_by="clients", range=math.inf, step=0.0)
 
 
-def test_a_seal_is_handed_values_and_weight_and_no_data() -> None:
-    class Peeks(Part):
-        def seal(self, block: Block, client: Client, facts: Facts) -> Block:
-            assert client.weight == 0.5
-            return block.replace(values=None, ciphertexts=(bytes(client.data.train.labels[0]),), sealed_by=self.name)
-
+def test_a_seal_is_handed_values_and_weight() -> None:
     sealed = done(SEAL)
     assert (sealed.sealed_by, sealed.weighted) == ("odd", True)
     assert np.array_equal(np.frombuffer(sealed.ciphertexts[0], np.float32), VALUES / 2)
-    who, part = party(), Peeks(SEAL)
-    facts = context(who, part)
-    with pytest.raises(ProtectionError, match="what closes values is handed them, its keys and the client's weight"):
-        execute(steps(part, facts=facts)[0], Block("noised", 10, VALUES), who, facts)
 
 
 @pytest.mark.parametrize(
@@ -540,12 +434,13 @@ def test_who_closes_values_gives_them_closed(given: Any, said: str, closing: Any
 )  # fmt: skip
 def test_who_opens_a_sum_gives_it_open(given: Any, said: str) -> None:
     class Odd(Part):
-        def open(self, block: Block, facts: Facts) -> Block:
+        def open(self, block: Block, party: Any, facts: Facts) -> Block:
+            assert party is server
             return given(block)  # type: ignore[no-any-return]
 
     server = Server()
     part, opener = Part(SEAL), Odd(Open())
-    facts = context(server, part)
+    facts = context(server)
     links = [Link("noised", "protect", "odd", part, "client"), Link("noised", "aggregate", "sum", Part(ADD), "server"),
              Link("noised", "postprocess", "odd", opener, "client")]  # fmt: skip
     step = fold(links, facts)[-1]
@@ -565,7 +460,7 @@ def summed(*operations: Any, blocks: dict[int, Block], weights: dict[int, float]
     server = Server()
     facts = context(server, part)
     (step,) = fold([Link("noised", "aggregate", "odd", part, "server")], facts)
-    return add_up(step, blocks, weights or dict.fromkeys(blocks, 1.0), facts)
+    return add_up(step, blocks, weights or dict.fromkeys(blocks, 1.0), server, facts)
 
 
 def uploads(*values: Any, **more: Any) -> dict[int, Block]:
@@ -608,7 +503,7 @@ def test_layers_are_weighed_one_by_one() -> None:
     where = np.arange(10, dtype=np.uint32)
     blocks = uploads(VALUES, VALUES * 2, positions=where)
     factors = {0: (np.array([1.0, 0.5]), np.array([1.0, 0.5])), 1: (np.array([0.25, 0.0]), np.array([0.25, 0.0]))}
-    total = summed(WeightedSum(layers=lambda blocks, facts: factors), blocks=blocks, weights={0: 0.1, 1: 0.9})
+    total = summed(WeightedSum(by=lambda blocks, server, facts: factors), blocks=blocks, weights={0: 0.1, 1: 0.9})
     layer = np.repeat([0, 1], [6, 4])
     expected = factors[0][0][layer] * VALUES + factors[1][0][layer] * VALUES * 2
     assert total.plain() == pytest.approx(expected)
@@ -628,12 +523,12 @@ def test_layers_are_weighed_one_by_one() -> None:
 def test_weights_of_layers_are_two_arrays_a_client(shares: Any, said: str) -> None:
     blocks = uploads(VALUES, VALUES, positions=np.arange(10, dtype=np.uint32))
     with pytest.raises(ProtectionError) as caught:
-        summed(WeightedSum(layers=lambda blocks, facts: shares), blocks=blocks)
+        summed(WeightedSum(by=lambda blocks, server, facts: shares), blocks=blocks)
     assert str(caught.value).startswith("component odd, hook aggregate, zone noised, WeightedSum: ")
     assert said in str(caught.value)
     right = {c: (np.ones(2), np.ones(2)) for c in (0, 1)}
     with pytest.raises(ProtectionError, match=r"came without positions.*ask for Wants\(positions=True\)"):
-        summed(WeightedSum(layers=lambda blocks, facts: right), blocks=uploads(VALUES, VALUES))
+        summed(WeightedSum(by=lambda blocks, server, facts: right), blocks=uploads(VALUES, VALUES))
 
 
 def test_what_follows_the_sum_is_done_to_it() -> None:
@@ -796,7 +691,7 @@ def test_a_rotation_lifts_no_norm_and_a_sum_of_rotated_values_turns_back(values:
     turned = done(Rotate(), values=values, round=round)
     assert norm_of(turned, 2) <= norm_of(values, 2)
     server = Server()
-    facts = context(server, Part(name="odd"), round=round)
+    facts = context(server, round=round)
     links = [Link("noised", "protect", "odd", Part(Rotate()), "client"),
              Link("noised", "aggregate", "sum", Part(ADD, name="sum"), "server"),
              Link("noised", "postprocess", "odd", Part(Rotate(back=True)), "server")]  # fmt: skip

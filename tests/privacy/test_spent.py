@@ -104,7 +104,7 @@ def test_clients_with_large_and_small_epsilons_are_compared_by_the_same_method()
 def test_noise_scaled_by_scores_earns_no_credit_and_none_after_un_noised_sums() -> None:
     # As the fold makes it from noise whose scale is not one number.
     bounded = Known(zone="noised", link="odd.noise", layers=(1000,), bounds=(Bound(1.0),))
-    (scaled,) = bounded.after(Noise.gaussian(None, promised=5.0, scored=True)).releases
+    (scaled,) = bounded.after(Noise.by(lambda scores, present: 1.0, reads="scores", at_least=5.0)).releases
     alone = enter(ledger_of(), {"noised": 1000}, {"noised": [scaled]}).report()
     released = alone.views["released_model"].epsilons
     assert released is not None

@@ -11,7 +11,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedplug.api.known import Known
     from fedplug.api.links import Link, Step
 
+T = TypeVar("T")
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 Snapshots = dict[int, dict[str, dict[str, Any]]]
 """By round, what components had published by then: by name of the component."""
@@ -132,13 +133,17 @@ class Facts:
         Raises:
             Misplaced: the place of a link is wrong.
         """
-        kept: dict[str, tuple[Step, ...]] = self._kept.setdefault("steps", {})
-        if zone not in kept:
-            from fedplug.api.links import fold
+        from fedplug.api.links import fold
 
-            # Before round 1 what holds in round 1 is asked for.
-            kept[zone] = fold(self.links.get(zone, ()), self.at(max(self.round, 0)))
-        return kept[zone]
+        # Of all zones at once: a function that runs in one of them may change the component that gave it.
+        steps = self.once("steps", lambda now: {each: fold(links, now) for each, links in self.links.items()})
+        return steps.get(zone, ())
+
+    def once(self, what: str, find: Callable[[Facts], T]) -> T:
+        """What these facts say, asked for once, before any function of it has run; before round 1 what holds in it."""
+        if what not in self._kept:
+            self._kept[what] = find(self.at(max(self.round, 0)))
+        return cast("T", self._kept[what])
 
     # -- plans that everybody can work out -----------------------------------------------------------------------------
 

@@ -207,8 +207,11 @@ def _step(link: Link, known: Known, facts: Facts) -> Step:
     for operation in link.operations(known, facts):
         _check_place(link, states[-1], operation)
         if isinstance(operation, Noise):
-            operation = settled(operation, states[-1], facts)
-        operations.append(operation)
+            given, operation = operation, settled(operation, states[-1], facts)
+            # A client whose noise has a size of its own adds it on a grid of its own (`Step.of`).
+            operations.append(dataclasses.replace(operation, grid=given.grid) if given.clients else operation)
+        else:
+            operations.append(operation)
         states.append(states[-1].after(operation))
     if link.hook == "aggregate" and not states[-1].summed:
         raise Misplaced(
@@ -358,7 +361,9 @@ def ballots_of(name: str, facts: Facts) -> Operations:
     if not isinstance(component, Ballots):
         return ()
     with of_component(name, "ballots"):
-        return as_operations(component.ballots(facts.at(max(facts.round, 0))), "ballots", name)
+        return facts.once(
+            f"ballots {name}", lambda now: as_operations(component.ballots(now), "ballots", name)
+        )
 
 
 def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Operations, tuple[Known, ...]]:
@@ -378,6 +383,9 @@ def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Oper
         if isinstance(operation, Noise) and operation.takes_back is not None:
             told = "noise that takes back some of that of earlier rounds"
             raise Misplaced(f"the ballots of {name} give {told}; leave takes_back out")
+        if isinstance(operation, Clip | Noise) and (operation.clients or getattr(operation, "size", None)):
+            what = f"{type(operation).__name__} of another size for some clients"
+            raise Misplaced(f"the ballots of {name} give {what}, and all ballots cost the same; give one for all")
         each = isinstance(operation, Noise) and isinstance(operation.std, tuple)
         if each or (isinstance(operation, Clip) and (operation.per != "update" or math.isinf(operation.order))):
             raise Misplaced(
@@ -428,6 +436,8 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
             f"{where}: it gives {kind} before the uploads are added up; give WeightedSum() or Combine(function) first, "
             f"and {kind} of the sum behind it, or let a link of protect do it"
         )
+    if known.summed and isinstance(operation, Clip | Noise) and (operation.clients or getattr(operation, "size", None)):
+        raise Misplaced(f"{where}: it gives {kind} of clients' own sizes, of a sum; give it in the hook protect")
     if isinstance(operation, Widen) and link.hook != "protect":
         raise Misplaced(f"{where}: Widen covers what a client keeps; give it in the hook protect")
     if isinstance(operation, Rotate):

@@ -181,7 +181,7 @@ class _Execution:
                 return block.replace(values=self._rotated(back, block))
             case Shift(float() as factor):
                 return block.replace(values=block.plain() + np.float32(factor) * self._model(operation, block))
-            case Shift(by) if not isinstance(by, float):
+            case Shift(by):
                 vector = _called(self.link, operation, by, self._public(block))
                 return block.replace(values=block.plain() + self._values(operation, vector, block))
             case Widen():
@@ -207,7 +207,7 @@ class _Execution:
 
     def _clipped(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values = block.plain()
-        if norms.of_scalars(clip.bound):
+        if norms.of_scalars(clip):
             return self._cut_off(clip, block)
         if clip.per == "layer":
             return self._clipped_by_layer(clip, block)
@@ -307,7 +307,7 @@ class _Execution:
             return self._values(noise, drawn, block)
         if noise.size is not None:
             noise = self._sized(noise, noise.size, block)
-        if noise.std is None or isinstance(noise.std, Mapping):
+        if noise.std is None:
             raise _refusal(self.link, noise, "it gives no std here, where the noise is to be added")
         if noise.std == 0:
             return values
@@ -394,10 +394,10 @@ class _Execution:
         client = self.party
         if not isinstance(client, Client):
             raise _refusal(self.link, noise, "only a client has what its size follows from")
-        read: tuple[Any, ...] = (
-            (client.scores_by(noise.scorer), self._present(block)) if noise.reads == "scores" else (client.num_examples,)
-        )
-        given = np.asarray(_called(self.link, noise, size, *read), np.float64)
+        read: tuple[Any, ...] = (client.num_examples,)
+        if noise.reads == "scores":
+            read = client.scores_by(noise.scorer), self._present(block)
+        given = _called(self.link, noise, lambda *read: np.asarray(size(*read), np.float64), *read)
         layers = len(self.facts.layout.layers)
         if given.shape not in ((), (layers,)) or not (given >= 0).all():
             what = f"its size is {given.dtype}{list(given.shape)}; give one standard deviation, or one a layer"
@@ -485,8 +485,9 @@ class _Execution:
         return self.facts.rng(self.link.name, purpose, *what)
 
     def _positions(self, block: Block) -> NDArray[np.uint32] | None:
-        if block.positions is None and isinstance(self.party, Client) and self.party.plan is not None:
-            return self.party.plan.positions(block.zone)
+        plan = self.party.plan if isinstance(self.party, Client) else None
+        if block.positions is None and plan is not None and block.zone in plan.zones:  # a ballot is in none
+            return plan.positions(block.zone)
         return block.positions
 
     def _layers(self, block: Block) -> NDArray[np.int64]:

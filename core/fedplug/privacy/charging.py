@@ -26,13 +26,13 @@ from fedplug.api.events import (
 from fedplug.api.facts import in_force
 from fedplug.api.known import Known, Release
 from fedplug.api.links import ballots_of, locked, released, seal_of, settled
-from fedplug.api.operations import Map, Misplaced, Noise, Operations, Party, WeightedSum
+from fedplug.api.operations import Map, Misplaced, Noise, Operations, Party, Post, WeightedSum
 from fedplug.api.parties import Server
 from fedplug.api.roles import Accountant, Reveals, Trainer
 from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.recipe.check import curve_problems, curves_of, stated_in
-from fedplug.recipe.composition import Composition, amplified, remembered
+from fedplug.recipe.composition import Composition, amplified, correlated, remembered
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug.round.server_model import sized_in_public
@@ -261,8 +261,11 @@ class Charging:
             self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
 
     def _published(self, event: Published) -> None:
-        """What nothing pays for ends the guarantee of everybody who learns it: operations may follow from it."""
-        if event.covered_by is None:
+        """What nothing pays for ends the guarantee of everybody who learns it: operations may follow from it. Nor does
+        an epsilon pay for what a component publishes that adds no noise.
+        """
+        facts = self._at(event.round)
+        if event.covered_by is None or (event.covered_by == "epsilon" and not _adds_noise(event.component, facts)):
             note = "operations follow from it, and it may follow from clients' data: say what pays for it (covered_by)"
             everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
             shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=note)
@@ -423,18 +426,25 @@ class Charging:
             )  # fmt: skip
 
     def _public(self, round: int, group: str) -> frozenset[str]:
-        """The zones whose uploads of a round are public: nobody's examples were read in training, nor does a link add
-        what a client remembers.
+        """The zones whose uploads of a round are public: nobody's examples were read in training, the server may know
+        the model that updates follow from, and no link adds what follows from data, or from values of other rounds.
         """
         facts = self._at(round, group)
         trainer: Trainer = facts.component(self.recipe.train.name)
         with of_component(trainer.name, "reads_examples"):
             if trainer.reads_examples(facts):
                 return frozenset()
-        return frozenset(
-            zone for zone in facts.links
-            if not any(step.has(Map) for step in facts.steps(zone) if step.link.hook == "protect")
-        )  # fmt: skip
+        steps = {zone: facts.steps(zone) for zone in facts.links}
+        hidden = any(not closed.sums_seen_by_server for closed in self.ledger.encryption.values())
+        merged = any(step.link.site == "client" and step.link.hook == "postprocess" and step.has(Map)
+                     for chain in steps.values() for step in chain)  # fmt: skip
+        if hidden or merged:
+            return frozenset()
+        alone = {zone for zone, chain in steps.items() if not any(
+            isinstance(one, Map | Post) or (isinstance(one, Noise) and (one.sample or one.size))
+            for step in chain if step.link.hook == "protect" for one in step.operations
+        )}  # fmt: skip
+        return frozenset(alone - remembered(facts) - correlated(facts, "client", "server", "key_server"))
 
     def _told_alike(self, charged: Sequence[int]) -> Iterator[tuple[str, Sequence[int]]]:
         """The clients of a round by what has been published to them: one of their groups, and who they are."""
@@ -507,16 +517,19 @@ class Charging:
 
 def believed(component: Component, facts: Facts) -> list[Reveals]:
     """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all."""
-    ballots = any(ballots_of(component.name, facts.at(round)) for round in range(facts.rounds))
-    noisy = ballots or any(
-        step.link.name == component.name and step.has(Noise) for zone in facts.links for step in facts.steps(zone)
-    )
+    noisy = _adds_noise(component.name, facts)
     why = f"not covered by epsilon, as {component.name} says: it adds no noise in a link and has no ballots"
     return [
         shown if noisy or shown.covered_by != "epsilon" or not shown.asked
         else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
         for shown in component.reveals(facts)
     ]  # fmt: skip
+
+
+def _adds_noise(name: str, facts: Facts) -> bool:
+    return any(ballots_of(name, facts.at(round)) for round in range(facts.rounds)) or any(
+        step.link.name == name and step.has(Noise) for zone in facts.links for step in facts.steps(zone)
+    )
 
 
 def releases_of(name: str, operations: Operations) -> list[Release]:

@@ -93,6 +93,7 @@ class HostedClient(Client):
         what such training remembers.
         """
         other = self.without_examples()
+        other._examples = None  # nor does it know how many there are
         other.personal, other.update, other.cache = None, None, {}
         other.remembered = dataclasses.replace(self.remembered, retained=None, buffers=self._host.buffers)
         other.state = self.state.setdefault("without examples", {})

@@ -20,6 +20,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedplug.api import codec
 from fedplug.api.blocks import Layout
 from fedplug.api.cohort import Cohort
 from fedplug.api.component import remote_method
@@ -487,16 +488,17 @@ class Protocol:
         Raises:
             ValueError: the cohort is a part of a group: facts are the same for all of it.
         """
+        values = codec.decode(codec.encode(dict(values)))  # as the clients get them, so that all have the same
         memory, round, reached = self.server.remembered, self.office.round, cohort.reach
         groups = [group for group, ids in cohort.groups.items() if reached.issuperset(ids)]
         if len(reached) != sum(len(cohort.groups[group]) for group in groups):
             raise ValueError(f"{component.name} publishes to a part of a group; use the cohort that it is handed")
         for group in groups:
             memory.published[group] = with_published(memory.published_to(group), round, component.name, values)
-        cohort.tell(self.steps.hear, component.name, dict(values))
+        cohort.tell(self.steps.hear, component.name, values)
         self.forget_facts()
         self.facts(round, groups[0])
-        self.events.tell(Published(round, tuple(groups), component.name, dict(values), covered_by))
+        self.events.tell(Published(round, tuple(groups), component.name, values, covered_by))
 
     def forget_facts(self) -> None:
         """What is public has changed."""

@@ -53,7 +53,7 @@ def sized_in_public(noise: Noise, known: Known, server: Server, facts: Facts) ->
     """
     scores = _public_scores(noise.scorer, server, facts) if noise.reads == "scores" else None
     plan = facts.plan
-    if noise.size is None or scores is None or plan is None or not _follows(facts):
+    if noise.size is None or scores is None or plan is None or not _follows(facts) or len(server.groups) > 1:
         return None
     sent = [known.zone, RETAINED] if known.covers_support else [known.zone]
     numbers = facts.layout.per_scalar(np.arange(len(facts.layout.layers)))
