@@ -186,7 +186,7 @@ class _Execution:
                 return block.replace(values=self._rotated(back, block))
             case Shift(float() as factor):
                 return block.replace(values=block.plain() + np.float32(factor) * self._model(operation, block))
-            case Shift(by) if not isinstance(by, float):
+            case Shift(by):
                 vector = _called(self.link, operation, by, self._public(block))
                 return block.replace(values=block.plain() + self._values(operation, vector, block))
             case Widen():
@@ -214,7 +214,7 @@ class _Execution:
 
     def _clipped(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values = block.plain()
-        if norms.of_scalars(clip.bound):
+        if norms.of_scalars(clip):
             return self._cut_off(clip, block)
         if clip.per == "layer":
             return self._clipped_by_layer(clip, block)
@@ -314,7 +314,7 @@ class _Execution:
             return self._values(noise, drawn, block)
         if noise.size is not None:
             noise = self._sized(noise, noise.size, block)
-        if noise.std is None or isinstance(noise.std, Mapping):
+        if noise.std is None:
             raise _refusal(self.link, noise, "it gives no std here, where the noise is to be added")
         if noise.std == 0:
             return values
