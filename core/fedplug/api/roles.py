@@ -644,7 +644,7 @@ class Closer(Protector, Opener, role=True):
 
     @abc.abstractmethod
     def reveals(self, facts: Facts) -> Sequence[Reveals]:
-        """What what is sent shows in spite of it, and what the answers show that keys and openings need."""
+        """What uploads show in spite of it, and what the answers show that keys and openings need."""
 
     @abc.abstractmethod
     def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:

@@ -334,7 +334,7 @@ class Closing:
         )  # fmt: skip
 
     def _plain(self, block: Block, given: Opened) -> Block:
-        """The block with the values that words of it stand for."""
+        """The block with the values that words of it represent."""
         words, index = given.words, None
         counts: Any = block.contributors
         shape: tuple[int, ...] = (block.size,)

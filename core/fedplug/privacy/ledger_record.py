@@ -262,7 +262,7 @@ class LedgerReport(Priced, Record):
 
 
 _LARGEST_COMPOSED = 100.0
-"""Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
+"""Epsilon by Renyi DP up to which an accountant is asked for a smaller one."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -291,7 +291,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
 
 
 def _seen(ledger: Ledger, party: Party) -> str:
-    """A party's view of the updates, in plain words, whatever is promised."""
+    """A party's view of the updates, in plain words, whatever it guarantees."""
     if not ledger.costs:
         return "nothing of the updates"
     totals = f"totals over {max(ledger.min_clients, 1)} or more clients"

@@ -316,7 +316,7 @@ def test_a_given_clip_and_the_nearest_code_are_a_range_and_a_step(make_client: A
     assert known.norm() == pytest.approx(1 + seal.step / 2 * math.sqrt(50))
 
 
-def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_promised(make_client: Any) -> None:
+def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_known(make_client: Any) -> None:
     """Random rounding can turn a value next to 0 into a whole step, so a short update can become many times as long."""
     chance, agreed = behind(make_client, clip="range", range=0.5), behind(make_client)
     for known in (chance, agreed):
