@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import (
-    FixedPoint,
     Block,
     Client,
     ClientData,
     Clip,
     Examples,
     Facts,
+    FixedPoint,
     Known,
     Layout,
     Misplaced,

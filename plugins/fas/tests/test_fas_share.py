@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Plans
+from fedplug import Facts, Layout, Plans
 from fedplug.api.blocks import BASE_ZONES, ENCRYPTED
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
@@ -37,16 +36,13 @@ def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dic
 
 def test_the_plan_follows_from_public_facts_alone() -> None:
     plans = Share(Share.Options(ratio=0.3, other_zone="clear")).plans
-    assert plans == Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=True)
+    assert plans == Plans(zones=frozenset({"encrypted", "clear"}), fixed=True)
 
 
-def plan_of(ratio: float, order: str = "uniform", round: int = 0, client_id: int = 0) -> Any:
+def plan_of(ratio: float, order: str = "uniform", round: int = 0) -> Any:
     component = Share(Share.Options(ratio=ratio, order=order))
     component.name = "fas.share"
-    facts = SimpleNamespace(layout=SimpleNamespace(size=SIZE), seed=7, zones=BASE_ZONES, round=round)
-    client: Any = SimpleNamespace(facts=facts, plan=None, client_id=client_id)
-    component.split(client)
-    return client.plan
+    return component.plan(Facts(round, 10, Layout.of([("w", (SIZE,))]), BASE_ZONES, 4, 2, 7, ""))
 
 
 def test_conforms() -> None:
@@ -66,10 +62,10 @@ def test_count_means_the_decimal_that_was_written() -> None:
     assert [count_of(ratio, 100) for ratio in (0, 0.29, 0.999, 1)] == [0, 29, 99, 100]
 
 
-def test_mask_is_the_same_in_every_round_and_at_every_client() -> None:
+def test_mask_is_the_same_in_every_round() -> None:
     first = plan_of(0.3)
-    for round, client_id in ((1, 0), (9, 0), (0, 3)):
-        assert np.array_equal(first.labels, plan_of(0.3, round=round, client_id=client_id).labels)
+    for round in (1, 9):
+        assert np.array_equal(first.labels, plan_of(0.3, round=round).labels)
 
 
 def test_uniform_mask_spreads_over_the_model_and_prefix_does_not() -> None:
@@ -106,11 +102,11 @@ def test_the_other_zone_must_be_a_separate_zone_that_is_sent(rest: str) -> None:
 
 
 def test_asks_for_no_ballot_and_costs_no_message() -> None:
-    """Every client draws the mask itself. The server only tells it to do so."""
+    """Every party works the mask out by itself."""
     outcome = run_protocol(fas(0.3))
     assert not [shown for shown in outcome.protocol.ledger.reveals if "mask" in shown.what]
     calls = {call for message in outcome.sent(sender="server", round=1) for call in calls_of(message)}
-    assert {call for call in calls if call.startswith("fas.share")} == {"fas.share.split"}
+    assert not [call for call in calls if call.startswith("fas.share")]
     assert not [message for message in outcome.sent(round=1) if message.phase not in ("upload", "open")]
 
 

@@ -59,9 +59,10 @@ def test_counts_that_are_claimed_wrongly_stay_closed(parties: OneClient) -> None
     for counts in ([2], [4]):
         with pytest.raises(ProtectionError, match=rf"does not hold the {counts[0]} updates that are claimed"):
             parties.open(total.replace(meta={"counts": np.array(counts, np.uint32)}))
-    for wrong in ({"counts": None}, {"counts": [3]}, {"counts": np.array([3, 3], np.uint32)}, {"counts": np.array([3.0])}):
+    shapes: list[Any] = [None, [3], np.array([3, 3], np.uint32), np.array([3.0])]
+    for wrong in shapes:
         with pytest.raises(MessageError, match="must give the number of updates in each of its 1 parts"):
-            parties.open(total.replace(meta=wrong))
+            parties.open(total.replace(meta={"counts": wrong}))
     with pytest.raises(MessageError, match="0 ciphertexts for 40 values, expected 1"):
         parties.open(total.replace(ciphertexts=()))
     # An upload alone, claimed to be what it is: too few.
