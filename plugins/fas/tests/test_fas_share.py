@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Facts, Layout, Plans
+from fedplug import Facts, Layout, Plan, Plans
 from fedplug.api.blocks import BASE_ZONES, ENCRYPTED
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
@@ -34,15 +34,26 @@ def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dic
     return plain | changes
 
 
-def test_the_plan_follows_from_public_facts_alone() -> None:
-    plans = Share(Share.Options(ratio=0.3, other_zone="clear")).plans
-    assert plans == Plans(zones=frozenset({"encrypted", "clear"}), fixed=True)
+def facts_of(component: Share, round: int = 0) -> Facts:
+    return Facts(round, 10, Layout.of([("w", (SIZE,))]), BASE_ZONES, 4, 2, 7, "", components={"fas.share": component})
 
 
-def plan_of(ratio: float, order: str = "uniform", round: int = 0) -> Any:
+def share(ratio: float, order: Any = "uniform") -> Share:
     component = Share(Share.Options(ratio=ratio, order=order))
     component.name = "fas.share"
-    return component.plan(Facts(round, 10, Layout.of([("w", (SIZE,))]), BASE_ZONES, 4, 2, 7, ""))
+    return component
+
+
+def test_the_plan_follows_from_public_facts_alone() -> None:
+    assert Share(Share.Options(ratio=0.3, other_zone="clear")).plans == Plans(
+        zones=frozenset({"encrypted", "clear"}), fixed=True
+    )
+    assert facts_of(share(0.3)).plans_are_public
+
+
+def plan_of(ratio: float, order: str = "uniform", round: int = 0) -> Plan:
+    component = share(ratio, order)
+    return component.plan(facts_of(component, round))
 
 
 def test_conforms() -> None:
@@ -102,11 +113,11 @@ def test_the_other_zone_must_be_a_separate_zone_that_is_sent(rest: str) -> None:
 
 
 def test_asks_for_no_ballot_and_costs_no_message() -> None:
-    """Every party works the mask out by itself."""
+    """Every party draws the mask itself."""
     outcome = run_protocol(fas(0.3))
     assert not [shown for shown in outcome.protocol.ledger.reveals if "mask" in shown.what]
     calls = {call for message in outcome.sent(sender="server", round=1) for call in calls_of(message)}
-    assert not [call for call in calls if call.startswith("fas.share")]
+    assert not {call for call in calls if call.startswith("fas.share")}
     assert not [message for message in outcome.sent(round=1) if message.phase not in ("upload", "open")]
 
 

@@ -12,11 +12,10 @@ from fedplug import Known, Misplaced
 from fedplug.api.errors import ProtectionError
 from fedplug.api.known import Release
 from fedplug.api.operations import Bound
+from fedplug.mechanisms.closing import Closing
 from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon
 from fedplug.privacy.integers import concentrated_multiplier, sum_multiplier
-from fedplug_secagg.masked import Masked
 from fedplug_std.distributed import DistributedDiscreteGaussian, DistributedGaussian, DistributedSkellam, coarsest
-from fedplug_std.he_blocks import Encryption
 from fedplug_std.rotation import Rotate
 from hypothesis import given
 from hypothesis import strategies as st
@@ -256,22 +255,21 @@ BFV = {"use": "std.bfv", "key_holder": "key_server", "bits": 14, "range": (2**13
 def test_an_opened_sum_is_the_sum_of_what_clients_put_in_to_the_bit(
     monkeypatch: pytest.MonkeyPatch, noise: dict[str, Any], seal: dict[str, Any]
 ) -> None:
-    kind: Any = Encryption if seal is BFV else Masked
     put: list[NDArray[Any]] = []
     opened: list[NDArray[Any]] = []
-    sealing, opening = kind.seal, kind.open
+    closing, opening = Closing.close, Closing.open
 
-    def seal_it(self: Any, block: Any, client: Any, facts: Any) -> Any:
+    def close_it(self: Closing, block: Any, client: Any) -> Any:
         put.append(block.plain() * 2.0**8)
-        return sealing(self, block, client, facts)
+        return closing(self, block, client)
 
-    def open_it(self: Any, block: Any, facts: Any) -> Any:
-        found = opening(self, block, facts)
+    def open_it(self: Closing, *given: Any) -> Any:
+        found = opening(self, *given)
         opened.append(found.plain() * 2.0**8)
         return found
 
-    monkeypatch.setattr(kind, "seal", seal_it)
-    monkeypatch.setattr(kind, "open", open_it)
+    monkeypatch.setattr(Closing, "close", close_it)
+    monkeypatch.setattr(Closing, "open", open_it)
     outcome = run_protocol(shared_sum(noise, seal, rounds=1))
     assert outcome.notes == []
     assert len(put) == 6
