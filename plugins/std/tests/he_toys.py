@@ -63,8 +63,8 @@ def relayed(value: Any) -> Any:
 class Parties:
     """All parties of a run in this process; whatever passes the server goes through the codec and is kept."""
 
-    def __init__(self, component: Any, num_clients: int, min_clients: int = 2) -> None:
-        self.component, self.facts = component, facts_of(component, num_clients, min_clients)
+    def __init__(self, component: Any, num_clients: int, min_clients: int = 2, size: int = 10) -> None:
+        self.component, self.facts = component, facts_of(component, num_clients, min_clients, size)
         self.server, self.key_server = Server(), KeyServer()
         self.clients = {index: Client(client_id=index) for index in range(num_clients)}
         self.seen_by_server: list[bytes] = []
@@ -96,9 +96,9 @@ class Parties:
         assert method.__fedplug_site__ == "key_server"  # type: ignore[attr-defined]
         return self.relay(method(self.key_server, *self.relay(payload)))
 
-    def seal(self, index: int, values: Any, weight: float = 1.0) -> Block:
-        plain = np.asarray(values, np.float32)
-        block = Block("encrypted", len(plain), plain, divisor=weight)
+    def seal(self, index: int, values: Any, weight: float = 1.0, where: Any = None) -> Block:
+        plain, positions = np.asarray(values, np.float32), None if where is None else np.asarray(where, np.uint32)
+        block = Block("encrypted", len(plain), plain, positions, divisor=weight)
         return self.relay(closed(block, self.clients[index], self.facts))  # type: ignore[no-any-return]
 
     def add(self, blocks: dict[int, Block]) -> Block:
