@@ -15,7 +15,7 @@ import phe
 import pytest
 from fedplug.api.blocks import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.api.errors import RecipeError
-from fedplug.api.roles import Sealer
+from fedplug.api.roles import Closer
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_sensecrypt._phe import Phe
@@ -223,7 +223,7 @@ def zones_of(negotiation: str) -> tuple[str, ...]:
 @functools.cache
 def must_undo(name: str) -> bool:
     """Whether postprocess must name the component."""
-    return issubclass(Catalog.discover().groups["protect"][name].load(), Sealer) or name == "std.rotate"
+    return issubclass(Catalog.discover().groups["protect"][name].load(), Closer) or name == "std.rotate"
 
 
 def combinations() -> Iterator[tuple[str, str, str, str]]:
