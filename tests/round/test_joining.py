@@ -46,7 +46,7 @@ def test_no_secret_is_agreed_on_where_nobody_needs_one() -> None:
 
 
 def test_a_server_that_swaps_the_box_is_found_out() -> None:
-    """The locked box of the encryption keys is bound to its published terms, the sealed secrets to recipe and receiver."""
+    """The locked box of the encryption keys is bound to its published terms, sealed secrets to recipe and receiver."""
     for swapped in ("hear", "take_secret"):
         protocol, engine, _ = build(paraaegis())
         exchange = engine.exchange
