@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from fedplug import (
     Cohort,
     Facts,
     FedplugError,
-    Known,
     Noise,
     Operations,
     Reveals,
@@ -28,6 +26,7 @@ from fedplug import (
 )
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
 from fedplug.api.verdict import Verdict
+from fedplug.mechanisms.closing import Closing
 from fedplug.privacy.views import PLAIN_VALUES
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
@@ -159,19 +158,19 @@ class Peeking(SingleZone):
         says: bool = False
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        total = facts.component("std.bfv").add_blocks(cohort.ask(self.sealed), cohort.server, facts)
-        cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total)
+        sealed = cohort.ask(self.sealed)
+        total = Closing.of("encrypted", facts).add(sealed, cohort.server.weights, cohort.server)
+        cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total, sorted(sealed))
 
     @at_client
     def sealed(self, client: Client) -> Any:
         assert client.update is not None
-        facts = dataclasses.replace(client.facts, known=Known(zone="encrypted", link="std.bfv"))
         block = Block("encrypted", len(client.update), client.update, divisor=client.weight)
-        return facts.component("std.bfv").seal(block, client, facts)
+        return Closing.of("encrypted", client.facts).close(block, client)
 
     @at_key_server
-    def opened(self, key_server: Any, total: Block) -> Any:
-        return key_server.facts.component("std.bfv").open(total, key_server, key_server.facts).mean()
+    def opened(self, key_server: Any, total: Block, senders: list[int]) -> Any:
+        return Closing.of("encrypted", key_server.facts).open(total, senders, key_server).mean()
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         sealed = Reveals("ciphertexts", ("server",), covered_by="nothing to pay", asked=("sealed",))
