@@ -1,7 +1,7 @@
 """How a component is written: typed options, and markers for methods that run elsewhere.
 
-A component is a subclass of its role (`fedplug.api.roles`) with a one-line summary as the first line of its docstring, a
-nested `Options` class and, where the role has a hook, a method of its name. The run gives each component instance a
+A component is a subclass of its role (`fedplug.api.roles`) with a one-line summary as the first line of its docstring,
+a nested `Options` class and, where the role has a hook, a method of its name. The run gives each component instance a
 `name` attribute, under which recipes, messages and state refer to it.
 
 Modules that define components must not import torch, tenseal or other heavy libraries at the top: `fedplug check` and
