@@ -101,7 +101,8 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
 }  # fmt: skip
 """Types in the arguments and results of a plugin author's methods, by page: its title and the types."""
 NOT_FOR_AUTHORS = (
-    "remembered", "to_plain", "from_plain", "restore", "saved", "to_json", "from_json", "whole", "freeze",
+    "remembered", "to_plain", "from_plain", "restore", "saved", "to_json", "from_json", "whole", "freeze", "memo",
+    "once", "planned",
 )  # fmt: skip
 """Members that the core uses for parties, recipes and records."""
 
