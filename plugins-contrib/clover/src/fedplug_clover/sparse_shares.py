@@ -11,10 +11,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import (
-    Client, Clip, Facts, Field, FixedPoint, Known, Open, Opened, Post, Reveals, Seal, Sealed, Total, Words,
-    at_key_server,
-)  # fmt: skip
+from fedplug import Client, Facts, Field, FixedPoint, Known, Opened, Post, Reveals, Seal, Sealed, Total, Words
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError
 from fedplug_std.gaussian import CentralGaussian
@@ -53,7 +50,7 @@ class SparseShares(CentralGaussian, fedplug.Sealer):
         """Everybody learns the public key of the key server."""
         cohort.publish(self, {"key": key_server.ask(self.make_key)}, covered_by="nothing to pay")
 
-    @at_key_server
+    @fedplug.at_key_server
     def make_key(self, key_server: Any) -> bytes:
         """Makes a key pair (X25519); gives the public half."""
         key_server.memory(self)["private"], public = secrets.key_pair()
@@ -65,12 +62,12 @@ class SparseShares(CentralGaussian, fedplug.Sealer):
 
     # -- the zone ------------------------------------------------------------------------------------------------------
 
-    def protect(self, known: Known, facts: Facts) -> tuple[Post, Clip, Seal]:
+    def protect(self, known: Known, facts: Facts) -> tuple[Post, fedplug.Clip, Seal]:
         """The largest values, clipped, in shares."""
         norm = self.options.norm
         numbers = FixedPoint(range=norm, step=norm * 2.0**-20)
         scheme = f"point functions for {self.options.keep:.2%} of the values, AES-128, modulo 2^64"
-        return Post(self.sparse), Clip(norm), Seal(scheme=scheme, opened_by="key_server", numbers=numbers)
+        return Post(self.sparse), fedplug.Clip(norm), Seal(scheme=scheme, opened_by="key_server", numbers=numbers)
 
     def sparse(self, values: NDArray[np.float32], public: Any) -> NDArray[np.float32]:
         """The k largest values where they are, and zeros (top-k sparsification)."""
@@ -113,7 +110,8 @@ class SparseShares(CentralGaussian, fedplug.Sealer):
 
     def postprocess(self, known: Known, facts: Facts) -> Any:
         """Opened, and with noise before anybody else sees it."""
-        return Open(), *super().postprocess(known.after(Open()), facts)
+        opening = fedplug.Open()
+        return opening, *super().postprocess(known.after(opening), facts)
 
     # -- in words ------------------------------------------------------------------------------------------------------
 
