@@ -93,7 +93,7 @@ class HostedClient(Client):
         model, and only what such training remembers.
         """
         other = self.without_examples()
-        other.personal, other.update, other.cache, other._examples = None, None, {}, 0
+        other.personal, other.update, other.cache, other._examples = None, None, {}, None
         other.remembered = dataclasses.replace(
             self.remembered, retained=None, buffers=self._host.buffers, weight=1.0, accounts={}
         )
