@@ -43,7 +43,7 @@ GALLERY = "gallery"
 CORE = DOCS.parent / "core/fedplug"
 LICENCES = DOCS / "licences.md"
 LOCKS = DOCS.parent / "locks"
-CONTRIBUTED = ("fedplug-borda", "fedplug-rowlog")
+CONTRIBUTED = ("fedplug-altfl", "fedplug-borda", "fedplug-clover", "fedplug-rowlog")
 """Examples of third-party plugins, which are not part of the reference."""
 HOOKS = {
     "score_parameters": "what each scalar or layer is worth",

@@ -14,8 +14,8 @@ from fedplug.recipe.catalog import ADAPTER, COMMAND, DISPLAY, RECIPES, REPORT, S
 from scripts import script
 
 PLUGINS = (
-    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda",
-    "rowlog", "trackers",
+    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "altfl",
+    "borda", "clover", "rowlog", "trackers",
 )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def test_clients_share_the_synthetic_examples_out(count: int, clients: int) -> N
 
 
 def test_synthetic_rounds_follow_from_nobodys_examples() -> None:
-    """The model is the same, whoever has which examples, and it learns."""
+    """The model is the same for any split of the examples, and it learns."""
     only = {"train.epochs": 5, "train.lr": 0.1, "train.cycle": ["synthetic"]}
     even, skewed = (
         run(only | {"data.partition": partition}, protect={"synthetic": []})

@@ -17,7 +17,7 @@ from fedplug import Client, Examples, Facts, Field, Learns, Plans
 from fedplug_std.training import Sgd
 
 SYNTHETIC = "synthetic"
-"""The zone of rounds in which nobody trains on examples of its own."""
+"""The zone of rounds in which nobody trains on its own examples."""
 
 
 class Alternating(Sgd, fedplug.PublicPlan):

@@ -95,7 +95,7 @@ def _children(nodes: Bytes) -> tuple[Bytes, Bytes]:
     """Both children of nodes, (..., 16): their seeds, (..., 2, 16), and their control bits, (..., 2)."""
     data = nodes.tobytes()
     blocks = np.stack([_encrypted(key, data, nodes.shape) ^ nodes for key in _CHILDREN], axis=-2)
-    bits = blocks[..., 0] & 1
+    bits: Bytes = blocks[..., 0] & np.uint8(1)
     blocks[..., 0] &= 0xFE
     return blocks, bits
 

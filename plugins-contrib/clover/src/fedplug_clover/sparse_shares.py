@@ -1,4 +1,4 @@
-"""Clover: clients send the k largest values of an update, and no server learns which they are, nor what they are.
+"""Clover: clients send the k largest values of an update, and no server learns their positions or their size.
 
 Xu, Zheng and Hua, Harnessing sparsification in federated learning: a secure, efficient, and differentially private
 realization, ACM CCS 2025 (arXiv:2511.07123).
@@ -23,7 +23,7 @@ LETTER = points.SEED + 48
 """Bytes of a seed for the key server alone: HPKE's key of one use, and its tag."""
 
 
-class SparseShares(CentralGaussian, fedplug.Sealer):
+class SparseShares(fedplug.Sealer):
     """Send a client's k largest values in two shares: one for the aggregation server, one for the key server (Clover).
 
     A client keeps the k = `keep` n values of the n in the zone that are largest in magnitude, clips them to `norm`, and
@@ -37,7 +37,7 @@ class SparseShares(CentralGaussian, fedplug.Sealer):
     class Options(CentralGaussian.Options):
         keep: float = Field(0.01, gt=0, le=1, description="share of a client's values that it sends, the largest ones")
 
-    options: Options  # type: ignore[assignment]
+    options: Options
     site = "key_server"
 
     def count(self, size: int) -> int:
@@ -110,8 +110,8 @@ class SparseShares(CentralGaussian, fedplug.Sealer):
 
     def postprocess(self, known: Known, facts: Facts) -> Any:
         """Opened, and with noise before anybody else sees it."""
-        opening = fedplug.Open()
-        return opening, *super().postprocess(known.after(opening), facts)
+        opening, noise = fedplug.Open(), CentralGaussian(self.options)
+        return opening, *noise.postprocess(known.after(opening), facts)
 
     # -- in words ------------------------------------------------------------------------------------------------------
 
