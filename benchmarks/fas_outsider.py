@@ -221,8 +221,8 @@ def tapped(sets: Sequence[str], seed: int) -> dict[str, float]:
     """MSSIM and VIFP of what the eavesdropper rebuilds, mean over images, if anything, and of the mean image."""
     original = Observer._opened
 
-    def opened(self: Observer, block: Block, round: int, insiders: Any, sender: int = -1) -> Block | None:
-        found = original(self, block, round, insiders, sender)
+    def opened(self: Observer, block: Block, facts: Any, insiders: Any, sender: int = -1) -> Block | None:
+        found = original(self, block, facts, insiders, sender)
         if found is not None or block.sealed_by != "fas.scramble" or sender < 0:
             return found
         try:
