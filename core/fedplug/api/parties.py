@@ -525,7 +525,8 @@ class Client(Party):
         none = np.empty(0, np.int64)
         other = copy.copy(self)
         other._examples = self.num_examples
-        tests = {name: getattr(self.data, name).take(none) for name in ("own_test", "shared_test")}  # a site's own, maybe
+        # What is shared by name may be what a site alone has.
+        tests = {name: getattr(self.data, name).take(none) for name in ("own_test", "shared_test")}
         other.data, other.data_root = dataclasses.replace(self.data, train=self.data.train.take(none), **tests), None
         other.scores = {}
         return other
