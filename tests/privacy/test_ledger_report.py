@@ -97,7 +97,7 @@ def test_whose_word_is_needed_is_said_in_the_lines_that_need_it() -> None:
     assert rests(mixed, "server") == ["on the word of acme.book"]
     exact_ones = enter(ledger_of(**book), {"noised": 1000}, {"noised": [LOCAL]})
     assert rests(exact_ones, "server") == [fedplug_adds]
-    own = dataclasses.replace(LOCAL, word="acme.noise")
+    own = dataclasses.replace(LOCAL, words=["acme.noise"])
     assert rests(enter(ledger_of(), {"noised": 1000}, {"noised": [own]}), "server") == ["on the word of acme.noise"]
 
 

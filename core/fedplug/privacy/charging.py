@@ -40,7 +40,8 @@ from fedplug.api.operations import (
     WeightedSum,
 )
 from fedplug.api.parties import Server
-from fedplug.api.roles import Accountant, Reveals, Trainer
+from fedplug.api.roles import Accountant, Ballots, PublicPlan, Reveals, Trainer
+from fedplug.api.verdict import NOT_READ
 from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.recipe.check import curve_problems, curves_of, stated_in
@@ -103,12 +104,26 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         },
         accountant=composition.part(book, Accountant) if book else None,
         accountant_word=book if book and not composition.shipped(book) else "",
+        words=_words(composition),
         keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, facts),
         curves=curves,
         presence=math.prod(section.presence for section in recipe.sections.values()),
         colluders=max([1, *(noise.colluders for noise in _noises(steps.values()))]),
     )
+
+
+def _words(composition: Composition) -> dict[str, list[str]]:
+    """The components that are not of fedplug itself and say what is done to a zone, to a round's ballots, and whether
+    a trainer is handed examples.
+    """
+    giving = {zone: [link.name for link in links] for zone, links in composition.links.items()}
+    if isinstance(composition.negotiation, PublicPlan):
+        giving = {zone: [*names, composition.negotiation.name] for zone, names in giving.items()}
+    voting = [name for name, part in composition.components.items() if isinstance(part, Ballots)]
+    giving |= {f"ballots of {name}": [name] for name in voting}
+    giving[NOT_READ] = [composition.trainer.name]
+    return {what: sorted({name for name in names if not composition.shipped(name)}) for what, names in giving.items()}
 
 
 def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:

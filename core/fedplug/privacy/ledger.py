@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,8 @@ class Ledger:
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
         accountant_word: its name, where it is not of fedplug itself.
+        words: by zone, and by the name of a round's ballots, the components that are not of fedplug itself and give
+            what is done to it: that it follows from public facts alone is on their word.
         keepers: the components that keep an account of another level, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
@@ -65,6 +67,7 @@ class Ledger:
     encryption: Mapping[str, EncryptionReport] = dataclasses.field(default_factory=dict)
     accountant: Accountant | None = None
     accountant_word: str = ""
+    words: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)

@@ -410,7 +410,8 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
             nothing, nothing, "sees nothing of the updates: no coordinate of one left its client", (NOT_SEEN,)
         )
         if any(entry.public for entry in ledger.log):
-            kept = Guarantee(nothing, nothing, "sees updates that no client's examples went into", (NOT_READ,))
+            rests = (NOT_READ, *map(_word, ledger.words.get(NOT_READ, ())))
+            kept = Guarantee(nothing, nothing, "sees updates that no client's examples went into", rests)
         holder = _key_holder(ledger)
         absent = isinstance(holder, Nothing) and holder.absent
         return {name: holder if absent and name == "key_holder" else kept for name in PARTIES}
@@ -892,5 +893,7 @@ def _actual(ledger: Ledger) -> int:
 
 
 def _words(ledger: Ledger) -> list[str]:
-    """The components on whose word a price is, since the core did not execute what it prices."""
-    return sorted({word for _, release in _releases(ledger) for word in release.words})
+    """The components on whose word a price is: their code runs behind the noise, or says what the core executes."""
+    return sorted({
+        word for zone, release in _releases(ledger) for word in (*release.words, *ledger.words.get(zone, ()))
+    })  # fmt: skip
