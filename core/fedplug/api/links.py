@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, cause_of, of_component
+from fedplug.api.facts import NOTHING
 from fedplug.api.known import Known
 from fedplug.api.operations import (
     INTEGER,
@@ -360,10 +361,13 @@ def ballots_of(name: str, facts: Facts) -> Operations:
     component = facts.components.get(name)
     if not isinstance(component, Ballots):
         return ()
+
+    def stated(now: Facts) -> Operations:
+        # All pay before anybody is asked, so that nothing of the round is public yet, nor does a group have its own.
+        return as_operations(component.ballots(dataclasses.replace(now, published=NOTHING)), "ballots", name)
+
     with of_component(name, "ballots"):
-        return facts.once(
-            f"ballots {name}", lambda now: as_operations(component.ballots(now), "ballots", name)
-        )
+        return facts.once(f"ballots {name}", stated)
 
 
 def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Operations, tuple[Known, ...]]:
