@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, cause_of, of_component
-from fedplug.api.facts import NOTHING
 from fedplug.api.known import Known
 from fedplug.api.operations import (
     INTEGER,
@@ -364,7 +363,7 @@ def ballots_of(name: str, facts: Facts) -> Operations:
 
     def stated(now: Facts) -> Operations:
         # All pay before anybody is asked, so that nothing of the round is public yet, nor does a group have its own.
-        return as_operations(component.ballots(dataclasses.replace(now, published=NOTHING)), "ballots", name)
+        return as_operations(component.ballots(dataclasses.replace(now, published={})), "ballots", name)
 
     with of_component(name, "ballots"):
         return facts.once(f"ballots {name}", stated)
