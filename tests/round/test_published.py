@@ -13,6 +13,8 @@ from fedplug.api.events import Published
 from fedplug.engines.base import Engine
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.round.parties import HostedClient
+from fedplug.round.sums import Arrivals
+from fedplug.runs.folder import read_ledger
 from mix_toys import install
 from publish_toys import PACE, PUBLISHING, Pace, Votes
 from run_toys import resume, rows_of, start, stopped
@@ -151,6 +153,24 @@ def test_a_resumed_run_goes_by_what_was_published_before(
     assert resume(broken) == 0
     assert rows_of(broken) == rows_of(whole)
     assert [row["loss"] for row in rows_of(whole)] == [row["loss"] for row in rows_of(start(tmp_path, bare(rounds=4)))]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_round_that_was_cut_off_is_paid_for_by_what_was_published_in_it(grouped: bool, tmp_path: Path) -> None:
+    """The checkpoint before it does not know that, nor which groups there are."""
+    plain = bounded(rounds=1, groups={"use": "toy.halves"} if grouped else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Arrivals, "close", interrupted)
+        folder = start(tmp_path, plain)
+    assert resume(folder) == 0
+    log = [entry for entry in read_ledger(folder).log if "noised" in entry.zones]
+    found = [(entry.charged, entry.zones["noised"].releases[0].noise_multiplier) for entry in log]
+    assert found == 2 * ([([0, 2], 4.0), ([1, 3], 16.0)] if grouped else [("all", 4.0)])
+
+
+def interrupted(*_: Any) -> None:
+    """As by Ctrl-C, when uploads are in."""
+    raise KeyboardInterrupt
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
