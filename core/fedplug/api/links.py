@@ -359,10 +359,13 @@ def ballots_of(name: str, facts: Facts) -> Operations:
     component = facts.components.get(name)
     if not isinstance(component, Ballots):
         return ()
+
+    def stated(now: Facts) -> Operations:
+        # All pay before anybody is asked, so that nothing of the round is public yet, nor does a group have its own.
+        return as_operations(component.ballots(dataclasses.replace(now, published={})), "ballots", name)
+
     with of_component(name, "ballots"):
-        return facts.once(
-            f"ballots {name}", lambda now: as_operations(component.ballots(now), "ballots", name)
-        )
+        return facts.once(f"ballots {name}", stated)
 
 
 def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Operations, tuple[Known, ...]]:
