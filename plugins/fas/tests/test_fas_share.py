@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Plans
+from fedplug import Facts, Layout, Plan, Plans
 from fedplug.api.blocks import BASE_ZONES, ENCRYPTED
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
@@ -35,18 +34,26 @@ def fas(ratio: Any = 0.1, chain: list[Any] | None = None, **changes: Any) -> dic
     return plain | changes
 
 
-def test_the_plan_follows_from_public_facts_alone() -> None:
-    plans = Share(Share.Options(ratio=0.3, other_zone="clear")).plans
-    assert plans == Plans(zones=frozenset({"encrypted", "clear"}), own=frozenset(), public=True)
+def facts_of(component: Share, round: int = 0) -> Facts:
+    return Facts(round, 10, Layout.of([("w", (SIZE,))]), BASE_ZONES, 4, 2, 7, "", components={"fas.share": component})
 
 
-def plan_of(ratio: float, order: str = "uniform", round: int = 0, client_id: int = 0) -> Any:
+def share(ratio: float, order: Any = "uniform") -> Share:
     component = Share(Share.Options(ratio=ratio, order=order))
     component.name = "fas.share"
-    facts = SimpleNamespace(layout=SimpleNamespace(size=SIZE), seed=7, zones=BASE_ZONES, round=round)
-    client: Any = SimpleNamespace(facts=facts, plan=None, client_id=client_id)
-    component.split(client)
-    return client.plan
+    return component
+
+
+def test_the_plan_follows_from_public_facts_alone() -> None:
+    assert Share(Share.Options(ratio=0.3, other_zone="clear")).plans == Plans(
+        zones=frozenset({"encrypted", "clear"}), fixed=True
+    )
+    assert facts_of(share(0.3)).plans_are_public
+
+
+def plan_of(ratio: float, order: str = "uniform", round: int = 0) -> Plan:
+    component = share(ratio, order)
+    return component.plan(facts_of(component, round))
 
 
 def test_conforms() -> None:
@@ -66,10 +73,10 @@ def test_count_means_the_decimal_that_was_written() -> None:
     assert [count_of(ratio, 100) for ratio in (0, 0.29, 0.999, 1)] == [0, 29, 99, 100]
 
 
-def test_mask_is_the_same_in_every_round_and_at_every_client() -> None:
+def test_mask_is_the_same_in_every_round() -> None:
     first = plan_of(0.3)
-    for round, client_id in ((1, 0), (9, 0), (0, 3)):
-        assert np.array_equal(first.labels, plan_of(0.3, round=round, client_id=client_id).labels)
+    for round in (1, 9):
+        assert np.array_equal(first.labels, plan_of(0.3, round=round).labels)
 
 
 def test_uniform_mask_spreads_over_the_model_and_prefix_does_not() -> None:
@@ -106,11 +113,11 @@ def test_the_other_zone_must_be_a_separate_zone_that_is_sent(rest: str) -> None:
 
 
 def test_asks_for_no_ballot_and_costs_no_message() -> None:
-    """Every client draws the mask itself. The server only tells it to do so."""
+    """Every party draws the mask itself."""
     outcome = run_protocol(fas(0.3))
     assert not [shown for shown in outcome.protocol.ledger.reveals if "mask" in shown.what]
     calls = {call for message in outcome.sent(sender="server", round=1) for call in calls_of(message)}
-    assert {call for call in calls if call.startswith("fas.share")} == {"fas.share.split"}
+    assert not {call for call in calls if call.startswith("fas.share")}
     assert not [message for message in outcome.sent(round=1) if message.phase not in ("upload", "open")]
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from fedplug import Block, Client, Clip, Facts, Layout, Noise, Plan
+from fedplug import Block, Client, ClientData, Clip, Facts, Layout, Noise, Plan
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.known import Release
 from fedplug.api.links import Link, Step, fold, settled
@@ -27,7 +27,9 @@ def layer_budgets(**options: Any) -> LayerBudgets:
 
 
 def client_with(scores: Any = SCORES, round: int = 0, client_id: int = 0, rounds: int = 4, **more: Any) -> Client:
+    held: Any = range(1)
     client = Client(client_id=client_id, scores={"psi": np.array(scores, np.float32)} | more)
+    client.data = ClientData(held, held, held, classes=("x",), mean=(0.5,), std=(0.5,))
     client.facts = Facts(round, rounds, LAYOUT, BASE_ZONES, 4, 2, 7, "")
     return client
 

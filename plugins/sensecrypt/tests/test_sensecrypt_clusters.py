@@ -54,7 +54,7 @@ class FakeClient:
     def release(self, component: Any, what: str, values: Any) -> np.ndarray:
         party = Client(client_id=self.client_id)
         party.facts = dataclasses.replace(RUN, round=self.facts.round)
-        sent = release(component, component.ballots(self.facts.round, party.facts), what, values, party, party.facts)
+        sent = release(component, component.ballots(party.facts), what, values, party, party.facts)
         self.log.update(party.log)
         return sent
 
@@ -63,7 +63,7 @@ class FakeCohort:
     """Runs asks at once. Some clients give invalid answers, or none."""
 
     def __init__(self, clients: list[FakeClient], nonsense: dict[int, Any] | None = None) -> None:
-        self.clients, self.nonsense = clients, nonsense or {}
+        self.clients, self.nonsense, self.server = clients, nonsense or {}, Server()
         self.sent: dict[int, Any] = {}
         self.dropped: dict[int, str] = {}
         self.groups: dict[str, list[int]] = {}
@@ -91,11 +91,11 @@ def form(
     component = Clusters(Clusters.Options(**options))
     component.name = "sensecrypt.clusters"
     layout = SimpleNamespace(size=vectors.shape[1])
-    facts = SimpleNamespace(round=round, layout=layout, num_clients=len(vectors), seed=3, party=Server())
+    facts = SimpleNamespace(round=round, layout=layout, num_clients=len(vectors), seed=3)
     clients = [FakeClient(k, {"sensecrypt.sensitivity": vector}, facts) for k, vector in enumerate(vectors)]
     cohort = FakeCohort(clients, nonsense)
     component.form_groups(cohort, facts)  # type: ignore[arg-type]
-    return cohort, facts.party.log, component
+    return cohort, cohort.server.log, component
 
 
 def test_conforms() -> None:
@@ -251,7 +251,7 @@ def test_literal_noise_is_the_printed_formula() -> None:
 
 def release_of(component: Clusters) -> Any:
     """The release of round 1's vectors in the ledger."""
-    made, _ = ballot_states("vectors", component.ballots(0, RUN), RUN)
+    made, _ = ballot_states("vectors", component.ballots(RUN), RUN)
     (found,) = releases_of("vectors", made)
     return found
 
@@ -262,7 +262,7 @@ def test_what_is_sent_carries_the_noise_of_the_ledger() -> None:
     cohort, _, component = form(vectors, epsilon=4.0, norm=0.5)
     stated = release_of(component)
     assert (stated.mechanism, stated.trust, stated.source) == ("gaussian", "local", "secure")
-    assert component.ballots(1, None) == ()  # type: ignore[arg-type]
+    assert component.ballots(RUN.at(1)) == ()
     std = stated.noise_multiplier * stated.clipping_norm
     noise = np.stack([cohort.sent[k].astype(np.float64) - clip(vectors[k], 0.5) for k in range(3)])
     assert all(cohort.sent[k].dtype == np.float32 for k in range(3))
@@ -273,7 +273,7 @@ def test_what_is_sent_carries_the_noise_of_the_ledger() -> None:
 
 def test_without_noise_vectors_cost_nothing_that_can_be_counted_and_void_every_guarantee() -> None:
     component = Clusters(Clusters.Options(epsilon=None))
-    assert component.ballots(0, None) == ()  # type: ignore[arg-type]
+    assert component.ballots(RUN) == ()
     shown = {each.what: each for each in component.reveals(None)}  # type: ignore[arg-type]
     assert {what: (each.covered_by, each.voids) for what, each in shown.items()} == {
         "sensitivity vectors": (None, True), "clusters": (None, False),

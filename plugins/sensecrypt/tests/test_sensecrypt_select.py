@@ -87,7 +87,7 @@ def negotiated(cohort: FakeCohort, **options: Any) -> tuple[Select, dict[str, fl
     """Runs set-up and one negotiation for each group."""
     component = Select(Select.Options(**options))
     component.name = "sensecrypt.select"
-    facts = SimpleNamespace(party=cohort.server, round=0)
+    facts = SimpleNamespace(round=0)
     component.setup(cohort, None, facts)  # type: ignore[arg-type]
     for ids in cohort.groups.values():
         component.negotiate_mask(cohort.only(ids), facts)  # type: ignore[arg-type]
@@ -102,13 +102,13 @@ def test_conforms() -> None:
 def test_budgets_reach_the_clients() -> None:
     """Sec. 3.2 with the devices of Sec. 4.1, and the floor of Eq. 7 for each client in the log."""
     cohort = FakeCohort(clients_of(5))
-    _, log = negotiated(cohort, B=1.3, C=0.7)
+    component, log = negotiated(cohort, B=1.3, C=0.7)
+    assert component.plans.own == {"encrypted", "clear"}  # masks differ between clients
     np.testing.assert_allclose([cohort.told[k][0] for k in range(5)], [1, 2 / 3, 0.5, 10 / 24, 1 / 3])
     floors = [log[f"sensecrypt.select.security_level.client_{k}"] for k in range(5)]
     np.testing.assert_allclose(floors, 1 - 0.7 * np.exp(-1.3 * np.array([1, 2 / 3, 0.5, 10 / 24, 1 / 3])))
     for k, client in cohort.clients.items():
         assert client.plan is not None
-        assert client.plan.shared == frozenset()  # masks differ between clients
         assert client.plan.sizes()["encrypted"] <= np.floor(cohort.told[k][0] * 10)
         assert client.plan.sizes()["encrypted"] + client.plan.sizes()["clear"] == 10
         assert client.log["sensecrypt.select.alpha"] == pytest.approx(cohort.told[k][0])
@@ -133,7 +133,7 @@ def test_absent_members_count_for_the_budgets() -> None:
     cohort = FakeCohort(clients_of(5))
     component, _ = negotiated(cohort)
     present = cohort.only([1, 4])
-    component.negotiate_mask(present, SimpleNamespace(party=cohort.server, round=1))  # type: ignore[arg-type]
+    component.negotiate_mask(present, SimpleNamespace(round=1))  # type: ignore[arg-type]
     assert cohort.told[1][0] == pytest.approx(2 / 3)
 
 
@@ -171,7 +171,7 @@ def test_a_client_with_such_a_device_is_left_out(monkeypatch: pytest.MonkeyPatch
     component = Select(Select.Options())
     component.name = "sensecrypt.select"
     monkeypatch.setattr(cohort, "ask", lambda method: {0: [50, 8], 1: [0, 8], 2: [40, 4]})
-    component.setup(cohort, None, SimpleNamespace(party=cohort.server))  # type: ignore[arg-type]
+    component.setup(cohort, None, SimpleNamespace())  # type: ignore[arg-type]
     assert list(cohort.dropped) == [1]
     assert cohort.server.memory(component)["devices"] == {0: [50, 8], 2: [40, 4]}
 
