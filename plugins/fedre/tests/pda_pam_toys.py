@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Block, Client, Examples, Facts, FixedPoint, Known, Layout, Operations, Party, Reveals, Seal, Server
+from fedplug import (
+    Block,
+    Client,
+    Examples,
+    Facts,
+    FixedPoint,
+    Known,
+    Layout,
+    Opened,
+    Operations,
+    Party,
+    Reveals,
+    Seal,
+    Sealed,
+    Server,
+    Total,
+    Words,
+)
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug.api.links import Link, fold
@@ -32,8 +51,8 @@ class Sealing(fedplug.Sealer):
     class Options(fedplug.Options):
         """No options."""
 
-    def __init__(self, total: Block) -> None:
-        self.total = total
+    def __init__(self) -> None:
+        """It has none."""
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         return (Seal(scheme="a test", opened_by="key_server", numbers=FixedPoint(1.0, 0.1)),)
@@ -41,14 +60,14 @@ class Sealing(fedplug.Sealer):
     def reveals(self, facts: Facts) -> list[Reveals]:
         return []
 
-    def seal(self, block: Block, client: Client, facts: Facts) -> Block:
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
         raise NotImplementedError
 
-    def open(self, block: Block, party: Party, facts: Facts) -> Block:
+    def open(self, total: Total, party: Party, facts: Facts) -> Opened:
         raise NotImplementedError
 
-    def add_blocks(self, blocks: dict[int, Block], server: Party, facts: Facts) -> Block:
-        return self.total
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
+        return (b"".join(part for upload in uploads for part in upload.parts),)
 
 
 def pda_pam(**options: Any) -> PdaPam:
@@ -83,6 +102,7 @@ def total_of(component: PdaPam, blocks: dict[int, Block], server: Server, facts:
     links = [Link(block.zone, "aggregate", component.name, component, "server")]
     if block.sealed_by is not None:
         links.insert(0, Link(block.zone, "protect", block.sealed_by, facts.component(block.sealed_by), "client"))
+    facts = dataclasses.replace(facts, links={block.zone: tuple(links)})
     return add_up(fold(links, facts)[-1], blocks, dict.fromkeys(blocks, 1.0), server, facts)
 
 

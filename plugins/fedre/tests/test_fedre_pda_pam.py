@@ -78,7 +78,7 @@ def test_equal_scores_give_fedavg_to_the_bit(scored: dict[str, Any]) -> None:
     values = {k: np.r_[k + 1.0, rng.standard_normal(LAYOUT.size - 1)] for k in range(3)}
     server, facts = server_at()
     found = summed(blocks_of(values), server, facts)
-    assert np.array_equal(found.mean(), add_blocks(blocks_of(values), dict.fromkeys(values, 1.0), server, facts).mean())
+    assert np.array_equal(found.mean(), add_blocks(blocks_of(values), dict.fromkeys(values, 1.0), facts).mean())
 
 
 def test_models_are_scored_as_far_as_they_are_seen(scored: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ def test_without_public_examples_it_is_the_mean_and_says_so(scored: dict[str, An
     blocks = blocks_of({k: np.full(LAYOUT.size, k + 1.0) for k in range(3)})
     found = summed(blocks, server, facts)
     assert found.contributors == 3
-    assert np.array_equal(found.mean(), add_blocks(blocks, dict.fromkeys(blocks, 1.0), server, facts).mean())
+    assert np.array_equal(found.mean(), add_blocks(blocks, dict.fromkeys(blocks, 1.0), facts).mean())
     assert server.log == {"fedre.pda_pam.scored_layers": 0.0}
     assert not scored["calls"]
     pda_pam().setup(None, None, facts)  # type: ignore[arg-type]
@@ -140,10 +140,10 @@ def test_without_public_examples_it_is_the_mean_and_says_so(scored: dict[str, An
 
 def test_an_encrypted_zone_is_added_by_what_sealed_it(scored: dict[str, Any]) -> None:
     server, facts = server_at()
-    total = Block("encrypted", 3, None, None, (b"sum",), "seal", contributors=2, divisor=2.0)
-    facts.components["seal"] = Sealing(total)
-    blocks = {k: Block("encrypted", 3, None, None, (b"?",), "seal") for k in range(2)}
-    assert summed(blocks, server, facts) is total
+    facts.components["seal"] = Sealing()  # type: ignore[index]
+    blocks = {k: Block("encrypted", 3, None, None, (b"%d" % k,), "seal", weighted=True) for k in range(2)}
+    total = summed(blocks, server, facts)
+    assert (total.ciphertexts, total.contributors, total.divisor) == ((b"01",), 2, 2.0)
     assert server.log == {"fedre.pda_pam.scored_layers": 0.0}
 
 

@@ -76,7 +76,7 @@ def test_what_is_known_of_a_sum_by_scores() -> None:
     assert "one client's noise may be almost all that a sum has" in release.uncredited
     assert clipped.after(*pda_pam().aggregate(clipped, facts)).sensitivity() is None
     seal = Seal(scheme="BFV", opened_by="clients", numbers=FixedPoint(1.0, 0.1))
-    sealed = Known(zone="encrypted", sealed=(seal,), sealers=("std.bfv",))
+    sealed = Known(zone="encrypted", closed=seal, closer="std.bfv")
     plain, looks = pda_pam().aggregate(sealed, facts)
     assert plain == WeightedSum()
     assert isinstance(looks, Look)
