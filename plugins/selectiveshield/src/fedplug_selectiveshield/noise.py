@@ -195,6 +195,7 @@ class Noise(fedplug.Protector):
             options.of_client(rest), known, facts, factor, as_published=options.choice == "as_published",
             note=f"the least of any client; {self._paid(given, known.zone, facts)}",
         )  # fmt: skip
+        assert isinstance(others.std, int | float)  # Gaussian noise of one size
         return Clip(norms, others=bound), dataclasses.replace(others, std=stds, others=others.std)
 
     def _paid(self, given: list[int], zone: str, facts: Facts) -> str:
