@@ -28,8 +28,8 @@ from typing import Any, get_args
 
 import fedplug
 from fedplug.api.operations import Operation
-from fedplug.api.roles import RECORDS, ROLES, AccountKeeper, Component, Sealer
-from fedplug.api.roles import members as members_of
+from fedplug.api.roles import RECORDS, ROLES, AccountKeeper, Ballots, Component, PublicPlan, Scrambler, Sealer
+from fedplug.api.words import Numbers
 from fedplug.cli.catalog import inner_rows, option_rows
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.parts import Use
@@ -79,6 +79,10 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "values": (
         "What travels between hooks, and what is known of it",
         (fedplug.Block, fedplug.Plan, fedplug.Layout, fedplug.Known, fedplug.Public),
+    ),
+    "words": (
+        "What a sealer is handed and gives",
+        (fedplug.Words, fedplug.Sealed, fedplug.Total, fedplug.Opened, fedplug.FixedPoint, Numbers),
     ),
     "operations": ("What a link does to the values", OPERATIONS),
     "recipes": ("The recipe, as `check` is handed it", (fedplug.Recipe, Use, fedplug.Section, fedplug.Around)),
@@ -201,7 +205,7 @@ def commands() -> str:
     from fedplug.cli.app import app
 
     group: Any = typer.main.get_command(app)
-    context = group.facts_of("fedplug", [], resilient_parsing=True)
+    context = group.make_context("fedplug", [], resilient_parsing=True)
     parts = [
         f"# Commands\n\n{NOTE} `fedplug COMMAND --help` prints the same.\n",
         "| command | what it does |\n| --- | --- |",
@@ -443,16 +447,18 @@ def _roles() -> Iterator[str]:
     for group, role in ROLES.items():
         groups.setdefault(role, []).append(group)
     served: list[tuple[type, list[str]]] = [(Component, []), *groups.items()]
-    served.insert(6, (Sealer, ["protect", "postprocess"]))
-    served.append((AccountKeeper, []))
+    closing = ["protect", "postprocess"]
+    served[6:6] = [(Sealer, closing), (Scrambler, closing)]
+    served.insert(3, (PublicPlan, ["negotiate_mask"]))
+    served += [(Ballots, []), (AccountKeeper, [])]
     for role, its_groups in served:
         named = " and ".join(f"`fedplug.{group}`" for group in its_groups)
         entry = f" (entry-point group {named})" if named else ""
         yield f"## {role.__name__}\n\n`fedplug.{role.__name__}`{entry}: {_first(role)}\n"
         yield "| member | |\n| --- | --- |"
-        base = {} if role is Component else members_of(Component)
-        for name, member in members_of(role).items():
-            if name in base or name in ("Options", "name", "options", *NOT_FOR_AUTHORS):
+        base = {} if role is Component else _members(Component)
+        for name, member in _members(role).items():
+            if base.get(name) is member or name in ("Options", "name", "options", *NOT_FOR_AUTHORS):
                 continue
             said = _first(member) if isinstance(member, property) or callable(member) else _below(role, name)
             yield f"| {_signature(name, member)} | {said} |"
@@ -460,6 +466,13 @@ def _roles() -> Iterator[str]:
     said = "Records that roles declare are [types](types/records.md), and so is what their methods are handed"
     yield f"{said}: [all types](types.md). Of links, `protect`, `aggregate` and `postprocess` give"
     yield "[operations](types/operations.md).\n"
+
+
+def _members(role: type) -> dict[str, Any]:
+    """The public names of a role, with what the role itself has there."""
+    bases = [base for base in reversed(role.__mro__) if base.__module__.startswith("fedplug")]
+    names = (name for base in bases for name in (*vars(base).get("__annotations__", {}), *vars(base)))
+    return {name: inspect.getattr_static(role, name, None) for name in names if not name.startswith("_")}
 
 
 # ---- types

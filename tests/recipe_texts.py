@@ -53,7 +53,7 @@ def changed(plain: dict[str, Any], catalog: Catalog, **changes: Any) -> list[str
 PLAIN_DATA = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers()
+    | st.integers(1 - 2**64, 2**64 - 1)
     | st.floats(allow_nan=False)
     | st.text(st.characters(codec="utf-8", exclude_characters="\ufeff")),
     lambda inner: (

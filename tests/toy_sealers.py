@@ -25,6 +25,34 @@ def pad(seed: bytes, zone: str, size: int) -> NDArray[np.uint64]:
     return np.frombuffer(hashlib.shake_256(seed + zone.encode()).digest(8 * size), np.uint64)
 
 
+class Bare(Toy, fedplug.Sealer):
+    """Hides nothing, and is as short as a sealer can be: words are their bytes."""
+
+    site = "client"
+    opened_by: Any = "clients"
+    numbers: Any = FixedPoint(range=1.0, step=STEP)
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        """Closes the zone."""
+        return (Seal(scheme="none", opened_by=self.opened_by, numbers=self.numbers),)
+
+    def reveals(self, facts: Facts) -> Sequence[fedplug.Reveals]:
+        """Nothing that the ledger does not see."""
+        return ()
+
+    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
+        """Their bytes."""
+        return Sealed((words.values.astype(np.int64).tobytes(),))
+
+    def add(self, uploads: Sequence[Total], server: Party, facts: Facts) -> tuple[bytes, ...]:
+        """The sum, modulo 2^64."""
+        return (np.sum([np.frombuffer(each.parts[0], np.int64) for each in uploads], 0).tobytes(),)
+
+    def open(self, total: Total, party: Any, facts: Facts) -> Opened:
+        """Anybody can."""
+        return Opened(np.frombuffer(total.parts[0], np.int64))
+
+
 class AtClients(Correspondent, Toy, fedplug.Sealer):
     """Masks of pads, one dealt to each other client. All pads together remove a client's masks.
 

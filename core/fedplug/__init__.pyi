@@ -86,6 +86,7 @@ from fedplug.api.words import Opened as Opened
 from fedplug.api.words import Sealed as Sealed
 from fedplug.api.words import Total as Total
 from fedplug.api.words import Words as Words
+from fedplug.mechanisms.closing import Closing as Closing
 from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
 from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
 from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier

@@ -428,10 +428,10 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_frame_is_refused_before_it_costs_time_or_memory(name: str) -> None:
     data = HOSTILE[name]
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(MessageError):
         codec.decode(data)
-    assert time.perf_counter() - began < TIME
+    assert time.process_time() - began < TIME
     tracemalloc.start()
     try:
         with pytest.raises(MessageError):

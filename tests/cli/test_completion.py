@@ -101,7 +101,7 @@ def typed_in_zsh(line: str, folder: Path, home: Path) -> str:
         os.environ.update(TERM="dumb", HOME=str(home), ZDOTDIR=str(home), COLUMNS="200", PS1="> ")
         os.execvp("zsh", ["zsh", "-i"])
 
-    def shown(until: str, seconds: float = 30) -> str:
+    def shown(until: str, seconds: float = 120) -> str:
         found, end = "", time.monotonic() + seconds
         while time.monotonic() < end and until not in found:
             if select.select([terminal], [], [], 0.2)[0]:
@@ -113,7 +113,7 @@ def typed_in_zsh(line: str, folder: Path, home: Path) -> str:
         os.write(terminal, line.encode())
         shown(line[-6:])
         os.write(terminal, b"\t")
-        return shown(" ", 20)
+        return shown(" ")
     finally:
         os.close(terminal)
         os.kill(pid, 9)

@@ -211,6 +211,26 @@ def test_a_sum_of_few_is_not_opened_nor_one_that_holds_another_number() -> None:
         closing.open(total.replace(contributors=4), range(4), server)
 
 
+def test_a_part_of_few_is_not_opened_whatever_the_sum_claims() -> None:
+    closing, server = closing_of(ByBlocks(None)), Server()
+    upload = uploads(closing, [np.ones(SIZE, np.float32)], [1.0], [[0, 7]])[0]
+    claimed = upload.replace(contributors=2, meta={"counts": np.array([2, 1], np.uint32)})
+    with pytest.raises(ProtectionError, match="the encrypted sum holds 1 updates; opening fewer than min_clients=2"):
+        closing.open(claimed, [0, 1], server)
+
+
+def test_what_is_closed_in_different_forms_is_not_added() -> None:
+    closing, server = closing_of(ByBlocks(None)), Server()
+    sent = uploads(closing, [np.ones(SIZE, np.float32)] * 3, [1.0] * 3, [[0, 7]] * 3)
+    mixed = {**sent, 1: sent[1].replace(positions=None)}
+    with pytest.raises(ProtectionError, match="client 1 sent a encrypted block without positions, others with"):
+        closing.add(mixed, dict.fromkeys(range(3), 1.0), server)
+    gathered = {c: block.replace(positions=None) for c, block in sent.items()}
+    gathered[2] = gathered[2].replace(ciphertexts=gathered[2].ciphertexts[:1])
+    with pytest.raises(ProtectionError, match=r"have different numbers of parts: 2 of client 0, .* 1 of client 2"):
+        closing.add(gathered, dict.fromkeys(range(3), 1.0), server)
+
+
 def test_a_sum_beyond_what_its_updates_add_up_to_is_not_used() -> None:
     closing, server = closing_of(Plain(None)), Server()
     words = np.full(SIZE, 3 * 8192, np.int64)

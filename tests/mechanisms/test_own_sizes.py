@@ -52,6 +52,20 @@ def chains(draw: st.DrawFn) -> list[Any]:
     return chain
 
 
+def test_central_noise_is_measured_over_the_coarsest_grid_of_any_client() -> None:
+    """Two clients' sums lie apart by what one contributes, and by a step of its grid for each value."""
+    own = Noise.gaussian({3: 2.0**20}, others=1.0, source="reproducible")
+    together = folded(Clip(1.0), own).states[-1].sensitivity()
+    each = [folded(*of([Clip(1.0), own], client_id)).states[-1].sensitivity() for client_id in (0, 3)]
+    assert together == max(one for one in each if one is not None)
+
+
+def test_numbers_by_client_name_clients_by_their_number() -> None:
+    for make in (lambda: Clip({"3": 0.5}, others=1.0), lambda: Noise.gaussian({"3": 0.5}, others=1.0)):  # type: ignore[dict-item]
+        with pytest.raises(ValueError, match="client '3' must be a whole number"):
+            make()
+
+
 def of(chain: list[Any], client_id: int) -> list[Any]:
     """The chain as one client's recipe alone would have it."""
     return [one.of(client_id) if isinstance(one, Clip | Noise) else one for one in chain]

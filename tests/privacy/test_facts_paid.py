@@ -326,6 +326,17 @@ def test_a_round_that_reads_no_examples_costs_nothing_and_voids_nothing(turns: A
         assert line.epsilon == only.epsilon
 
 
+def test_where_no_round_reads_examples_the_verdict_says_that_updates_are_sent(
+    turns: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InTurns, "reads_examples", lambda self, facts: False)
+    outcome = turns([CLIP, noise(2.0)])
+    assert [entry.public for entry in outcome.protocol.ledger.log] == [["noised"], ["clear"]] * 2
+    line = views(outcome)["server"]
+    assert (line.state, line.detail) == ("guaranteed", "sees updates that no client's examples went into")
+    assert line.rests_on == ["trainers were handed no examples"]
+
+
 def test_other_rounds_of_a_clear_zone_end_the_guarantee_as_ever(turns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InTurns, "reads_examples", lambda self, facts: True)
     monkeypatch.setattr(InTurns, "train", Push.train)

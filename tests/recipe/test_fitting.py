@@ -119,6 +119,60 @@ def test_a_shape_that_nobody_declares_is_not_asked_about(fake_classes: dict[str,
     assert misfit(model(None), "std.digits", Declares(num_classes=3)) is None
 
 
+HUGE = "[1000000000, 1000000000]"
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "parameters"),
+    [
+        (DATA, f"{{use: std.mlp, hidden: {HUGE}}}", "1,000,000,076,000,000,010"),
+        (DATA, f"{{use: std.alexnet, hidden: {HUGE}}}", "1,000,001,036,002,250,442"),
+        (DATA.replace("std.digits", "std.mnist"), "{use: std.cnn, hidden: 1000000000}", "3,147,000,019,018"),
+        (SITES, f"{{use: std.mlp, hidden: {HUGE}}}", "1,000,000,604,000,000,002"),
+        (DATA.replace("std.digits", "std.text, file: t.txt, context: 8"), "{use: std.gpt, width: 10000000}",
+         "2,400,005,480,000,256"),
+        (SITES.replace("[3, 10, 20]", "[3, 1000000, 2000000]"), "std.logistic", "12,000,000,000,002"),
+    ],
+)  # fmt: skip
+def test_a_model_beyond_the_memory_is_refused_before_anybody_builds_it(
+    data: str, model: str, parameters: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.txt").write_text("text")
+    path = written(tmp_path, data, model)
+    result = python(MAIN + LIGHT + "sys.exit(code)", "check", str(path))
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert f"r.yaml:5:8: {model.partition(',')[0].removeprefix('{use: ')} has {parameters} parameters" in result.stdout
+    assert "it does not fit into this machine's memory of " in result.stdout
+    assert "make it smaller" in result.stdout
+
+
+def test_a_run_that_learns_the_shape_from_the_data_refuses_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, labels = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 2
+    train, test = ({f"{split}_images": images, f"{split}_labels": labels} for split in ("train", "test"))
+    np.savez(tmp_path / "data.npz", classes=["a", "b"], **train, **test)
+    path = written(tmp_path, DATA.replace("std.digits", f"std.arrays, file: {tmp_path / 'data.npz'}"), "std.mlp")
+    load_recipe(path)
+    words = ["run", str(path), "--output", str(tmp_path / "runs"), "--set", f"model={{use: std.mlp, hidden: {HUGE}}}"]
+    assert call(monkeypatch, *words) == 1
+    assert "--set model: std.mlp has 1,000,000,068,000,000,002 parameters" in capsys.readouterr().err
+
+
+def test_a_model_that_fits_twice_is_not_refused(
+    plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_classes["dataset"]["std.digits"], "declares", Declares(shape=(1, 2, 2)))
+    monkeypatch.setattr(fake_classes["model"]["std.mlp"], "num_parameters", lambda *given: 100)
+    monkeypatch.setattr("fedplug.recipe.check.memory", lambda: 800)
+    Recipe.from_plain(plain_recipe, Catalog.of(fake_classes))
+    monkeypatch.setattr("fedplug.recipe.check.memory", lambda: 799)
+    with pytest.raises(RecipeError, match=r"std\.mlp has 100 parameters, and two copies .* are 800 B: it does not fit"):
+        Recipe.from_plain(plain_recipe, Catalog.of(fake_classes))
+    monkeypatch.setattr("fedplug.recipe.check.memory", lambda: None)
+    Recipe.from_plain(plain_recipe, Catalog.of(fake_classes))
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "std.image_folder": {"path": "."}, "std.text": {"file": "text.txt"}, "std.table": {"answer": "y"},
     "std.torchvision": {"dataset": "KMNIST"},

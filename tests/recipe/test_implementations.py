@@ -86,6 +86,6 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
     assert problem == "is not a Trainer; write class Splits(fedplug.Trainer)"
     for group in ("protect", "postprocess"):
         assert hook_problems(HalfASeal, group) == [
-            "has no reveals(facts), which a Closer must have",
+            "has no reveals(facts), which a Sealer must have",
             "has no add(uploads, server, facts), which a Sealer must have",
         ]

@@ -54,6 +54,78 @@ def test_whole_numbers_and_numbers_may_be_written_as_each_other(
     assert call(monkeypatch, "check", str(good), "--set", assignment) == 0
 
 
+LONG = ["0x" + "f" * 5000, "9" * 5000, "-" + "9" * 400, "0o" + "7" * 30, str(2**64)]
+
+
+@pytest.mark.parametrize("number", LONG)
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed", "NUMBER"), ("model", "{use: std.mlp, hidden: [NUMBER]}"), ("train", "{use: std.sgd, lr: NUMBER}"),
+        ("clusters", "{a: [NUMBER]}"), ("nonsense", "[{a: NUMBER}]"), ("name", "NUMBER"), ("data.clients", "NUMBER"),
+    ],
+)  # fmt: skip
+def test_no_whole_number_of_a_recipe_is_too_long_to_be_written(
+    number: str, path: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: Any, good: Path
+) -> None:
+    """Python reads and writes no number of more than 4,300 digits; whoever prints one would end in a traceback."""
+    assert call(monkeypatch, "check", str(good), "--set", f"{path}={value.replace('NUMBER', number)}") == 1
+    said = capsys.readouterr()
+    assert f"{number[:20]}" in said.out
+    assert "a whole number has at most 64 bits; write one below 18,446,744,073,709,551,616" in said.out
+    assert len(said.out) < 2000
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("where", ["seed", "data", "clusters"])
+def test_nor_one_that_a_script_gives(where: str, good: Path) -> None:
+    number = 10**5000
+    value: Any = number if where == "seed" else {"a": [1, (number,)]}
+    with pytest.raises(fedplug.RecipeError, match=r"a whole number of 16610 bits: a whole number has at most 64 bits"):
+        fedplug.check(good, {where: value})
+
+
+@pytest.mark.parametrize("file", ["seed.yaml", "grid", "comparison"])
+def test_a_file_with_such_a_number_is_refused(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: Any, good: Path, tmp_path: Path
+) -> None:
+    made = tmp_path / file
+    words = ["check", str(made)]
+    if file == "seed.yaml":
+        made.write_text(GOOD.replace("seed: 1", f"seed: {LONG[0]}"))
+    elif file == "grid":
+        made.write_text(f"parameters: {{seed: [{LONG[0]}]}}\n")
+        words = ["sweep", str(good), str(made)]
+    else:
+        made.write_text(f"recipes: [{good}, {good}]\nseeds: [{LONG[0]}]\n")
+        words = ["compare", str(made)]
+    assert call(monkeypatch, *words) == 1
+    said = "".join(capsys.readouterr())
+    assert "a whole number has at most 64 bits" in said
+    assert "Traceback" not in said
+
+
+def test_the_longest_numbers_are_fine(monkeypatch: pytest.MonkeyPatch, good: Path) -> None:
+    assert call(monkeypatch, "check", str(good), "--set", f"seed={2**64 - 1}") == 0
+    assert call(monkeypatch, "check", str(good), "--set", f"protect.noised.0.norm={2**64 - 1}") == 0
+
+
+def test_an_item_of_a_list_beyond_all_lists(monkeypatch: pytest.MonkeyPatch, capsys: Any, good: Path) -> None:
+    assert call(monkeypatch, "check", str(good), "--set", f"protect.noised.{'9' * 5000}=x") == 1
+    assert "is not an item of the list protect.noised; items are 0 to 1" in capsys.readouterr().out
+
+
+def test_a_validator_that_fails_is_a_problem_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, good: Path
+) -> None:
+    """Here an overflow of floating point, of which its author did not think."""
+    change = "protect.noised.0={use: baselines.ldp_fed, bound: 1e308}"
+    assert call(monkeypatch, "check", str(good), "--set", change) == 1
+    said = capsys.readouterr().out
+    assert "--set protect.noised.0: baselines.ldp_fed: the check of its options fails: OverflowError" in said
+    assert "write other values" in said
+
+
 def test_options_that_are_true_or_false_stay_so(monkeypatch: pytest.MonkeyPatch, good: Path) -> None:
     """Even where another type is allowed in addition to bool."""
     assert call(monkeypatch, "check", str(good), "--set", "model={use: std.resnet18, small_input: true}") == 0

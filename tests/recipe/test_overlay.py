@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.overlay import Change, extend, override
 from fedplug.recipe.recipe import load_recipe
@@ -109,6 +111,45 @@ def test_extends_points_into_the_file_that_is_wrong(tmp_path: Path, fake_catalog
     assert "list.yaml is not a recipe" in problems(write(tmp_path, "extends: list.yaml\n"), fake_catalog)[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("root:x:0:0:swordfish\ndaemon: y:1: swordfish\n", "2"),
+        ("password: swordfish\n", "1"),
+        ("model: swordfish\npassword: 3\n", "1"),
+        ("swordfish: 1\nswordfish: 2\n", "2"),
+        ("swordfish\n", ""),
+        ("[swordfish, 2]\n", ""),
+        ("name: swordfish\nextends: [swordfish]\npin: 1234\n", "2"),
+        ("name: !swordfish x\npin: 1234\n", "1"),
+    ],
+)
+def test_the_lines_of_any_other_file_are_not_shown(
+    text: str, place: str, tmp_path: Path, fake_catalog: Catalog
+) -> None:
+    """A recipe from somebody else can name any file; the messages are shown to others."""
+    (tmp_path / "r/deep").mkdir(parents=True)
+    write(tmp_path, text, "secret")
+    write(tmp_path / "r", "extends: ../../secret\nname: a\n", "deep/middle.yaml")
+    middle = write(tmp_path / "r", "extends: deep/middle.yaml\nseed: x\nname: b\npassword.x: 1\n")
+    for path in (middle, write(tmp_path / "r", "extends: ../secret\nseed: x\npin: {x: 1}\n", "s.yaml")):
+        for sets in ([], ["password.x=1", "model.x=1"]):
+            with pytest.raises(RecipeError) as caught:
+                load_recipe(path, sets, fake_catalog)
+            said = str(caught.value)
+            assert "swordfish" not in said
+            assert "1234" not in said
+            assert "secret" in said
+            assert f"secret:{place}:" in said or not place
+
+
+def test_of_a_recipe_elsewhere_all_is_shown(tmp_path: Path, fake_catalog: Catalog) -> None:
+    (tmp_path / "r").mkdir()
+    write(tmp_path, GOOD.replace("ratio: 0.25", "ratio: 1.25"), "base.yaml")
+    (found,) = problems(write(tmp_path / "r", "extends: ../base.yaml\n"), fake_catalog)
+    assert found.endswith("acme.vote: ratio=1.25 must be <= 1 (share that is encrypted)")
+
+
 def test_a_recipe_extends_through_several_files(tmp_path: Path, fake_catalog: Catalog) -> None:
     (tmp_path / "deep").mkdir()
     write(tmp_path, GOOD, "base.yaml")
@@ -177,7 +218,7 @@ def test_bad_sets_are_reported_under_their_own_text(tmp_path: Path, fake_catalog
         "--set rounds: rounds=0 must be >= 1 (number of rounds, T)",
         "--set protect.noised.7.norm: '7' is not an item of the list protect.noised; items are 0 to 1",
         "--set nokey: write path=value, not 'nokey'; for instance --set rounds=5",
-        "--set train.lr: train is 'std.sgd', not a mapping; set it as a whole, for instance --set 'train={use: ...}'",
+        "--set train.lr: train is a str, not a mapping; set it as a whole, for instance --set 'train={use: ...}'",
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import fedplug
@@ -14,6 +14,7 @@ from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.trust import RUNS
 from fedplug.runs.execution import resume, start
 from fedplug.runs.settings import Settings
 from own_file_toys import HALVE, RECIPE
@@ -31,15 +32,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path / "recipes"
 
 
+def read(path: Path, sets: Sequence[str] = ()) -> Recipe:
+    return load_recipe(path, sets, Catalog.discover().under(RUNS))
+
+
 def problem(path: Path, *sets: str) -> str:
     with pytest.raises(RecipeError) as caught:
-        load_recipe(path, sets)
+        read(path, sets)
     (found,) = caught.value.problems
     return found
 
 
 def test_a_component_in_a_file_is_one_as_any(folder: Path) -> None:
-    recipe = load_recipe(folder / "mine.yaml")
+    recipe = read(folder / "mine.yaml")
     (use,) = recipe.protect["clear"]
     assert (use.use, use.name, use.options.model_dump()) == ("halve.py:Halve", "halve.Halve", {"factor": 0.25})
     part = Composition(recipe).components["halve.Halve"]
@@ -49,11 +54,11 @@ def test_a_component_in_a_file_is_one_as_any(folder: Path) -> None:
 
 
 def test_the_digest_covers_what_the_file_holds_and_not_where_it_lies(folder: Path) -> None:
-    digest = load_recipe(folder / "mine.yaml").digest
+    digest = read(folder / "mine.yaml").digest
     shutil.copytree(folder, folder.parent / "moved")
-    assert load_recipe(folder.parent / "moved/mine.yaml").digest == digest
+    assert read(folder.parent / "moved/mine.yaml").digest == digest
     (folder / "own/halve.py").write_text(HALVE + "# changed\n", encoding="utf-8")
-    assert load_recipe(folder / "mine.yaml").digest != digest
+    assert read(folder / "mine.yaml").digest != digest
 
 
 def test_a_file_is_looked_for_next_to_the_recipe_then_in_the_working_directory(folder: Path) -> None:
@@ -61,10 +66,10 @@ def test_a_file_is_looked_for_next_to_the_recipe_then_in_the_working_directory(f
     (folder / "deep").mkdir()
     (folder / "deep/child.yaml").write_text("extends: ../mine.yaml\nname: child\n", encoding="utf-8")
     # A file that a parent names is next to the parent.
-    assert load_recipe(folder / "deep/child.yaml").digest == load_recipe(folder / "child.yaml").digest
+    assert read(folder / "deep/child.yaml").digest == read(folder / "child.yaml").digest
     here = folder.parent / "elsewhere/here.py"
     here.write_text(HALVE, encoding="utf-8")
-    assert load_recipe(folder / "mine.yaml", ["protect.clear.0.use=here.py:Halve"]).own_files[0].name == "here.py"
+    assert read(folder / "mine.yaml", ["protect.clear.0.use=here.py:Halve"]).own_files[0].name == "here.py"
     missing = problem(folder / "mine.yaml", "protect.clear.0.use=gone.py:Halve")
     assert str(folder / "gone.py") in missing
     assert str(here.with_name("gone.py")) in missing
@@ -74,7 +79,7 @@ def test_a_file_is_looked_for_next_to_the_recipe_then_in_the_working_directory(f
 def test_names_refer_to_it(folder: Path) -> None:
     text = RECIPE.replace('{use: "own/halve.py:Halve", factor: 0.25}', "own/halve.py:Halve")
     (folder / "plain.yaml").write_text(text, encoding="utf-8")
-    (use,) = load_recipe(folder / "plain.yaml").protect["clear"]
+    (use,) = read(folder / "plain.yaml").protect["clear"]
     assert use.name == "halve.Halve"
     assert use.options.factor == 0.5  # type: ignore[attr-defined]
 
@@ -120,7 +125,7 @@ def test_two_files_of_one_name_are_refused(folder: Path) -> None:
 
 
 def test_a_process_that_was_sent_the_files_needs_no_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = load_recipe(folder / "mine.yaml")
+    recipe = read(folder / "mine.yaml")
     monkeypatch.setattr(own_files, "_SEEN", {})  # as in a worker
     with pytest.raises(RecipeError, match="there is no file"):
         Recipe.from_plain(recipe.to_plain())
@@ -131,7 +136,7 @@ def test_a_process_that_was_sent_the_files_needs_no_folder(folder: Path, monkeyp
 
 def test_a_run_keeps_a_copy_and_goes_on_with_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(output=folder.parent / "runs", quiet=True, muted=("lab.report",))
-    code, run = start(load_recipe(folder / "mine.yaml"), settings)
+    code, run = start(read(folder / "mine.yaml"), settings)
     assert code == 0
     assert (run / "halve.py").read_text(encoding="utf-8") == HALVE
     (folder / "own/halve.py").write_text("a new idea", encoding="utf-8")  # the run has its own

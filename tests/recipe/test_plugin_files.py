@@ -12,6 +12,7 @@ from fedplug.engines.base import Job
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import entries_of, in_file, with_files
+from fedplug.recipe.trust import RUNS
 from own_file_toys import HALVE, RECIPE
 
 TWO_ROLES = '''\
@@ -58,29 +59,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_recipe_names_a_class_of_the_file_and_is_resolved_to_it(folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"unknown protect component 'halve.Halve'.*--plugin halve.py"):
         fedplug.check("mine.yaml")
-    recipe = fedplug.check("mine.yaml", plugins=["files/halve.py"])
+    recipe = fedplug.check("mine.yaml", plugins=["files/halve.py"], trust=True)
     (use,) = recipe.protect["clear"]
     assert (use.use, use.name, use.options.model_dump()) == ("halve.py:Halve", "halve.Halve", {"factor": 0.25})
     # As if it had named the file, and in a different process without the file.
     named = {"protect.clear.0.use": "files/halve.py:Halve", "protect.clear.0.factor": 0.25}
-    assert fedplug.check("mine.yaml", named).digest == recipe.digest
+    assert fedplug.check("mine.yaml", named, trust=True).digest == recipe.digest
     built, composition = Job(recipe.to_plain(), own_files=recipe.own_files).build()
     assert built.digest == recipe.digest
     assert "halve.Halve" in composition.components
     Path("files/halve.py").write_text(HALVE + "# changed\n", encoding="utf-8")
-    assert fedplug.check("mine.yaml", plugins=["files/halve.py"]).digest != recipe.digest
+    assert fedplug.check("mine.yaml", plugins=["files/halve.py"], trust=True).digest != recipe.digest
 
 
 def test_a_plain_name_will_do_and_other_names_are_guessed(folder: Path) -> None:
     plugins = ["files/halve.py"]
-    recipe = fedplug.check("mine.yaml", {"protect.clear.0": "halve.Halve"}, plugins=plugins)
+    recipe = fedplug.check("mine.yaml", {"protect.clear.0": "halve.Halve"}, plugins=plugins, trust=True)
     assert recipe.protect["clear"][0].own is not None
     with pytest.raises(RecipeError, match=r"unknown protect component 'halve.Halv'; did you mean halve.Halve\?"):
-        fedplug.check("mine.yaml", {"protect.clear.0": "halve.Halv"}, plugins=plugins)
+        fedplug.check("mine.yaml", {"protect.clear.0": "halve.Halv"}, plugins=plugins, trust=True)
     with pytest.raises(RecipeError, match="factor='x' must be"):
-        fedplug.check("mine.yaml", {"protect.clear.0.factor": "x"}, plugins=plugins)
+        fedplug.check("mine.yaml", {"protect.clear.0.factor": "x"}, plugins=plugins, trust=True)
     with pytest.raises(RecipeError, match="it is not an Aggregator"):
-        fedplug.check("mine.yaml", {"aggregate": "halve.Halve"}, plugins=plugins)
+        fedplug.check("mine.yaml", {"aggregate": "halve.Halve"}, plugins=plugins, trust=True)
 
 
 def test_a_run_keeps_a_copy_goes_on_with_it_and_hears_extensions_of_the_file(folder: Path) -> None:
@@ -98,14 +99,14 @@ def test_a_run_keeps_a_copy_goes_on_with_it_and_hears_extensions_of_the_file(fol
 def test_a_class_is_offered_in_each_of_its_roles_and_helpers_are_not(folder: Path) -> None:
     Path("shift.py").write_text(TWO_ROLES, encoding="utf-8")
     before = Catalog.discover()
-    catalog = with_files(before, ["shift.py", "files/halve.py", "shift.py"])
+    catalog = with_files(before, ["shift.py", "files/halve.py", "shift.py"], RUNS)
     assert [entry.group for entry in catalog.named("shift.Shift")] == ["protect", "postprocess"]
     (halve,) = catalog.named("halve.Halve")
     assert (halve.distribution, halve.summary) == ("halve.py", "Take half of every value.")
     assert not before.named("shift.Shift")
-    assert [entry.name for entry in in_file("files/halve.py:Halve")] == ["halve.Halve"]
+    assert [entry.name for entry in in_file("files/halve.py:Halve", RUNS)] == ["halve.Halve"]
     with pytest.raises(PluginError, match=r"halve.py has no component Median; there is Halve"):
-        in_file("files/halve.py:Median")
+        in_file("files/halve.py:Median", RUNS)
 
 
 @pytest.mark.parametrize(
@@ -127,24 +128,25 @@ def test_a_class_is_offered_in_each_of_its_roles_and_helpers_are_not(folder: Pat
 def test_a_file_without_use_is_refused(folder: Path, text: str, why: str) -> None:
     Path("bad.py").write_text(text, encoding="utf-8")
     with pytest.raises(PluginError, match=why):
-        with_files(None, ["bad.py"])
+        with_files(None, ["bad.py"], RUNS)
 
 
 def test_files_and_names_must_be_free(folder: Path) -> None:
     Path("std.py").write_text(HALVE.replace("Halve", "clip"), encoding="utf-8")
     with pytest.raises(PluginError, match=r"protect component std.clip is installed already, by fedplug-std .*rename"):
-        with_files(None, ["std.py"])
+        with_files(None, ["std.py"], RUNS)
     Path("halve.py").write_text(HALVE, encoding="utf-8")
     with pytest.raises(PluginError, match=r"2 files are named halve\.py"):
-        with_files(None, ["halve.py", "files/halve.py"])
+        with_files(None, ["halve.py", "files/halve.py"], RUNS)
     with pytest.raises(PluginError, match=r"there is no file .*gone.py; put it there, or .* the working directory"):
-        with_files(None, ["gone.py"])
+        with_files(None, ["gone.py"], RUNS)
     with pytest.raises(PluginError, match="it must be a Python file"):
-        with_files(None, ["files"])
+        with_files(None, ["files"], RUNS)
 
 
 def test_entries_are_those_of_the_file_alone(folder: Path) -> None:
     own = own_files.read("files/halve.py:Halve", (), None)
+    RUNS.covers([own], "halve")
     (entry,) = entries_of(own)
     assert entry.load() is own_files.component(own, "halve.py:Halve", "protect")
     catalog = Catalog({"protect": {entry.name: entry}}, sections={})
@@ -157,7 +159,7 @@ def test_an_error_is_named_with_the_line_of_the_own_file(tmp_path: Path) -> None
 
     file = tmp_path / "calls.py"
     file.write_text(f"import json\n{HALVE.replace('Scale(self', 'Scale(json.loads(known) * self')}")
-    (entry,) = entries_of(own_files.read(f"{file}:X", (), None))
+    (entry,) = in_file(f"{file}:Halve", RUNS)
     made = entry.load()
     with pytest.raises(ValueError, match="Expecting") as caught:
         made(made.Options()).protect("{", None)

@@ -8,13 +8,11 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ended import gone
+from ended import SIGNALLED, gone
 from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
@@ -34,29 +32,16 @@ def plain_recipe() -> dict[str, Any]:
     return {**plain, "name": "kill"}
 
 
-def fedplug(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*FEDPLUG, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-
-
-def kill_at(
-    process: subprocess.Popen[bytes], output: Path, rounds: int, delay: float, before: Callable[[], None] = lambda: None
-) -> Path:
-    """Ends the process as `kill -9` does, `delay` seconds after a checkpoint was written; gives the run folder."""
-    deadline = time.monotonic() + 300
-    while not list(output.glob(f"kill-*/checkpoint/round-{rounds:04d}")):
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    before()
-    time.sleep(delay)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
+def killed_at(rounds: int, delay: float, output: Path, *arguments: str) -> tuple[Path, list[int]]:
+    """A command that ends as by `kill -9`, `delay` seconds after a checkpoint; gives the run folder and the children
+    that the process had.
+    """
+    note = output.with_suffix(".children")
+    words = [str(int(signal.SIGKILL)), str(rounds), str(delay), str(note), *arguments]
+    done = subprocess.run([sys.executable, "-c", SIGNALLED, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
     (folder,) = output.glob("kill-*")
-    return folder
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return folder, [int(child) for child in note.read_text().split()]
 
 
 def results(folder: Path) -> tuple[list[Row], list[np.ndarray], list[Any]]:
@@ -87,14 +72,12 @@ def test_killed_twice_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path
     output = tmp_path / "killed"
     moments = [(random.randint(0, 3), random.uniform(0, 0.05)), (random.randint(4, 8), random.uniform(0, 0.05))]
     print("killed at (checkpoint, seconds after it):", moments)
-    engine = ("--engine", "processes", "--workers", "1")
-    workers: set[int] = set()
-    first = fedplug("run", str(recipe), "--output", str(output), "--quiet", *engine)
-    folder = kill_at(first, output, *moments[0], before=lambda: workers.update(children_of(first.pid)))
+    words = ["run", str(recipe), "--output", str(output), "--quiet", "--engine", "processes", "--workers", "1"]
+    folder, workers = killed_at(*moments[0], output, *words)
     assert workers
-    kill_at(fedplug("resume", str(folder), "--quiet"), output, *moments[1])
+    killed_at(*moments[1], output, "resume", str(folder), "--quiet")
     assert gone(workers)
-    last = fedplug("resume", str(folder), "--quiet")
-    assert last.wait(120) == 0, last.stderr.read().decode() if last.stderr else ""
+    last = subprocess.run([*FEDPLUG, "resume", str(folder), "--quiet"], capture_output=True, text=True, check=False)
+    assert last.returncode == 0, last.stderr
     assert_equal_ends(folder, reference)
     assert (folder / "report.html").is_file()

@@ -46,6 +46,7 @@ def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
 @pytest.mark.parametrize("end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_second_process_is_told_who_writes_and_gets_in_when_that_ends(end: signal.Signals, tmp_path: Path) -> None:
     process, folder = long_run(tmp_path)
+    process.send_signal(signal.SIGSTOP)  # the run must not be over before the others have looked
     try:
         for command in ("resume", "attack"):
             second = subprocess.run([*FEDPLUG, command, str(folder), *["--attack", "ilrg"] * (command == "attack")],
@@ -57,7 +58,8 @@ def test_a_second_process_is_told_who_writes_and_gets_in_when_that_ends(end: sig
             )
     finally:
         process.send_signal(end)
-        process.wait(180)
+        process.send_signal(signal.SIGCONT)
+        process.wait()
     assert process.returncode == (130 if end == signal.SIGINT else -signal.SIGKILL)
     third = subprocess.Popen([*FEDPLUG, "resume", str(folder), "--quiet"], stderr=subprocess.PIPE, text=True)
     before = Checkpoints(folder).rounds()[-1]

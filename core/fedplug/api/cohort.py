@@ -104,8 +104,8 @@ class Cohort:
         Args:
             component: that publishes; what it published before is replaced.
             values: plain data by name.
-            covered_by: what pays for what they show of clients' data, as in `Reveals`. None: nothing does, and whoever
-                learns them has no guarantee.
+            covered_by: what pays for what they show of clients' data, as in `Reveals`. None: nothing does, and those
+                who learn them have no guarantee.
         """
         self._publish(self, component, values, covered_by)
 

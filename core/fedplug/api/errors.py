@@ -31,10 +31,15 @@ class FedplugError(Exception):
 
 
 class RecipeError(FedplugError):
-    """One or more mistakes in a recipe; `problems` holds one `file:line:column: message` a mistake."""
+    """A recipe that cannot be used.
 
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
+    Attributes:
+        problems: one `file:line:column: message` a mistake, and those of `not_run`.
+        not_run: no mistakes, but places that name code which nobody has said may run; `trust` says more.
+    """
+
+    def __init__(self, problems: list[str], not_run: list[str] | None = None) -> None:
+        self.problems, self.not_run = problems, not_run or []
         super().__init__("\n".join(problems))
 
 

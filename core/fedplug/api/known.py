@@ -1,7 +1,7 @@
 """The known facts about one client's values at one place of a zone's chain, and those behind an operation.
 
 `Known.after` folds an operation (`fedplug.api.operations`) into what was known before it: from what the core does
-follows what is known behind it, and of what a plugin's function does nothing is promised.
+follows what is known behind it, and from what a plugin's function does no guarantee follows.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Known:
         summed: True behind the aggregator.
         covers_support: True where positions do not show what clients keep.
         uncredited: why the noise of others earns no credit.
-        freed: links whose functions had a party in hand behind noise, so that nothing is promised behind them.
+        freed: links whose functions had a party in hand behind noise, so that no guarantee holds behind them.
         loose: True of a sum that is divided, or comes with, what may follow from values without noise: noise on it is
             measured by nothing, whatever bounds it.
         beneath: bounds of what one client's data contributes to values that carry its noise: by so much, and the grid
@@ -453,7 +453,8 @@ class Known:
         # Without noise, values and bounds stay as they were; noise that is worth nothing still moves them.
         silent = noise.std == 0
         clips = self.clips if silent else tuple(dataclasses.replace(clip, noised=True) for clip in self.clips)
-        beneath = norms.apart(self.bounds or self.beneath, grid, self.layers) if noise.sample is None else ()
+        moved = norms.apart(self.bounds or self.beneath, max(grid, noise.coarsest), self.layers)
+        beneath = moved if noise.sample is None else ()
         return dataclasses.replace(
             self, releases=(*self.releases, release), scales=(*self.scales, scale), clips=clips,
             bounds=self.bounds if silent else (), grid=self.grid if silent else grid,

@@ -206,7 +206,7 @@ def _step(link: Link, known: Known, facts: Facts) -> Step:
         _check_place(link, states[-1], operation)
         if isinstance(operation, Noise):
             given, operation = operation, settled(operation, states[-1], facts)
-            # A client whose noise has a size of its own adds it on a grid of its own (`Step.of`).
+            # A client that the noise names adds its noise on a grid that fits its size (`Step.of`).
             operations.append(dataclasses.replace(operation, grid=given.grid) if given.clients else operation)
         else:
             operations.append(operation)
@@ -252,8 +252,10 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
         )
     if isinstance(noise.std, Mapping):  # one grid for everybody's account; each executes its own
         each = [settled(noise.of(c), known.own.get(c, known), facts) for c in (None, *sorted(noise.clients))]
-        least = min(each, key=lambda one: one.grid or 0.0)
-        return dataclasses.replace(noise, grid=least.grid, slack=max(one.slack for one in each), note=least.note)
+        least, *_, most = sorted(each, key=lambda one: one.grid or 0.0)
+        return dataclasses.replace(
+            noise, grid=least.grid, coarsest=most.grid or 0.0, slack=max(one.slack for one in each), note=least.note
+        )
     if isinstance(noise.std, tuple) and known.layers and len(noise.std) != len(known.layers):
         raise Misplaced(
             f"{known.link} gives noise for {len(noise.std)} layers, and the model has {len(known.layers)}; give one "
@@ -556,7 +558,7 @@ def unpriced(steps: Iterable[Step]) -> Iterator[tuple[Link, str]]:
             if isinstance(operation, Noise) and operation.std != 0 and _is_unbounded(operation, before):
                 yield step.link, (
                     f"nothing bounds the L{operation.order:g} norm of the {step.link.zone} values before the noise of "
-                    f"{step.link.name}, so it has no price and nothing is promised; put a clip of that norm before it"
+                    f"{step.link.name}, so it has no price and gives no guarantee; put a clip of that norm before it"
                 )
             elif isinstance(operation, Map) and len(behind.freed) > len(before.freed):
                 yield step.link, (

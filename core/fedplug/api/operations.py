@@ -121,7 +121,7 @@ class Clip(Checked):
     `per="scalar"` cuts each value off at the norm.
 
     Attributes:
-        norm: the largest norm; one for each layer of the model where it is `per="layer"`; or public norms by client.
+        norm: the largest norm. One for each layer of the model where it is `per="layer"`, or public norms by client.
         order, per: as of `Bound`.
         others: the norm of all clients that `norm` does not name, where it names some.
     """
@@ -277,7 +277,7 @@ class NoiseTerms(NoiseKind, kw_only=True):
 
 class Noise(NoiseTerms, kw_only=True):
     """Random noise, independent for each scalar, which the core draws from a separate stream; priced by the size that
-    is used over the bound that is enforced before it. Without such a bound it has no price, and nothing is promised.
+    is used over the bound that is enforced before it. Without such a bound it has no price, and no guarantee follows.
 
     With `takes_back=(a_1, a_2, ...)` the noise n_t of round t is what is drawn anew, of `std`, less the sum of a_k
     n_(t-k): the core remembers the noise that it has added. Where z are independent and C is lower triangular, that is
@@ -298,12 +298,13 @@ class Noise(NoiseTerms, kw_only=True):
         reads: what `size` is handed.
         scorer: whose scores; None: those of the recipe's first.
         at_least: of noise whose size a client works out, or that a plugin draws, the least multiplier, scale over
-            sensitivity, of any client: the price. Whoever executes it refuses noise that has less.
+            sensitivity, of any client: the price. The party that executes it refuses noise that has less.
         grid: results are multiples of it, a power of two; None: the finest that float32 can hold.
         sample: of a plugin's own mechanism: gives the values anew, of the values, the public facts and a reproducible
             stream.
         curve: the cost of a mechanism that the core does not know.
         order: of the norm that bounds the values before a mechanism of a plugin's own.
+        coarsest: of sizes by client, the largest grid of any; for the core to say.
     """
 
     std: float | tuple[float, ...] | Mapping[int, float] | None = at_least(0, default=None)
@@ -316,6 +317,7 @@ class Noise(NoiseTerms, kw_only=True):
     curve: Curve | None = None
     order: float = at_least(1, default=2)
     at_least: float | None = at_least(0, default=None)
+    coarsest: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -601,6 +603,8 @@ def _require_others(operation: Any, value: Any, others: float | None) -> None:
     if isinstance(value, Mapping) != (others is not None):
         kind = type(operation).__name__
         raise ValueError(f"{kind}: numbers by client come with one for all others: {kind}({{3: 0.5}}, others=1.0)")
+    if strange := [key for key in _named(value) if type(key) is not int]:
+        raise ValueError(f"{type(operation).__name__}: client {strange[0]!r} must be a whole number")
 
 
 def as_operations(given: Any, hook: str, link: str) -> Operations:
@@ -617,6 +621,6 @@ def as_operations(given: Any, hook: str, link: str) -> Operations:
         shown = ", ".join(kind.__name__ for kind in _KINDS)
         raise Misplaced(
             f"component {link}, hook {hook}: it gave {given!r:.80}; give a tuple of operations ({shown}), or a "
-            "function, from which nothing is promised; an empty tuple changes nothing"
+            "function, from which no guarantee follows; an empty tuple changes nothing"
         )
     return given

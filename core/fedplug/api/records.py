@@ -115,7 +115,7 @@ def positive(default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, at_least, positive))
 class Checked:
-    """Refuses words outside the vocabulary, and numbers that cannot be: nothing is promised from those. What inherits
+    """Refuses words outside the vocabulary, and numbers that cannot be: no guarantee follows from those. What inherits
     from it is a frozen dataclass.
     """
 

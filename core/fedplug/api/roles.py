@@ -318,12 +318,12 @@ def _shown(method: Callable[..., Any]) -> str:
 
 def undecided(cls: type) -> list[tuple[type, str]]:
     """Members that a role leaves open and that a class does not give, with the role; methods with their arguments."""
-    left_open = {}
-    for role in reversed(roles_of(cls)):
+    left_open, serves = {}, roles_of(cls)
+    for role in reversed(serves):
         for name, expected in vars(role).items():
             if getattr(inspect.getattr_static(cls, name, None), "__isabstractmethod__", False):
                 shown = _shown(expected).replace("self, ", "") if inspect.isfunction(expected) else ""
-                left_open[name] = role, f"{name}{shown}"
+                left_open[name] = next(each for each in serves if issubclass(each, role)), f"{name}{shown}"
     return list(left_open.values())
 
 
@@ -644,7 +644,7 @@ class Closer(Protector, Opener, role=True):
 
     @abc.abstractmethod
     def reveals(self, facts: Facts) -> Sequence[Reveals]:
-        """What what is sent shows in spite of it, and what the answers show that keys and openings need."""
+        """What uploads show in spite of it, and what the answers show that keys and openings need."""
 
     @abc.abstractmethod
     def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
@@ -891,6 +891,17 @@ class ModelSource(Component, role=True):
             shape: (C, H, W) of one example.
             num_classes: as `build` is told; None where it is not known yet.
             per: whether the data has one class an `example`, or one a `pixel`.
+        """
+        return None
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int | None:
+        """How many parameters the model has, frozen ones too, or a lower bound; None where only `build` tells.
+
+        Asked when `refuses` is: a model that does not fit into memory is refused before anybody builds it.
+
+        Args:
+            shape: (C, H, W) of one example.
+            num_classes: as `build` is told; 1 where it is not known yet.
         """
         return None
 

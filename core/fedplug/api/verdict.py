@@ -40,14 +40,14 @@ class Priced:
     """What has an epsilon, or none.
 
     Attributes:
-        epsilons: None where nothing is promised.
+        epsilons: None where there is no guarantee.
     """
 
     epsilons: Epsilons | None
 
     @property
     def epsilon(self) -> float | None:
-        """Add-or-remove, by the first method; None where nothing is promised."""
+        """Add-or-remove, by the first method; None where there is no guarantee."""
         return None if self.epsilons is None else self.epsilons.epsilon
 
 
@@ -94,6 +94,7 @@ ENCRYPTION = "as long as the encryption holds"
 SERVER = "as long as the server really adds it"
 SUMS_ALONE = "as long as this party sees totals only"
 NOT_SEEN = "nothing of the updates is sent"
+NOT_READ = "trainers were handed no examples"
 
 LARGEST_MEANINGFUL = 20.0
 """Epsilon above which no line is a guarantee; a guarantee whose replace-one epsilon is above it is weak.
@@ -110,8 +111,8 @@ class Line(Priced, Record):
 
     Attributes:
         party: in the word of the ledger.
-        state: `guaranteed`, `beyond` (an epsilon is stated that promises too little), `none` (nothing is promised), or
-            `absent` (there is no such party).
+        state: `guaranteed`, `beyond` (an epsilon is stated that promises too little), `none` (there is no guarantee),
+            or `absent` (there is no such party).
         reason: why there is no guarantee, or no such party, in at most twelve words; empty where there is one.
         detail: the same, or on what the guarantee rests, in a whole sentence.
         unit: whose data the guarantee is about: `client`, or a level of which a component keeps account.
@@ -119,7 +120,7 @@ class Line(Priced, Record):
         epsilons: None where nothing is stated, and of another unit: see `stated`.
         stated: epsilon of another unit, by method; empty for a client.
         delta: the probability with which it may fail.
-        sees: what this party gets to see, whatever is promised.
+        sees: what this party gets to see, whatever the guarantee.
         rests_on: what must hold for it to hold.
         not_covered: what this party sees besides that follows from clients' data.
         nominal: what the noise would give if it did not follow from the recipe's seed.

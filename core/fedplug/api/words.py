@@ -126,7 +126,8 @@ class Total:
     """A closed sum, or an upload as a sum of one.
 
     Attributes:
-        zone, size: the zone, and how many scalars the sum covers.
+        zone: the zone.
+        size: how many scalars the sum covers.
         parts: as `add` gave them.
         clients: whose uploads are in it, ascending.
         counts: how many uploads; or int64 (m,), in each of its blocks of positions.

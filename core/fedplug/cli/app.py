@@ -9,7 +9,7 @@ import typer
 
 from fedplug.cli import completion
 from fedplug.cli.commands import INSPECT, RUN, Commands
-from fedplug.cli.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, WithEngine, takes
+from fedplug.cli.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, Trust, WithEngine, takes
 from fedplug.runs.settings import Settings
 
 completion.answer_zsh_at_once()
@@ -88,12 +88,14 @@ def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Import every component too; exit 1 if any fails.")] = False,
     plugins: Plugins = None,
+    trust: Trust = False,
 ) -> None:
     """List the installed components by hook. Words filter the list: a component has to match all of them."""
     from fedplug.cli.catalog import list_components
     from fedplug.recipe.own_files import with_files
+    from fedplug.recipe.trust import Consent
 
-    raise typer.Exit(list_components(with_files(None, plugins), as_json, verify, words or []))
+    raise typer.Exit(list_components(with_files(None, plugins, Consent(trust)), as_json, verify, words or []))
 
 
 @app.command(rich_help_panel=INSPECT, epilog="Example: fedplug show std.gaussian")
@@ -106,12 +108,14 @@ def show(
         ),
     ],
     plugins: Plugins = None,
+    trust: Trust = False,
 ) -> None:
     """Show a component: its documentation, its options, and its source."""
     from fedplug.cli.catalog import show_component
     from fedplug.recipe.own_files import with_files
+    from fedplug.recipe.trust import Consent
 
-    raise typer.Exit(show_component(with_files(None, plugins), component))
+    raise typer.Exit(show_component(with_files(None, plugins, Consent(trust)), component))
 
 
 @app.command(
@@ -144,8 +148,11 @@ def check(
     recipes: RecipeFiles,
     sets: Sets = None,
     plugins: Plugins = None,
+    trust: Trust = False,
 ) -> None:
     """Check recipes without running them, and print every problem with file, line and column."""
     from fedplug.cli.catalog import check_recipes
+    from fedplug.recipe.own_files import with_files
+    from fedplug.recipe.trust import Consent
 
-    raise typer.Exit(check_recipes(recipes, sets, plugins or ()))
+    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, Consent(trust, ask=True))))

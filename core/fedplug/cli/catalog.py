@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.console.lines import GAP, aligned, documented, tell, width_of
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
+from fedplug.recipe.trust import may_run, refusal
 from fedplug.runs import functions
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    from fedplug.recipe.own_files import OwnFile
 
 _ROOM = 50
 """Characters that summaries need next to the other columns of a list."""
@@ -52,6 +55,8 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequen
         print(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2, ensure_ascii=False))
     else:
         print("\n".join(_table(entries)))
+    for own in catalog.not_run.values():
+        print(f"note: {_only_read(own)}", file=sys.stderr)
     return _verify(catalog) if verify else 0
 
 
@@ -145,12 +150,17 @@ def show_component(catalog: Catalog, name: str) -> int:
     if ".py:" in name:
         from fedplug.recipe.own_files import in_file
 
-        entries = in_file(name)
+        entries = in_file(name, catalog.consent)
     else:
         entries = catalog.named(name) or catalog.named(f"std.{name}")
     if not entries:
         raise PluginError(f"there is no component {name!r}; {catalog.suggest(None, name)}")
     classes: dict[type, list[str]] = {}
+    if (own := entries[0].own) and not may_run(own):
+        _show_head(entries[0], [entry.group for entry in entries], entries[0].docstring, [("class", entries[0].value)])
+        print()
+        tell(_only_read(own))
+        return 0
     for entry in entries:
         classes.setdefault(entry.load(), []).append(entry.group)
     for component, groups in classes.items():
@@ -165,12 +175,9 @@ def _show(component: type, entry: Entry, groups: list[str]) -> None:
     from fedplug.engines.choice import options_class
 
     columns = width_of(sys.stdout)
-    documentation = documented(inspect.getdoc(component) or "(no documentation)", columns)
-    print(f"{_bold(entry.name)}  ({', '.join(groups)})\n\n{documentation}\n")
     where = entry.value if entry.own else f"{component.__module__}:{component.__qualname__}"
-    facts = [("plugin", f"{entry.distribution} {entry.version}"), ("class", where), ("source", _source(component))]
-    for label, text in (*facts, *_declared(component)):
-        print("\n".join(aligned((), [(f"{label + ':':<19}", text)], columns)))
+    facts = [("class", where), ("source", _source(component)), *_declared(component)]
+    _show_head(entry, groups, inspect.getdoc(component) or "", facts)
     kind = options_class(component)
     rows = [*(option_rows(kind) if kind else []), *inner_rows(component)]
     print()
@@ -178,6 +185,19 @@ def _show(component: type, entry: Entry, groups: list[str]) -> None:
         print("\n".join(aligned(("option", "type", "default", "bounds", "meaning"), rows, columns)))
     else:
         print("It has no options.")
+
+
+def _show_head(entry: Entry, groups: Sequence[str], docstring: str, facts: Sequence[tuple[str, str]]) -> None:
+    columns = width_of(sys.stdout)
+    documentation = documented(docstring or "(no documentation)", columns)
+    print(f"{_bold(entry.name)}  ({', '.join(groups)})\n\n{documentation}\n")
+    for label, text in (("plugin", f"{entry.distribution} {entry.version}"), *facts):
+        print("\n".join(aligned((), [(f"{label + ':':<19}", text)], columns)))
+
+
+def _only_read(own: OwnFile) -> str:
+    """Says of a file that has not run how much that tells."""
+    return f"This is what the text of {own.name} shows; its options and all else are known once it runs. {refusal(own)}"
 
 
 def _bold(text: str) -> str:
@@ -263,19 +283,23 @@ def _bounds(schema: dict[str, Any]) -> list[str]:
 
 
 def check_recipes(
-    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, plugins: Sequence[Path] = ()
-) -> int:
-    """Prints of each recipe that it is well, with its digest, or everything that is wrong. Gives the exit code."""
-    from fedplug.recipe.own_files import with_files
-
-    catalog, problems = with_files(None, plugins), 0
+    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None
+) -> int:  # fmt: skip
+    """Prints of each recipe that it is well, with its digest, or everything that is wrong, and what could not be
+    checked since code of the recipe's own has not run. Gives the exit code: 1 where something is wrong.
+    """
+    problems = 0
     for path in map(Path, recipes):
         try:
             recipe = functions.check(path, sets, catalog=catalog)
             tell("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in recipe.notes)]))
         except RecipeError as error:
-            problems += len(error.problems)
-            tell("\n".join(error.problems))
+            lines = [problem for problem in error.problems if problem not in error.not_run]
+            problems += len(lines)
+            if error.not_run:
+                found = "more may be wrong" if lines else "nothing wrong so far"
+                lines.append(f"{path}: {found}; what these name, and what depends on it, was not checked:")
+            tell("\n".join([*lines, *error.not_run]))
     if problems:
         print(f"{problems} problem{'s' if problems > 1 else ''}", file=sys.stderr)
     return 1 if problems else 0

@@ -124,8 +124,10 @@ def _run(arguments: list[str]) -> int:
         return show_component(Catalog.discover(), rest[0])
     if command == ["check"] and plain:
         from fedplug.cli.catalog import check_recipes
+        from fedplug.recipe.catalog import Catalog
+        from fedplug.recipe.trust import Consent
 
-        return check_recipes(rest)
+        return check_recipes(rest, None, Catalog.discover().under(Consent(ask=True)))
 
     from fedplug.cli.app import app
 

@@ -119,6 +119,7 @@ Sets = Annotated[
     ),
 ]
 Plugins = Annotated[list[Path] | None, _option("plugins")]
+Trust = Annotated[bool, _option("trust")]
 """For commands that take no other setting."""
 
 

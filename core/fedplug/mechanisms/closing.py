@@ -282,7 +282,7 @@ class Closing:
         total = self._total(block, clients)
         claimed = np.asarray(total.counts)
         if isinstance(self.operation, Seal):
-            require_enough(block, self.facts)
+            require_enough(block, self.facts, claimed)
         given = self._given(Opened, self.component.open, total, party, self.facts)
         if given.counts is not None:
             wrong = given.counts != claimed
@@ -334,7 +334,7 @@ class Closing:
         )  # fmt: skip
 
     def _plain(self, block: Block, given: Opened) -> Block:
-        """The block with the values that words of it stand for."""
+        """The block with the values that words of it represent."""
         words, index = given.words, None
         counts: Any = block.contributors
         shape: tuple[int, ...] = (block.size,)
@@ -375,15 +375,21 @@ class Closing:
         return ProtectionError(f"component {self.name}, zone {self.link.zone}, {method}: {problem}")
 
 
-def require_enough(block: Block, facts: Facts) -> None:
+def require_enough(block: Block, facts: Facts, counts: Any = ()) -> None:
     """Holds the server to `min_clients`.
 
+    Args:
+        block: the closed sum.
+        facts: the round.
+        counts: how many updates are in each of its parts, where these differ.
+
     Raises:
-        ProtectionError: the closed sum holds fewer updates.
+        ProtectionError: it holds fewer updates, or one of its parts does.
     """
-    if block.contributors < facts.min_clients:
+    fewest = min([block.contributors, *np.ravel(counts).tolist()])
+    if fewest < facts.min_clients:
         raise ProtectionError(
-            f"the {block.zone} sum holds {block.contributors} updates; opening fewer than "
+            f"the {block.zone} sum holds {fewest} updates; opening fewer than "
             f"min_clients={facts.min_clients} would show too much of each"
         )
 

@@ -325,7 +325,7 @@ class _Execution:
         stream, add = self._stream(), add_laplace if noise.mechanism == "laplace" else add_noise
         if isinstance(noise.std, tuple):
             return self._noised_by_layer(noise, block, stream)
-        if not noise.grid:  # nothing bounds the values, and nothing is promised: the grid is as good as any
+        if not noise.grid:  # nothing bounds the values, so no guarantee follows: the grid is as good as any
             largest = float(np.abs(values).max(initial=0.0))
             return add(values, noise.std, grids.finest(largest, noise.std, noise.mechanism), noise.source, stream)
         return add(values, noise.std, noise.grid, noise.source, stream)
@@ -420,7 +420,7 @@ class _Execution:
         return settled(dataclasses.replace(noise, std=std, size=None, grid=noise.grid or None), self.known, self.facts)
 
     def _present(self, block: Block) -> NDArray[np.int64]:
-        """The numbers of the layers with values in the zone, those among them that zeros stand in for."""
+        """The numbers of the layers with values in the zone, those among them that zeros replace."""
         client, layout = cast(Client, self.party), self.facts.layout
         assert client.plan is not None  # nobody is asked for an upload without one
         sent = [block.zone, RETAINED] if self.known.covers_support else [block.zone]

@@ -6,7 +6,7 @@ Gaussian samples come in pairs r cos(a), r sin(a) (Box & Muller 1958), r = sqrt(
 angle has 64: the last 13 choose an entry of a table of cosines and sines, and the first 53 turn it by up to pi / 2^13,
 for which the series up to the third power are off by 2^-50. A Laplace sample is ln U, U of 63 bits, with a random sign.
 
-What is promised, and on what ground, where samples are rounded to a grid of g standard deviations, g >= 2^-21:
+What holds, and on what ground, where samples are rounded to a grid of g standard deviations, g >= 2^-21:
 
 1. Tails end: at `LARGEST_GAUSSIAN` = 9.42 standard deviations, beyond which an ideal pair lies with probability 2^-64,
    and at `LARGEST_LAPLACE` = 44.4 scales, beyond which a sample lies with probability 2^-64. So n samples add less than

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api import codec
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import of_component
 from fedplug.api.events import (
@@ -416,13 +417,11 @@ class Charging:
             resting = self.recipe.resting(round)
             if remembered(self._at(round, group)):  # clients that took part before may be in what is released now
                 some, resting = range(ledger.num_clients), frozenset()
-            public = self._public(round, group)
-            private = {zone: size for zone, size in sizes.items() if zone not in public}
             ledger.record(
-                round, charged=some, zone_sizes=private, total=self.size, releases=self.releases(round, group),
+                round, charged=some, zone_sizes=sizes, total=self.size, releases=self.releases(round, group),
                 contributors=contributors, weights={c: w for c, w in weights.items() if c in {*some}},
                 secret_cohort=secret, accounts=accounts, freed=freed, closed=closed, repeated=repeated,
-                resting=resting, arrived=self._arrived(round),
+                resting=resting, arrived=self._arrived(round), public=self._public(round, group),
             )  # fmt: skip
 
     def _public(self, round: int, group: str) -> frozenset[str]:
@@ -449,9 +448,9 @@ class Charging:
     def _told_alike(self, charged: Sequence[int]) -> Iterator[tuple[str, Sequence[int]]]:
         """The clients of a round by what has been published to them: one of their groups, and who they are."""
         memory = self.server.remembered
-        told: dict[str, list[str]] = {}
+        told: dict[bytes, list[str]] = {}
         for group in memory.groups:
-            told.setdefault(repr(published_to(memory.published, group)), []).append(group)
+            told.setdefault(codec.encode(published_to(memory.published, group)), []).append(group)
         if len(told) < 2:
             yield next(iter(memory.groups), "all"), charged
             return

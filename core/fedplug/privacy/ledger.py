@@ -110,6 +110,7 @@ class Ledger:
         repeated: bool = False,
         resting: Iterable[int] = (),
         arrived: Mapping[int, float] = NOTHING,
+        public: Iterable[str] = (),
     ) -> None:
         """Enters one round. A round that was repeated after an interruption is entered, and paid for, once a time.
 
@@ -134,8 +135,9 @@ class Ledger:
             repeated: the round was cut off, and all continue from before it.
             resting: clients that send noise alone, and pay for nothing.
             arrived: of a round that was skipped, the weights of the clients whose uploads came.
+            public: zones that were sent, whose uploads no client's examples went into: they cost nothing.
         """
-        shut = set(closed)
+        shut, free = set(closed), set(public)
         paying = sorted({int(client_id) for client_id in charged} | {int(client_id) for client_id in weights})
         paying = sorted({*paying}.difference(resting))
         zones = {
@@ -144,7 +146,7 @@ class Ledger:
                 closed=zone in shut, repeated=repeated, arrived=arrived, colluders=self.colluders,
             )
             for zone, size in zone_sizes.items()
-            if zone != RETAINED and size > 0
+            if zone != RETAINED and size > 0 and zone not in free
         }
         for zone, entry in zones.items():
             entry.freed = list(freed.get(zone, ()))
@@ -153,7 +155,9 @@ class Ledger:
             for level, by_client in accounts.items()
         }
         everyone = paying == list(range(self.num_clients))
-        self._enter(RoundEntry(round + 1, "all" if everyone else paying, int(total), zones, bool(secret_cohort), kept))
+        sent = sorted(zone for zone, size in zone_sizes.items() if zone in free and size > 0)
+        whose: Any = "all" if everyone else paying
+        self._enter(RoundEntry(round + 1, whose, int(total), zones, bool(secret_cohort), kept, sent))
 
     def message_uncovered(self, component: str, what: str) -> None:
         """Enters that the server was sent something that no operation and no statement of the component covers: `asks

@@ -101,6 +101,7 @@ class RoundEntry(Record):
         zones: those that were sent.
         secret_cohort: nothing but the noised sums depended on who took part.
         accounts: by level and client, what the round releases at levels of which components keep account.
+        public: zones whose uploads no client's examples went into, which cost nothing.
     """
 
     round: Count
@@ -109,6 +110,7 @@ class RoundEntry(Record):
     zones: dict[Text, ZoneEntry]
     secret_cohort: bool = False
     accounts: dict[Text, dict[int, list[Number]]] = dataclasses.field(default_factory=dict)
+    public: list[Text] = dataclasses.field(default_factory=list)
 
     def without_cohort(self) -> Self:
         """For a record whose cohorts must stay secret: without who took part, and what follows from how many did."""
@@ -260,7 +262,7 @@ class LedgerReport(Priced, Record):
 
 
 _LARGEST_COMPOSED = 100.0
-"""Epsilon by Renyi DP up to which an accountant is asked for a tighter one."""
+"""Epsilon by Renyi DP up to which an accountant is asked for a smaller one."""
 
 
 @dataclasses.dataclass(eq=False)

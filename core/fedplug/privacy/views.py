@@ -26,6 +26,7 @@ from fedplug.api.verdict import (
     EXECUTED,
     LARGEST_MEANINGFUL,
     MOST_WORDS,
+    NOT_READ,
     NOT_SEEN,
     PARTIES,
     SERVER,
@@ -290,7 +291,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
 
 
 def _seen(ledger: Ledger, party: Party) -> str:
-    """A party's view of the updates, in plain words, whatever is promised."""
+    """A party's view of the updates, in plain words, whatever it guarantees."""
     if not ledger.costs:
         return "nothing of the updates"
     totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
@@ -376,6 +377,8 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
         kept = Guarantee(
             nothing, nothing, "sees nothing of the updates: no coordinate of one left its client", (NOT_SEEN,)
         )
+        if any(entry.public for entry in ledger.log):
+            kept = Guarantee(nothing, nothing, "sees updates that no client's examples went into", (NOT_READ,))
         holder = _key_holder(ledger)
         absent = isinstance(holder, Nothing) and holder.absent
         return {name: holder if absent and name == "key_holder" else kept for name in PARTIES}
@@ -637,7 +640,7 @@ def _everybody(
 def _noise_by(ledger: Ledger) -> tuple[str, ...]:
     """On whose word the noise is what it is priced at."""
     words = _words(ledger)
-    executed = any(release.link not in release.words for _, release in _releases(ledger))
+    executed = any(not release.words for _, release in _releases(ledger))
     return (*((EXECUTED,) if executed else ()), *(f"on the word of {name}" for name in words))
 
 

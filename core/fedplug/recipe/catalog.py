@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
+from fedplug.recipe.trust import NOBODY, Consent
 
 if TYPE_CHECKING:
     from fedplug.recipe.own_files import OwnFile
@@ -193,6 +194,8 @@ class Entry:
         """The class's docstring, as it is written; empty where there is no source file. Imports nothing."""
         if self._class is not None:
             return (self._class.__doc__ or "").strip()
+        if self.own is not None:
+            return self.own.docstring(self.value.rpartition(":")[2])
         module, _, name = self.value.partition(":")
         return docstring_of(module.strip(), name.partition("[")[0].strip())  # "[extra]" names optional requirements
 
@@ -204,6 +207,8 @@ class Entry:
         """
         if self._class is not None:
             return self._class
+        if self.own is not None:
+            return getattr(self.own.module(), self.value.rpartition(":")[2])
         from importlib_metadata import EntryPoint
 
         try:
@@ -237,6 +242,9 @@ class Catalog:
         strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
         right: by digest, the notes on recipes that were checked against it and are right: every party of a process
             reads its copy.
+        consent: to the code that recipes bring which are read with it.
+        not_run: files of the user's own that may not run, by name without `.py`: their text may not show all that they
+            offer.
     """
 
     def __init__(
@@ -244,11 +252,14 @@ class Catalog:
         entries: Mapping[str, Mapping[str, Entry]],
         strays: tuple[str, ...] = (),
         sections: Mapping[str, Entry] | None = None,
+        consent: Consent = NOBODY,
     ) -> None:
         self.groups: dict[str, dict[str, Entry]] = {group: dict(entries.get(group, {})) for group in GROUPS}
         self.strays = strays
         self._sections = sections
         self.right: dict[str, list[str]] = {}
+        self.consent = consent
+        self.not_run: dict[str, OwnFile] = {}
 
     @classmethod
     def discover(cls) -> Catalog:
@@ -284,6 +295,12 @@ class Catalog:
 
         groups = {group: entries(group, classes) for group, classes in components.items()}
         return cls(groups, (), None if sections is None else entries(SECTION, sections))
+
+    def under(self, consent: Consent | None) -> Catalog:
+        """A copy with another consent; None: with the same."""
+        made = Catalog(self.groups, self.strays, self._sections, self.consent if consent is None else consent)
+        made.not_run |= self.not_run
+        return made
 
     @property
     def sections(self) -> Mapping[str, Entry]:

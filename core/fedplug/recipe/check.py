@@ -7,9 +7,11 @@ wrong is left out, and everything else is still judged.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api import units
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.facts import Facts
@@ -117,6 +119,29 @@ def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
     return f"{model.name} cannot take the examples of {data}, which have the shape {size}: {why}" if why else None
 
 
+def memory() -> int | None:
+    """Bytes of memory that this machine has; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def too_large(model: ModelSource, shape: tuple[int, ...], num_classes: int | None) -> str | None:
+    """Why a model does not fit into this machine's memory, in one sentence; None: it may, or only building it tells.
+
+    Every run holds at least two copies of its float32 parameters: those that it begins with, and those that change.
+    """
+    count, there_is = model.num_parameters(shape, num_classes or 1), memory()
+    if count is None or there_is is None or 8 * count <= there_is:
+        return None
+    return (
+        f"{model.name} has {count:,} parameters, and two copies of them, which is the least, are "
+        f"{units.size(8 * count)}: it does not fit into this machine's memory of {units.size(there_is)}; make it "
+        "smaller (fewer or narrower layers, smaller inputs), or run it on another machine"
+    )
+
+
 def model_problems(draft: Draft, parts: Mapping[str, Component]) -> Iterator[tuple[KeyPath, str]]:
     """The complaints about the model for the shape that the data set declares, or that sites have agreed on."""
     use, data = draft.known.get("model"), draft.known.get("data")
@@ -127,7 +152,10 @@ def model_problems(draft: Draft, parts: Mapping[str, Component]) -> Iterator[tup
         return
     agreed = draft.split.agreed
     try:
-        why = misfit(model, source.name, agreed.holds if agreed else source.declares)
+        holds = agreed.holds if agreed else source.declares
+        why = misfit(model, source.name, holds)
+        if why is None and holds.shape is not None:
+            why = too_large(model, holds.shape, holds.num_classes)
     except Exception as error:
         why = f"component {use.use} fails to say what it refuses: {cause_of(error)}"
     if why:
@@ -343,9 +371,9 @@ class _Rules:
             yield paths[who], message
 
     def undo(self) -> Iterator[Complaint]:
-        """What closes a zone is undone by the same zone's postprocess, last first."""
+        """What closes a zone is undone by the same zone's postprocess."""
         for zone in self.readable:
-            sealed = [use.name for use in self.sealers(self.protect[zone])][::-1]
+            sealed = [use.name for use in self.sealers(self.protect[zone])]
             if not sealed and zone in self.foldable:
                 continue  # `order` complains about links that open what nothing has closed
             opening = self.postprocess.get(zone, [])
@@ -360,9 +388,6 @@ class _Rules:
             if missing and not strangers:
                 at = ("postprocess", zone) if opening else ("protect", zone)
                 yield at, f"{missing[0]} protects the zone {zone}, but nothing opens the sum; {remedy}"
-            elif not missing and not strangers and [use.name for use in opened] != sealed:
-                message = f"the zone {zone} must be opened in the reverse order of its protection; {remedy}"
-                yield ("postprocess", zone), message
 
     def shared_noise(self) -> Iterator[Complaint]:
         """A component that draws noise protects one zone only: its stream and its release are kept under its name."""

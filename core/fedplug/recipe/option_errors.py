@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from fedplug.api.errors import cause_of
+
 if TYPE_CHECKING:
     from fedplug.recipe.yaml_source import KeyPath, Source
 
@@ -40,7 +42,9 @@ def validated(source: Source, model: type[BaseModel], data: Any, path: KeyPath, 
     except ValidationError as error:
         for inside, on_key, message in explain(error, model, data, owner):
             source.complain((*path, *inside), message, key=on_key)
-        return None
+    except Exception as error:  # of a validator that a plugin has written, over values that it did not expect
+        source.complain(path, f"{owner}: the check of its options fails: {cause_of(error)}; write other values")
+    return None
 
 
 def closest(word: str, words: Iterable[str]) -> str:

@@ -25,7 +25,8 @@ def extend(parent: Source, child: Source) -> Source:
     dropped = dict(parent.dropped)  # by what the parent says of what it extends itself
     data = _merge(parent.data, child.data, (), dropped)
     marks = {path: mark for path, mark in {**parent.marks, **child.marks}.items() if _has(data, path)}
-    return Source(child.origin, data, marks, parent.problems + child.problems, dropped)
+    closed = parent.closed | child.closed
+    return Source(child.origin, data, marks, parent.problems + child.problems, dropped, closed=closed)
 
 
 def _merge(parent: Any, child: Any, path: KeyPath, dropped: dict[KeyPath, Mapping[str, Any]]) -> Any:
@@ -135,12 +136,13 @@ def _assign(source: Source, keys: tuple[str, ...], value: Any, origin: str, give
         if keys[depth:] == ("use",) and isinstance(here, str):  # `train: std.sgd` is short for a mapping
             outer[path[-1]] = here = {"use": here}
         if isinstance(here, list):
-            if not key.isascii() or not key.isdigit() or int(key) >= len(here):
+            if not key.isascii() or not key.isdigit() or len(key) > 9 or int(key) >= len(here):
                 last = f"0 to {len(here) - 1}" if here else "none: it is empty"
                 return f"{key!r} is not an item of the list {shown}; items are {last}"
             step = int(key)
         elif not isinstance(here, dict):
-            return f"{shown} is {here!r}, not a mapping; set it as a whole, for instance --set '{shown}={{use: ...}}'"
+            kind = type(here).__name__  # and not the value, which may be from any file that the recipe extends
+            return f"{shown} is a {kind}, not a mapping; set it as a whole, for instance --set '{shown}={{use: ...}}'"
         path = (*path, step)
         if depth == len(keys) - 1:
             if step == "use":

@@ -6,6 +6,8 @@ goes through the checks of any component. What is not a component yet, such as a
 adapter of a plugin: an entry point of the group `fedplug.adapter`, named after a group of components, whose value is a
 function that takes what the file has under that name, and the name, and gives the class, or None.
 
+A file runs in `OwnFile.module` alone, and only where `trust` lets it. Of any other its text is read.
+
 With `--plugin my.py` the class `Thing` is offered as `my.Thing`, in the group of each of its roles. A recipe that names
 it is resolved to `my.py:Thing`, as if that stood there, and needs no further `--plugin`.
 """
@@ -13,6 +15,7 @@ it is resolved to `my.py:Thing`, as if that stood there, and needs no further `-
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -22,15 +25,22 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
 
+from fedplug.api import roles
 from fedplug.api.component import hold
 from fedplug.api.errors import PluginError
 from fedplug.api.files import read_bytes, write_bytes
 from fedplug.api.roles import ROLES, Component
+from fedplug.recipe import trust
 from fedplug.recipe.catalog import ADAPTER, Catalog, Entry
 from fedplug.recipe.option_errors import closest
+from fedplug.recipe.yaml_source import leaves
+
+if TYPE_CHECKING:
+    from fedplug.recipe.trust import Consent
+    from fedplug.recipe.yaml_source import Source
 
 _FORM = re.compile(r"(?P<file>(?:.*/)?(?P<stem>[\w@.-]+)\.py):(?P<name>[^\W\d]\w*)")
 OWN = "fedplug_own_"
@@ -57,7 +67,7 @@ class OwnFile:
         """The file as a module; it is run once.
 
         Raises:
-            PluginError: it cannot be run; the message has the line.
+            PluginError: it cannot be run; the message has the line. `NotTrusted`: nobody has said that it may.
         """
         name = f"{OWN}{re.sub(r'[^0-9A-Za-z]', '_', self.name)}_{self.sha256[:16]}"
         known = sys.modules.get(name)
@@ -66,19 +76,42 @@ class OwnFile:
             module.__file__ = str(self.path)
         if known:
             return known
+        code = self.code()
+        if not trust.may_run(self):
+            raise trust.refusal(self)
         sys.modules[name] = module  # where annotations are looked up while its classes are made
         try:
-            exec(compile(self.text, self.name, "exec"), vars(module))
+            exec(code, vars(module))
         # The file may raise anything, and even exit; none of it may take the program down.
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == self.name]
-            if isinstance(error, SyntaxError) and error.filename == self.name:
-                lines.append(error.lineno)
-            where = f"{self.name}, line {lines[-1]}" if lines else self.name
-            what = f"{type(error).__name__}: {str(error).replace(f'{name}.', '')}"
-            raise PluginError(f"{where} cannot be run: {what}") from error
+            raise self._unfit(error, f"{name}.") from error
         return module
+
+    def code(self) -> CodeType:
+        """What would run.
+
+        Raises:
+            PluginError: it is not Python; the message has the line.
+        """
+        try:
+            return compile(self.text, self.name, "exec")
+        except Exception as error:
+            raise self._unfit(error) from error
+
+    def _unfit(self, error: BaseException, module: str = "") -> PluginError:
+        """Says why it cannot be run, with the line."""
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == self.name]
+        if isinstance(error, SyntaxError) and error.filename == self.name:
+            lines.append(error.lineno)
+        where = f"{self.name}, line {lines[-1]}" if lines else self.name
+        text = str(error).replace(module, "") if module else str(error)
+        return PluginError(f"{where} cannot be run: {type(error).__name__}: {text}")
+
+    def docstring(self, name: str) -> str:
+        """That of a class at the top of the file, from its text."""
+        node = _classes(self).get(name)
+        return ast.get_docstring(node) or "" if node else ""
 
     def made(self) -> Mapping[str, Any]:
         """The classes and functions that it defines, by name. Raises as `module`."""
@@ -95,11 +128,20 @@ _SEEN: dict[tuple[str, str], OwnFile] = {}
 
 
 def remember(files: Iterable[OwnFile]) -> None:
-    """From here on, a recipe that names these files reads back in this process, in any folder."""
+    """From here on, a recipe that names these files reads back in this process, in any folder, and they may run: they
+    were sent by a process that runs them, or made of objects of this one.
+    """
+    files = tuple(files)
+    trust.allow(files)
     for own in files:
-        _SEEN[own.name, own.sha256] = own
-        if not own.is_code:
-            hold(own.sha256, own.text)
+        see(own)
+
+
+def see(own: OwnFile) -> None:
+    """From here on, a recipe that names this file with its SHA-256 reads back in this process."""
+    _SEEN[own.name, own.sha256] = own
+    if not own.is_code:
+        hold(own.sha256, own.text)
 
 
 def keep(files: Iterable[OwnFile], folder: Path) -> None:
@@ -155,8 +197,17 @@ def read_file(path: Path, folders: Iterable[Path] = (), sha256: str | None = Non
             "leave sha256 out and run the recipe from the start"
         )
     own = OwnFile(digest, path.name, text, place)
-    remember([own])
+    see(own)
     return own
+
+
+def named_in(source: Source) -> Iterator[OwnFile]:
+    """Every file of code that some text of a recipe could name; of one that is missing the recipe's check speaks."""
+    for path, text, around in leaves(source.data):
+        if isinstance(text, str) and is_own(text):
+            sha256 = around.get("sha256") if path[-1:] == ("use",) else None
+            with contextlib.suppress(PluginError):
+                yield read(text, source.folders(path), sha256 if isinstance(sha256, str) else None)
 
 
 @functools.cache
@@ -186,15 +237,19 @@ def component(own: OwnFile, use: str, group: str) -> type:
     raise PluginError(f"{use} is a {type(value).__name__}, which makes no {group} component; write a class")
 
 
-def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None) -> Catalog:
+def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None, consent: Consent | None = None) -> Catalog:
     """A catalog with the components of these files added; None: added to what is installed.
+
+    Args:
+        catalog: is not changed.
+        files: to add.
+        consent: to the code of these files, and of recipes that are read with the catalog; None: the catalog's.
 
     Raises:
         PluginError: a file is missing, cannot be run, or has no component or two of a name. Or two files have one name,
             or a name is that of an installed component.
     """
-    catalog = catalog or Catalog.discover()
-    groups = {group: dict(entries) for group, entries in catalog.groups.items()}
+    catalog = (catalog or Catalog.discover()).under(consent)
     read_from: dict[str, Path | None] = {}
     for file in dict.fromkeys(map(Path, files or ())):
         if not is_own(f"{file.name}:X"):
@@ -203,25 +258,30 @@ def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None) -> C
         own = read(f"{file}:X")
         if read_from.setdefault(own.name, own.path) != own.path:
             raise PluginError(f"--plugin: 2 files are named {own.name}, and so would be their components; rename one")
+        if not catalog.consent.covers([own], f"--plugin {file}"):
+            catalog.not_run[own.name[:-3]] = own
         for entry in entries_of(own):
-            other = groups[entry.group].setdefault(entry.name, entry)
+            other = catalog.groups[entry.group].setdefault(entry.name, entry)
             if other.own != own:
                 raise PluginError(
                     f"--plugin {own.name}: {entry.title} is installed already, by {other.distribution} "
                     f"{other.version}; rename the file or the class"
                 )
-    return Catalog(groups, catalog.strays, catalog.sections)
+    return catalog
 
 
-def in_file(use: str) -> list[Entry]:
+def in_file(use: str, consent: Consent) -> list[Entry]:
     """The component that `my.py:Thing` names, one entry for each of its roles; the path is from the working directory.
 
     Raises:
-        PluginError: as `entries_of`, or the file has no such component.
+        PluginError: as `entries_of`, or the file has no such component, or its text does not show it.
     """
     own, name = read(use), use.rpartition(":")[2]
+    consent.covers([own], use)
     entries = [(entry.value.rpartition(":")[2], entry) for entry in entries_of(own)]
     named = [entry for held, entry in entries if held == name]
+    if not named and not trust.may_run(own):
+        raise trust.refusal(own)
     if not named:
         raise PluginError(f"{own.name} has no component {name}; {closest(name, dict(entries))}")
     return named
@@ -230,31 +290,58 @@ def in_file(use: str) -> list[Entry]:
 def entries_of(own: OwnFile) -> list[Entry]:
     """The components of a file, one entry for each role of a class; names that begin with `_` are left out.
 
+    Of a file that may not run, those that its text shows, maybe none: classes that inherit there, by name, from a role.
+
     Raises:
         PluginError: the file cannot be run, defines a name twice, or has no component.
     """
-    made = {name: value for name, value in own.made().items() if isinstance(value, type) and not name.startswith("_")}
-    lines: dict[str, list[int]] = {}
-    for node in ast.parse(own.text).body:
-        if isinstance(node, ast.ClassDef):
-            lines.setdefault(node.name, []).append(node.lineno)
-    for name, places in lines.items():
-        if len(places) > 1:  # of which Python keeps the last without a word
-            where = " and ".join(map(str, places))
-            raise PluginError(f"{own.name} has two classes named {name}, lines {where}; rename one")
+    classes, runs = _classes(own), trust.may_run(own)
+    made = {name: value for name, value in own.made().items() if isinstance(value, type)} if runs else {}
+    roles_of = {name: [value] for name, value in made.items() if name == value.__name__}
     entries = [
-        Entry(f"{own.name[:-3]}.{name}", group, f"{own.name}:{name}", own.name, own.sha256[:12], value, own)
-        for name, value in made.items()
+        Entry(f"{own.name[:-3]}.{name}", group, f"{own.name}:{name}", own.name, own.sha256[:12], made.get(name), own)
+        for name, kinds in (roles_of if runs else {name: _shown_roles(name, classes) for name in classes}).items()
         for group, role in ROLES.items()
-        if issubclass(value, role) and name == value.__name__
+        if not name.startswith("_") and any(issubclass(kind, role) for kind in kinds)
     ]
-    if not entries:
-        near = "; ".join(_lacks(value) for value in made.values()) or "it defines no class"
+    if not entries and runs:
+        near = "; ".join(_lacks(each) for name, each in made.items() if name[0] != "_") or "it defines no class"
         raise PluginError(
             f"{own.name} has no component: {near}. A component is a class of a role, such as class "
             f"Halve(fedplug.Protector); of a torch module or a function a recipe says use: {own.name}:NAME"
         )
     return entries
+
+
+def _classes(own: OwnFile) -> dict[str, ast.ClassDef]:
+    """The classes at the top of a file, as its text has them.
+
+    Raises:
+        PluginError: it is not Python, or two have one name, of which Python keeps the last without a word.
+    """
+    own.code()
+    found: dict[str, ast.ClassDef] = {}
+    for node in ast.parse(own.text).body:
+        if isinstance(node, ast.ClassDef) and (other := found.setdefault(node.name, node)) is not node:
+            where = f"lines {other.lineno} and {node.lineno}"
+            raise PluginError(f"{own.name} has two classes named {node.name}, {where}; rename one")
+    return found
+
+
+def _shown_roles(name: str, classes: Mapping[str, ast.ClassDef]) -> list[type]:
+    """The roles from which a class of a file inherits, there, by their names or through other classes of it."""
+    found: list[type] = []
+    left, seen = [name], set[str]()
+    while left:
+        if (each := left.pop()) in seen:
+            continue
+        seen.add(each)
+        kind = getattr(roles, each, None)
+        if each in classes:
+            left += [getattr(base, "attr", getattr(base, "id", "")) for base in classes[each].bases]
+        elif isinstance(kind, type) and issubclass(kind, Component):
+            found.append(kind)
+    return found
 
 
 def _lacks(value: type) -> str:

@@ -164,7 +164,7 @@ class General(Options):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="names the run folder")
     description: str = Field("", description="one sentence for people; not part of the digest")
-    seed: int = Field(ge=0, description="all reproducible randomness follows from it")
+    seed: int = Field(ge=0, lt=2**64, description="all reproducible randomness follows from it")
     rounds: int = Field(ge=1, le=1_000_000, description="number of rounds, T")
     min_clients: int = Field(2, ge=1, description="the fewest updates that a sum may hold")
     sampling: Sampling | None = Field(None, description="null: every client takes part in every round")

@@ -18,7 +18,8 @@ from fedplug.recipe.option_errors import meant, validated
 from fedplug.recipe.parts import OF_DATA, SECTIONS, DataUse, General, Split, Use, leaves, mapped, zone_order
 from fedplug.recipe.sections import Section, list_model, unknown
 from fedplug.recipe.sections import load as load_section
-from fedplug.recipe.yaml_source import KeyPath, Source
+from fedplug.recipe.trust import NotTrusted
+from fedplug.recipe.yaml_source import KeyPath, Problem, Source
 
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -127,6 +128,7 @@ class _Reading:
         self.uses: dict[KeyPath, Use] = {}
         self._defined: dict[str, Use] = {}
         self._unknown: set[str] = set()
+        self._not_run: set[KeyPath] = set()
         self._taken: dict[str, KeyPath] = {}
         self._files: dict[str, own_files.OwnFile] = {}
 
@@ -206,9 +208,10 @@ class _Reading:
         """Looks a component up, imports it, and validates its options."""
         at = (*place.path, "use") if raw else place.path
         entry = None if own_files.is_own(use) else self.catalog.get(place.group, use)
-        if entry is not None and entry.own is not None:  # offered by a file, which the recipe names from here on
-            own_files.remember([entry.own])
-            use, raw = entry.value, {"sha256": entry.own.sha256, **raw}
+        offered, _, thing = use.rpartition(".")
+        if offers := entry.own if entry else self.catalog.not_run.get(offered):  # which the recipe names from here on
+            own_files.see(offers)
+            use, raw = f"{offers.name}:{thing}", {"sha256": offers.sha256, **raw}
         reserved = (*_RESERVED, *OF_DATA) if place.path == ("data",) else _RESERVED
         in_file = own_files.is_own(use)
         if in_file:
@@ -229,6 +232,10 @@ class _Reading:
             return
         try:
             component_class: Any = own_files.component(own, full, place.group) if own else entry and entry.load()
+        except NotTrusted as error:
+            self.source.not_run.append(Problem(self.source.where(at), str(error)))
+            self._pass_over(place, name)
+            return
         except PluginError as error:
             self.source.complain(at, str(error))
             return
@@ -239,6 +246,8 @@ class _Reading:
         given = {key: value for key, value in raw.items() if key not in (*reserved, *component_class.inner)}
         options = validated(self.source, component_class.Options, given, place.path, full)
         files = self._files_of(place, options) if options is not None else None
+        if self._not_run.intersection((*place.path, key) for key in component_class.inner):
+            self._pass_over(place, name)
         if within is None or files is None:
             return
         options = options.model_copy(update={key: File(file=each.name, sha256=each.sha256) for key, each in files})
@@ -247,6 +256,12 @@ class _Reading:
             known, options=options, own=own, files=named, inner=within, made_of=component_class
         )  # fmt: skip
         self.uses[place.path] = self._defined[name] = known
+
+    def _pass_over(self, place: Place, name: str) -> None:
+        """Leaves a component unknown, since it is code that may not run, or something in it is."""
+        del self.uses[place.path]
+        self._unknown.add(name)
+        self._not_run.add(place.path)
 
     def _within(
         self, place: Place, full: str, inner: Mapping[str, str], raw: Mapping[str, Any]
@@ -285,10 +300,8 @@ class _Reading:
         return self._read(at, lambda folders: own_files.read(use, folders, None if sha256 is None else str(sha256)))
 
     def _read(self, at: KeyPath, read: Callable[[list[Path]], own_files.OwnFile]) -> own_files.OwnFile | None:
-        # Where it is written, which may be the recipe that this one extends, and then where the recipe is.
-        folders = [Path(place).parent for place in (self.source.where(at).origin, self.source.origin)]
         try:
-            own = read(folders)
+            own = read(self.source.folders(at))
         except PluginError as error:
             self.source.complain(at, str(error))
             return None
@@ -381,7 +394,7 @@ class Draft:
 
     def fields(self) -> dict[str, Any] | None:
         """Of the recipe; None where something is wrong."""
-        if self.general is None or self.split is None or self.source.problems:
+        if self.general is None or self.split is None or self.source.problems or self.source.not_run:
             return None
         fields = {section: self.known.get(section) for section in SECTIONS}
         data = DataUse(**vars(fields["data"]), **dict(self.split), partition=self.known["partition"])

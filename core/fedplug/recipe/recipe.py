@@ -19,16 +19,17 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from fedplug.api.errors import RecipeError
+from fedplug.api.records import shown
 from fedplug.recipe import overlay, yaml_source
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import SECTION, Catalog, installed
 from fedplug.recipe.check import find_problems
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.own_files import OwnFile
+from fedplug.recipe.own_files import OwnFile, named_in
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, zone_order
 from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Section
@@ -156,39 +157,33 @@ class Recipe:
 
 
 def load_recipe(
-    path: Path | str,
-    sets: Sequence[overlay.Change] = (),
-    catalog: Catalog | None = None,
-    look: Callable[[Source], None] | None = None,
-) -> Recipe:
+    path: Path | str, sets: Sequence[overlay.Change] = (), catalog: Catalog | None = None
+) -> Recipe:  # fmt: skip
     """Reads, extends, overrides and checks a recipe file.
 
     Args:
         path: the YAML file, or the name of a shipped recipe (`recipe.shelf`).
         sets: overrides of the form `a.b.0.c=value`, or pairs of such a path and its value, applied in order.
-        catalog: the components on offer; by default those installed.
-        look: is handed what the file says, before anything else is read or imported; what it raises is raised.
+        catalog: the components on offer, and the consent to code that the recipe brings; by default those installed,
+            and nobody's.
 
     Raises:
         RecipeError: `problems` holds every mistake as `file:line:column: message`.
         PluginError: the installed plugins contradict each other.
     """
     file = located(path)
-    source = read_extended(file, look)
-    overlay.override(source, sets)
-    return dataclasses.replace(_finish(source, catalog), origin=origin_of(file))
+    return dataclasses.replace(_finish(read_extended(file, sets), catalog), origin=origin_of(file))
 
 
-def read_extended(path: Path, look: Callable[[Source], None] | None = None) -> Source:
-    """A recipe file as it is after what it `extends`, which may extend another; `look` as in `load_recipe`.
+def read_extended(path: Path, sets: Sequence[overlay.Change] = ()) -> Source:
+    """A recipe file as it is over what it `extends`, which may extend another, and with changes; nothing of it runs.
 
     Raises:
         RecipeError: what it extends is no recipe, or cannot be read; without it nobody can say what is missing.
     """
-    source = yaml_source.read(path)
-    if look is not None:
-        look(source)
-    return _over(source, (path.resolve(),))
+    source = _over(yaml_source.read(path), (path.resolve(),))
+    overlay.override(source, sets)
+    return source
 
 
 def _over(source: Source, files: tuple[Path, ...]) -> Source:
@@ -198,13 +193,16 @@ def _over(source: Source, files: tuple[Path, ...]) -> Source:
     name = source.data["extends"]
     if not isinstance(name, str) or not name:
         source.complain(("extends",), f"extends must be the path or the name of a recipe, not {name!r}")
-        raise RecipeError(_in_order(source))
+        raise RecipeError(_in_order(source, source.problems))
     file = parent_of(source)
     if file.resolve() in files:
         circle = " extends ".join(each.name for each in (*files[files.index(file.resolve()) :], file))
         source.complain(("extends",), f"a recipe cannot extend itself: {circle}; leave one of these out")
-        raise RecipeError(_in_order(source))
+        raise RecipeError(_in_order(source, source.problems))
     parent = yaml_source.read(file)
+    if not file.resolve().is_relative_to(files[0].parent) and not _is_recipe(parent.data):
+        source.closed.add(parent.origin)
+        parent.closed.add(parent.origin)
     if parent.data is None and len(parent.problems) == 1 and not parent.problems[0].position.line:
         # The file cannot be read at all: the place to look at is the line that names it.
         parent.problems = [yaml_source.Problem(source.where(("extends",)), f"{file}: {parent.problems[0].message}")]
@@ -212,10 +210,16 @@ def _over(source: Source, files: tuple[Path, ...]) -> Source:
         source.problems += parent.problems
         if not source.problems:
             source.complain(("extends",), f"{name} is not a recipe: it must be a mapping of keys")
-        raise RecipeError(_in_order(source))
+        raise RecipeError(_in_order(source, source.problems))
     source = overlay.extend(_over(parent, (*files, file.resolve())), source)
     del source.data["extends"]
     return source
+
+
+def _is_recipe(data: Any) -> bool:
+    """Whether plain data is a part of a recipe at least: it has the keys of recipes alone."""
+    known = {*General.model_fields, *SECTIONS, *installed(SECTION), "extends"}
+    return isinstance(data, Mapping) and known.issuperset(data)
 
 
 def parent_of(source: Source) -> Path:
@@ -224,8 +228,13 @@ def parent_of(source: Source) -> Path:
 
 
 def _finish(source: Source, catalog: Catalog | None) -> Recipe:
+    for path, value, _ in yaml_source.leaves(source.data):
+        if yaml_source.too_long(value):  # in plain data; of text the reader has complained
+            source.complain(path, f"{shown(value)}: {yaml_source.LONGEST}")
+            raise RecipeError(_in_order(source, source.problems))
     if isinstance(source.data, Mapping):
         catalog = catalog or Catalog.discover()
+        catalog.consent.covers(named_in(source), source.origin)
         draft = Draft(source, catalog)
         fields = draft.fields()
         recipe = Recipe(**fields) if fields else None
@@ -241,18 +250,28 @@ def _finish(source: Source, catalog: Catalog | None) -> Recipe:
     elif not source.problems:
         kind = "empty" if source.data is None else f"a {type(source.data).__name__}"
         source.complain((), f"a recipe is a mapping of keys such as name, rounds, protect; this one is {kind}")
-    raise RecipeError(_in_order(source))
+    lines = [_in_order(source, found) for found in (source.problems + source.not_run, source.not_run)]
+    raise RecipeError(*lines)
 
 
-def _in_order(source: Source) -> list[str]:
-    """The distinct problems as text, by file, line and column; those of `--set` last."""
-    files = list(dict.fromkeys([source.origin, *(problem.position.origin for problem in source.problems)]))
+def _in_order(source: Source, problems: Sequence[yaml_source.Problem]) -> list[str]:
+    """Distinct problems of a recipe as text, by file, line and column; those of `--set` last."""
+    files = list(dict.fromkeys([source.origin, *(problem.position.origin for problem in problems)]))
 
     def place(problem: yaml_source.Problem) -> tuple[bool, int, int, int]:
         position = problem.position
         return position.origin.startswith("--set"), files.index(position.origin), position.line, position.column
 
-    return list(dict.fromkeys(str(problem) for problem in sorted(source.problems, key=place)))
+    def told(problem: yaml_source.Problem) -> str:
+        file, line, _ = problem.position
+        if file not in source.closed:
+            return str(problem)
+        return (
+            f"{file}:{line}: what is wrong is not shown, since this is no recipe, and not in the folder of the recipe "
+            f"that extends it; fedplug check {file} shows it"
+        )
+
+    return list(dict.fromkeys(map(told, sorted(problems, key=place))))
 
 
 def plan_of(recipe: Recipe, composition: Composition) -> list[tuple[str, str, str]]:

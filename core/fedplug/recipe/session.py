@@ -116,7 +116,6 @@ def sections(
         own, name = _file(section, value)
         if section == "train" and trainer not in ("", "std.sgd", "sgd"):
             own, name = _trained_by(own, name, trainer, catalog or Catalog.discover())
-        own_files.remember([own])
         given[section] = {"use": f"{own.name}:{name}", "sha256": own.sha256, **options}
     return given
 
@@ -130,7 +129,6 @@ def _written(section: str, value: Any) -> Any:
     if not callable(value):
         return value
     own, name = _file(section, value)
-    own_files.remember([own])
     return {"use": f"{own.name}:{name}", "sha256": own.sha256}
 
 
@@ -261,9 +259,11 @@ def _digest(found: Arrays) -> str:
 
 
 def _own(section: str, text: str) -> OwnFile:
-    """The file of a section, whose name and SHA-256 the recipe has."""
-    held = text.encode()
-    return OwnFile(hashlib.sha256(held).hexdigest(), f"session_{'loss' if section == 'train' else section}.py", held)
+    """The file of a section, whose name and SHA-256 the recipe has; it runs what is in this process already."""
+    held, name = text.encode(), f"session_{'loss' if section == 'train' else section}.py"
+    own = OwnFile(hashlib.sha256(held).hexdigest(), name, held)
+    own_files.remember([own])
+    return own
 
 
 # -- run folders -----------------------------------------------------------------------------------------------------

@@ -1,24 +1,39 @@
-"""Which files of somebody's own may run out of a run folder: those that this user ran here before, or says yes to.
+"""Which files of somebody's own may run: those that this user ran here before, or says yes to.
 
-A user who names a recipe to `fedplug run` means to run what is in it. A run folder is attacked and resumed as well, and
-may come from somebody else; the copies of own files in it are code with all rights of this user. What was run here is
-noted by its SHA-256 in `fedplug/own-files` under `$XDG_STATE_HOME` (or `~/.local/state`), a line a file, so that nobody
-is asked about own runs, wherever their folders are moved. Any change of a file makes it an unknown one.
+A recipe and a run folder may come from somebody else, and the Python files that they name would run with all rights of
+this user. `OwnFile.module` is the one place where such a file runs, and it asks `may_run`. A command that runs a recipe
+that its user names (`run`, `sweep`, `compare`, `search`, `audit`, `federation-try`) is a yes to what is in it. Every
+other command needs `--trust`, or asks at a terminal.
+
+What was run here is noted by its SHA-256 in `fedplug/own-files` under `$XDG_STATE_HOME` (or `~/.local/state`), a line a
+file, so that nobody is asked about own runs, wherever their folders are moved. Any change of a file makes it an unknown
+one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedplug.api.errors import PluginError, SetupError
 from fedplug.api.files import append_line, private_folder
-from fedplug.recipe.own_files import OwnFile, is_own, read
-from fedplug.recipe.yaml_source import Source
+
+if TYPE_CHECKING:
+    from fedplug.recipe.own_files import OwnFile
+
+_allowed: set[str] = set()
+"""SHA-256 (hex) of the files that this process may run, whatever the record says."""
+_refused: set[str] = set()
+"""Those that it may not: nobody is asked twice."""
+
+
+class NotTrusted(PluginError):
+    """A file has not run here before, and nobody has said that it may."""
 
 
 def record() -> Path:
@@ -47,55 +62,58 @@ def note(files: Iterable[OwnFile]) -> None:
             append_line(record(), "".join(lines).encode())
 
 
-def only_trusted(folder: Path, trusted: bool, ask: bool) -> Callable[[Source], None]:
-    """What looks at the recipe of a run folder before any of its code runs.
+def allow(files: Iterable[OwnFile]) -> None:
+    """Lets this process run these files: somebody said yes, or the process that was told so sent them."""
+    _allowed.update(own.sha256 for own in files)
 
-    Args:
-        folder: of the run.
-        trusted: whether the user has said that its code may run.
-        ask: whether to ask, where a person sits at a terminal.
 
-    The function raises a SetupError where files of the recipe never ran here, and nobody says that they may; and where
-    the recipe is not resolved, since what it extends could name files that nobody has looked at.
+def may_run(own: OwnFile) -> bool:
+    """Whether this process may run a file."""
+    return own.sha256 in _allowed or own.sha256 in known()
+
+
+@dataclasses.dataclass(frozen=True)
+class Consent:
+    """Who says yes to code that has not run here before; by default nobody.
+
+    Attributes:
+        given: the user has: by a command that runs what it is given, or by `--trust`.
+        ask: a person at the terminal is asked.
     """
 
-    def look(source: Source) -> None:
-        if isinstance(source.data, Mapping) and "extends" in source.data:
-            raise SetupError(f"{source.origin} extends another recipe, which no run writes; put it back as it was")
-        seen = known()
-        files = {own.sha256: own for own in _files_of(source) if own.sha256 not in seen}
-        if not files:
-            return
-        named = ", ".join(f"{own.name} (sha256 {own.sha256[:12]})" for own in files.values())
-        brings = f"{folder} brings code that has not run here before: {named}. It would run with all your rights"
-        if not trusted and not (ask and _says_yes(brings)):
-            where = " and ".join(str(own.path or own.name) for own in files.values())
-            raise SetupError(f"{brings}; read {where}, and if you trust its author, add --trust (trust=True)")
-        note(files.values())
+    given: bool = False
+    ask: bool = False
 
-    return look
-
-
-def _files_of(source: Source) -> Iterator[OwnFile]:
-    """Every file that some text of a recipe could name; of one that is missing the recipe's check speaks."""
-    folder = Path(source.origin).parent
-    for text, sha256 in _named(source.data):
-        with contextlib.suppress(PluginError):
-            yield read(text, [folder], sha256)
+    def covers(self, files: Iterable[OwnFile], whose: str) -> bool:
+        """Whether these files, which `whose` names, may run. A yes is noted."""
+        new = {own.sha256: own for own in files if own.is_code and not may_run(own)}
+        if not new:
+            return True
+        named = ", ".join(map(described, new.values()))
+        brings = f"{whose} brings code that has not run here before: {named}. It would run with all your rights"
+        if not self.given and not (self.ask and _refused.isdisjoint(new) and _says_yes(brings)):
+            _refused.update(new if self.ask else ())
+            return False
+        allow(new.values())
+        note(new.values())
+        return True
 
 
-def _named(data: Any) -> Iterator[tuple[str, str | None]]:
-    """Texts anywhere in plain data that have the form of an own file, and of a `use` the SHA-256 that it must have."""
-    left: list[tuple[Any, str | None]] = [(data, None)]
-    while left:
-        value, sha256 = left.pop()
-        if isinstance(value, str) and is_own(value):
-            yield value, sha256
-        elif isinstance(value, Mapping):
-            given = value.get("sha256")
-            left += [(held, given if key == "use" and isinstance(given, str) else None) for key, held in value.items()]
-        elif isinstance(value, list | tuple):
-            left += [(held, None) for held in value]
+NOBODY, RUNS = Consent(), Consent(given=True)
+"""Nobody's, and that of a command that runs what its user names."""
+
+
+def described(own: OwnFile) -> str:
+    """A file by its name and the first digits of its SHA-256, for messages."""
+    return f"{own.name} (sha256 {own.sha256[:12]})"
+
+
+def refusal(own: OwnFile) -> NotTrusted:
+    """Says of a file that it may not run, and what to do."""
+    return NotTrusted(
+        f"This brings code that has not run here before: {described(own)}. It would run with all your rights; read "
+        f"{own.path or own.name}, and if you trust its author, add --trust (trust=True)"
+    )
 
 
 def _says_yes(question: str) -> bool:

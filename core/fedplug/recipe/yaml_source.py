@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,9 @@ Key = str | int
 KeyPath = tuple[Key, ...]
 """Where something sits in the data: `("protect", "noised", 1, "epsilon")`."""
 
+MOST_BITS = 64
+"""Of a whole number anywhere in a recipe: seeds and sizes fit. Python writes no number of more than 4,300 digits."""
+LONGEST = f"a whole number has at most {MOST_BITS} bits; write one below {2**MOST_BITS:,}, or a fraction such as 1e30"
 _MAX_BYTES = 1_000_000
 _MAX_VALUES = 100_000  # aliases can make a small file expand without bound
 
@@ -64,6 +67,9 @@ class Source:
         marks: positions by path; `()` is the whole document.
         problems: what was refused while reading.
         dropped: components that others replaced, by `extends` or `--set`, as they were written.
+        not_run: places that name code which may not run, so that nobody knows whether they are right.
+        closed: files of which messages tell the place alone: a recipe of somebody else can extend any file of this
+            user, and messages are shown to others.
     """
 
     origin: str
@@ -71,6 +77,8 @@ class Source:
     marks: dict[KeyPath, Marks] = dataclasses.field(default_factory=dict)
     problems: list[Problem] = dataclasses.field(default_factory=list)
     dropped: dict[KeyPath, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    not_run: list[Problem] = dataclasses.field(default_factory=list)
+    closed: set[str] = dataclasses.field(default_factory=set)
 
     def where(self, path: KeyPath, key: bool = False) -> Position:
         """Position of the value (or key) at `path`, or of the closest thing around it."""
@@ -80,6 +88,12 @@ class Source:
             if marks := self.marks.get(path[:length]):
                 return marks.key if key and length == len(path) else marks.value
         return Position(self.origin)
+
+    def folders(self, path: KeyPath) -> list[Path]:
+        """Where files are looked for that are named at `path`: next to where it is written, which may be a recipe that
+        this one extends, and then next to this one.
+        """
+        return [Path(place).parent for place in (self.where(path).origin, self.origin)]
 
     def complain(self, path: KeyPath, message: str, key: bool = False) -> None:
         """Adds a problem at `path`."""
@@ -281,7 +295,12 @@ class _Reading:
             if kind == "bool":
                 return {"true": True, "false": False}[text.lower()]
             if kind == "int":
-                return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+                # Python reads no decimal number of more than 4,300 digits.
+                value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) <= 100 else 1 << MOST_BITS
+                if too_long(value):
+                    self.complain(node, f"{text[:40]}{'...' * (len(text) > 40)}: {LONGEST}")
+                    return None
+                return value
             if kind == "float":
                 # Python writes infinity and not-a-number without the dot.
                 return float(re.sub(r"^([-+]?)\.(?=[infaINFA])", r"\1", text))
@@ -290,6 +309,24 @@ class _Reading:
             return None
         self.complain(node, f"the tag {node.tag} is not supported; write plain text, numbers, lists and mappings")
         return None
+
+
+def too_long(value: Any) -> bool:
+    """Whether a value is a whole number beyond those of recipes."""
+    return isinstance(value, int) and value.bit_length() > MOST_BITS
+
+
+def leaves(data: Any) -> Iterator[tuple[KeyPath, Any, Any]]:
+    """The values of plain data that are neither mappings nor lists: the place, the value, and what it is in."""
+    left: list[tuple[KeyPath, Any, Any]] = [((), data, None)]
+    while left:
+        path, value, around = left.pop()
+        if isinstance(value, Mapping):
+            left += [((*path, key), held, value) for key, held in value.items()]
+        elif isinstance(value, list | tuple):
+            left += [((*path, index), held, value) for index, held in enumerate(value)]
+        else:
+            yield path, value, around
 
 
 class _TooLarge(Exception):

@@ -89,8 +89,8 @@ class HostedClient(Client):
         return model
 
     def without_past(self) -> HostedClient:
-        """The same client for training that reads no private data: with no examples nor their number, no model of its
-        own, and only what such training remembers.
+        """The same client for training that reads no private data: with no examples nor their number, no personal
+        model, and only what such training remembers.
         """
         other = self.without_examples()
         other.personal, other.update, other.cache, other._examples = None, None, {}, 0

@@ -22,7 +22,7 @@ from fedplug.api.data import About, ClientData, Dataset, Examples, PublicData, m
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
 from fedplug.api.facts import stream
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
-from fedplug.recipe.check import misfit
+from fedplug.recipe.check import misfit, too_large
 from fedplug.recipe.parts import Agreed
 from fedplug.round import soundness
 
@@ -496,6 +496,8 @@ class World:
             with of_component(self._source.name, "build"):
                 if why := misfit(self._source, recipe.data.name, self._holds):
                     raise DataError(why)
+                if why := too_large(self._source, self.shape, len(self.classes)):
+                    raise SetupError(why)
                 made = self._source.build(self.shape, len(self.classes), recipe.seed, device)
         except (DataError, SetupError) as error:
             raise type(error)(f"{recipe.model.place}: {error}") from error

@@ -46,11 +46,13 @@ from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.charging import ledger_of
 from fedplug.recipe import session, trust
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.check import memory
 from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.own_files import in_file, is_own, keep, with_files
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.trust import RUNS
 from fedplug.recipe.yaml_source import use_of
 from fedplug.round import soundness
 from fedplug.round.checkpoint import Checkpoints
@@ -117,16 +119,12 @@ def require_memory(recipe: Recipe, layout: Layout) -> None:
     Raises:
         SetupError: they do not fit.
     """
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):  # not every system tells
-        return
     share = recipe.sampling.rate if recipe.sampling else 1.0
     needed = 4 * layout.size * (1 + len(recipe.score_parameters)) * share * recipe.data.clients
-    if needed > memory:
+    if (there_is := memory()) is not None and needed > there_is:
         raise SetupError(
             f"{recipe.data.clients} clients with a model of {layout.size:,} parameters need more than "
-            f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(memory)}; take "
+            f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(there_is)}; take "
             "fewer clients (data.clients), a smaller sampling.rate, or a smaller model"
         )
 
@@ -309,7 +307,7 @@ def listeners(
 
 
 def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
-    offered = in_file(name) if is_own(name) else catalog.named(name)
+    offered = in_file(name, RUNS) if is_own(name) else catalog.named(name)
     entry = next((entry for entry in offered if entry.group == "extension"), None)
     if entry is None:
         raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
@@ -540,7 +538,7 @@ class Execution:
     def _have_extensions_listen(self) -> None:
         settings, recipe = self.settings, self.recipe
         inside = {use.use for use in recipe.extensions if use.own is None}  # hear it already
-        catalog = with_files(self.equipment.catalog, settings.plugins)
+        catalog = with_files(self.equipment.catalog, settings.plugins, RUNS)
         named = [each for each in settings.listeners if isinstance(each, str | Mapping)]
         others = listeners(catalog, named, (*settings.muted, *inside), self.events.note, recipe)
         extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]

@@ -16,19 +16,20 @@ import numpy as np
 from importlib_metadata import version
 
 from fedplug.api.data import Figure
-from fedplug.api.errors import CheckpointError, SetupError, describe
+from fedplug.api.errors import CheckpointError, RecipeError, SetupError, describe
 from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
 from fedplug.recipe import yaml_source
+from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.recipe.trust import only_trusted
+from fedplug.recipe.trust import Consent
 
 if TYPE_CHECKING:
     from fedplug.engines.base import Engine
-    from fedplug.recipe.catalog import Catalog, Entry
+    from fedplug.recipe.catalog import Entry
     from fedplug.round.protocol import Protocol
     from fedplug.round.world import World
     from fedplug.wire.record import Wire
@@ -88,7 +89,12 @@ def load_run(run_dir: Path, catalog: Catalog | None = None, trusted: bool = Fals
         RecipeError: its recipe cannot be read here.
     """
     file = recipe_file(run_dir)
-    recipe = load_recipe(file, (), catalog, only_trusted(run_dir, trusted, ask))
+    try:
+        recipe = load_recipe(file, (), (catalog or Catalog.discover()).under(Consent(trusted, ask)))
+    except RecipeError as error:
+        if error.not_run:
+            raise SetupError("\n".join(error.not_run)) from error
+        raise
     with file.open(encoding="utf-8") as lines:
         first = lines.readline()
     return dataclasses.replace(recipe, origin=first.removeprefix(_FROM).strip() if first.startswith(_FROM) else "")

@@ -79,7 +79,7 @@ def run(
     chosen = _settings(settings, changes)
     from fedplug.runs import execution
 
-    checked = check(recipe, sets, plugins=chosen.plugins, loss=loss, **values)
+    checked = check(recipe, sets, plugins=chosen.plugins, loss=loss, trust=True, **values)
     execution.of_session(chosen.listeners)  # before there is a folder
     code, folder = execution.start(checked, chosen, watch=display, keep_data=keep_data, stop=stop)
     return _ended(code, folder, chosen)
@@ -143,6 +143,7 @@ def check(
     catalog: Catalog | None = None,
     plugins: Sequence[Path | str] = (),
     loss: Any = None,
+    trust: bool = False,
     **values: Any,
 ) -> Recipe:
     """The recipe with all defaults, checked and not run.
@@ -151,17 +152,20 @@ def check(
         recipe, sets, loss, values: as in `run`.
         catalog: the components on offer; by default what is installed.
         plugins: as in `run`.
+        trust: whether code of the recipe's own may run that has not run here before. A recipe with such code can only
+            be had with it.
 
     Raises:
-        RecipeError: `problems` has every mistake.
+        RecipeError: `problems` has every mistake, `not_run` what cannot be checked without `trust`.
         PluginError: one of `plugins` cannot be used.
         SetupError: a keyword is not a key of recipes.
     """
     from fedplug.recipe.own_files import with_files
     from fedplug.recipe.recipe import Recipe, load_recipe
+    from fedplug.recipe.trust import RUNS
 
     _require(values, _keys(), "not a key of recipes")
-    catalog = with_files(catalog, plugins)
+    catalog = with_files(catalog, plugins, RUNS if trust else None)
     changes = [*(sets.items() if isinstance(sets, Mapping) else sets or ())]
     if loss is not None or not all(isinstance(value, str | None) for value in map(values.get, OF_SESSION)):
         from fedplug.recipe.session import sections
@@ -185,10 +189,10 @@ def _written(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[
     from fedplug.recipe.yaml_source import Source
 
     if isinstance(recipe, Path | str):
-        source = read_extended(located(recipe))
+        source = read_extended(located(recipe), changes)
     else:
         source = Source("recipe", copy.deepcopy(recipe.to_plain() if isinstance(recipe, Recipe) else recipe))
-    overlay.override(source, changes)
+        overlay.override(source, changes)
     return source.data if isinstance(source.data, Mapping) else {}
 
 

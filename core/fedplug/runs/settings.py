@@ -80,8 +80,9 @@ class Settings:
         metavar="SECONDS",
     )  # fmt: skip
     trust: bool = _setting(
-        bool, False, "Run the code in the run folder even if it has not run here before.", "--trust", key=""
-    )
+        bool, False, "Run code that the recipe or the run folder brings, even if it has not run here before.",
+        "--trust", key="",
+    )  # fmt: skip
     allow_outside: bool = _setting(
         bool, False, "Let extensions of the recipe write outside the run folder.", "--allow-outside", key=""
     )

@@ -168,10 +168,10 @@ def test_live_leaves_a_line_for_each_target_and_ends_with_summary_and_paths(
 def test_progress_thousands_of_times_a_second_draws_nothing(live: LiveAttackDisplay, out: io.StringIO) -> None:
     live.start(1, {})
     live.target("a", "naive", 1, 1)
-    drawn, began = len(out.getvalue()), time.perf_counter()
+    drawn, began = len(out.getvalue()), time.process_time()
     for done in range(20_000):
         live.progress(done, 20_000, 1.0)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert len(out.getvalue()) == drawn
     live.close()
 

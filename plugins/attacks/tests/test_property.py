@@ -14,7 +14,7 @@ from fedplug.api.errors import FedplugError, MetricError
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.property import AttributeShare, foretold
+from fedplug_attacks.property import AttributeShare, predicted
 from fedplug_kit.static import check_component
 
 
@@ -64,12 +64,12 @@ def test_ridge_regression_finds_a_share_that_is_there_and_says_so_where_none_is(
     shares, noise = rng.random(100), rng.normal(0, 0.05, (101, 30))
     updates = np.outer(np.append(shares, 0.8), rng.normal(size=30)) + noise
     halves = np.arange(100) % 2 == 0
-    share, error, trivial = foretold(updates[:100], shares, halves, updates[100])
+    share, error, trivial = predicted(updates[:100], shares, halves, updates[100])
     assert share == pytest.approx(0.8, abs=0.05)
     assert error < 0.05 < trivial
     # A share at random has a mean distance of a quarter from its mean.
     assert trivial == pytest.approx(0.25, abs=0.04)
-    _, error, trivial = foretold(noise[:100], shares, halves, noise[100])
+    _, error, trivial = predicted(noise[:100], shares, halves, noise[100])
     assert error > 0.9 * trivial
 
 
@@ -79,7 +79,7 @@ def test_rows_that_are_known_by_heart_tell_nothing_of_others() -> None:
     halves = np.arange(200) % 2 == 0
     rows = [rng.choice(np.arange(half, 80, 2), 16) for half in halves.astype(int)]
     updates, shares = (np.array([of[which].mean(0) for which in rows]) for of in (gradients, having.astype(float)))
-    _, error, trivial = foretold(updates, shares, halves, updates[0])
+    _, error, trivial = predicted(updates, shares, halves, updates[0])
     assert error > 0.9 * trivial
 
 

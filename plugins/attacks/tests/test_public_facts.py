@@ -93,7 +93,7 @@ def test_noise_of_each_layer_goes_to_its_scalars_in_units_of_the_update() -> Non
     assert both.sigma(LAYOUT)[0] == pytest.approx(math.sqrt(0.25 + 2))
 
 
-def test_what_cannot_be_foretold_is_not_known() -> None:
+def test_what_cannot_be_worked_out_is_not_known() -> None:
     clip = (Clip(1.0),)
     by_count = Noise.by(lambda count: 1.0 / count, reads="num_examples", at_least=0.1)
     assert np.isnan(sent(clip, (by_count,)).sigma(LAYOUT)).all()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from fedplug import Block, Client, Facts
-from fedplug.api.links import Link, Step, fold
+from fedplug.api.links import Link, Step
+from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
 from fedplug_baselines import lwe_numbers
 from fedplug_baselines.lwe import Lwe
@@ -64,11 +66,17 @@ def update(client_id: int, scale: float = 0.01) -> NDArray[np.float32]:
     return (scale * np.random.default_rng(client_id).standard_normal(SIZE)).astype(np.float32)
 
 
-def chain(component: Lwe, facts: Facts) -> tuple[Step, ...]:
-    """A clip, and the component behind it, as the core executes them."""
+def in_run(component: Lwe, facts: Facts) -> Facts:
+    """The facts of a run in which the component is behind a clip."""
     clip = Clip(Clip.Options(norm=NORM))
     clip.name = "std.clip"
-    return fold([Link("encrypted", "protect", each.name, each, "client") for each in (clip, component)], facts)
+    links = tuple(Link("encrypted", "protect", each.name, each, "client") for each in (clip, component))
+    return dataclasses.replace(facts, links={"encrypted": links})
+
+
+def chain(component: Lwe, facts: Facts) -> tuple[Step, ...]:
+    """A clip, and the component behind it, as the core executes them."""
+    return in_run(component, facts).steps("encrypted")
 
 
 def upload(component: Lwe, client: Client, values: NDArray[np.float32], **other: Any) -> Block:
@@ -79,13 +87,31 @@ def upload(component: Lwe, client: Client, values: NDArray[np.float32], **other:
     return block
 
 
-def server_of(parties: dict[int, Client], silent: Iterable[int] = ()) -> Any:
-    """The server's context, in the same run."""
-    facts = next(iter(parties.values())).facts
-    party = SimpleNamespace(cohort=Line(parties, silent), operation=Client().operation)
-    return SimpleNamespace(
-        digest=facts.digest, round=facts.round, num_clients=CLIENTS, min_clients=facts.min_clients, party=party
-    )
+@dataclasses.dataclass
+class AtServer:
+    """The server of a run, which adds up and opens."""
+
+    component: Lwe
+    parties: dict[int, Client]
+    silent: Iterable[int] = ()
+
+    def __post_init__(self) -> None:
+        self.closing = Closing.of("encrypted", in_run(self.component, next(iter(self.parties.values())).facts))
+        self.line: Any = Line(self.parties, self.silent)
+
+    def add(self, blocks: dict[int, Block]) -> Block:
+        server: Any = SimpleNamespace()
+        return self.closing.add(blocks, dict.fromkeys(blocks, 1.0), server)
+
+    def open(self, total: Block) -> Block:
+        server: Any = SimpleNamespace(cohort=self.line, operation=Client().operation)
+        return self.closing.open(total, sorted(self.parties), server)
+
+
+def opened(component: Lwe, blocks: dict[int, Block], parties: dict[int, Client], silent: Iterable[int] = ()) -> Block:
+    """Their sum."""
+    server = AtServer(component, parties, silent)
+    return server.open(server.add(blocks))
 
 
 def parts(component: Lwe, client: Client, values: NDArray[np.float32]) -> tuple[NDArray[np.int64], float]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Known, Layout, Misplaced
+from fedplug import Known, Layout, Misplaced
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.operations import Bound
 from fedplug.privacy.views import PLAIN_VALUES
 from fedplug.recipe.recipe import Recipe
-from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes, is_reading
+from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes
 from fedplug_baselines.batches import (
     PaillierBatches,
     TwosComplement,
@@ -31,6 +30,7 @@ from toy_components import pushed, recipe_of, toy_catalog
 from toy_protocol import initial_vector, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
+RNG = np.random.default_rng(0)
 
 
 def recipe(holder: str = "clients", clip: str = "daciq", **changes: Any) -> dict[str, Any]:
@@ -64,55 +64,56 @@ def test_packed_sums_are_the_sums_of_the_values(clients: int, bits: int, seed: i
     """The plaintexts are added as whole numbers. Each value is off by at most half a step per client."""
     rng = np.random.default_rng(seed)
     clip = np.concatenate([[0.0], rng.uniform(0.1, 2, 10)])
-    codec, width = TwosComplement(bits, clients, clip), field_bits(bits, clients)
+    codec, width = TwosComplement(bits, clients, clip, stochastic=False), field_bits(bits, clients)
     values = rng.normal(0, 1, (clients, 11)) * rng.choice([0.01, 1, 100], (clients, 1))
-    numbers = [pack(codec.encode(row)[0].reshape(1, -1), width)[0] for row in values]
-    total = codec.decode(unpack([sum(numbers)], 11, width)[0], 11, clients)
+    numbers = [pack(codec.encode(row, rng)[0].reshape(1, -1), width)[0] for row in values]
+    total = codec.decode(unpack([sum(numbers)], 11, width)[0], clients)
     expected = np.clip(values, -clip, clip).sum(0)
     assert (np.abs(total - expected) <= clients * clip / code_limit(bits, clients) / 2 + 1e-6).all()
 
 
 def test_two_s_complement_has_two_sign_bits() -> None:
-    codec = TwosComplement(bits=4, max_clients=1, clip=7.0)
-    fields, beyond = codec.encode(np.array([3.0, -3.0, -7.0, 0.0, 9.0]))
+    codec = TwosComplement(bits=4, max_clients=1, clip=7.0, stochastic=False)
+    fields, beyond = codec.encode(np.array([3.0, -3.0, -7.0, 0.0, 9.0]), RNG)
     assert [f"{field:05b}" for field in fields] == ["00011", "11101", "11001", "00000", "00111"]
     assert beyond == pytest.approx(0.2)
-    assert codec.decode(fields, 5, 1).tolist() == [3, -3, -7, 0, 7]
+    assert codec.decode(fields, 1).tolist() == [3, -3, -7, 0, 7]
 
 
 def test_carries_end_in_the_padding() -> None:
     """All clients send -1 everywhere. Every field is all ones, and every sum carries as far as possible."""
     bits, clients = 8, 9
-    codec, width = TwosComplement(bits, clients, float(code_limit(bits, clients))), field_bits(bits, clients)
-    row = codec.encode(np.full(20, -1.0))[0].reshape(1, -1)
+    codec = TwosComplement(bits, clients, float(code_limit(bits, clients)), stochastic=False)
+    width = field_bits(bits, clients)
+    row = codec.encode(np.full(20, -1.0), RNG)[0].reshape(1, -1)
     total = unpack([clients * pack(row, width)[0]], 20, width)[0]
-    assert codec.decode(total, 20, clients).tolist() == [-clients] * 20
+    assert codec.decode(total, clients).tolist() == [-clients] * 20
 
 
 @given(st.lists(st.integers(-127, 127), min_size=1, max_size=6))
 def test_an_overflow_is_found_and_never_silent(codes: list[int]) -> None:
     """Spec 35: clients that use all of the 8 bits for themselves, so that the sum of six may need eleven."""
-    codec = TwosComplement(bits=8, max_clients=6, clip=1.0)
+    codec = TwosComplement(bits=8, max_clients=6, clip=1.0, stochastic=False)
     fields = sum(code & 0x1FF for code in codes)
     total = sum(codes)
     if abs(total) <= len(codes) * codec.limit:
-        assert codec.decode(np.array([fields]), 1, len(codes))[0] == pytest.approx(total / codec.limit)
+        assert codec.decode(np.array([fields]), len(codes))[0] == pytest.approx(total / codec.limit)
     elif -256 <= total < 256:
         with pytest.raises(ProtectionError, match=r"1 of 1 sums overflowed|1 are larger than"):
-            codec.decode(np.array([fields]), 1, len(codes))
+            codec.decode(np.array([fields]), len(codes))
     overflows = not -128 <= total < 128
     if overflows and -256 <= total < 256:
         with pytest.raises(ProtectionError, match="1 of 1 sums overflowed their 8 bits"):
-            codec.decode(np.array([fields]), 1, len(codes))
+            codec.decode(np.array([fields]), len(codes))
 
 
 def test_rounding_by_chance_has_no_bias() -> None:
-    codec = TwosComplement(8, 1, 127.0, np.random.default_rng(0))
+    codec = TwosComplement(8, 1, 127.0, stochastic=True)
     values = np.full(40_000, 0.3)
-    decoded = codec.decode(codec.encode(values)[0], len(values), 1)
+    decoded = codec.decode(codec.encode(values, RNG)[0], 1)
     assert set(decoded) == {0.0, 1.0}
     assert abs(decoded.mean() - 0.3) < 5 * math.sqrt(0.21 / 40_000)
-    assert set(codec.decode(codec.encode(np.array([127.0, -127.0, 200.0]))[0], 3, 1)) == {127.0, -127.0}
+    assert set(codec.decode(codec.encode(np.array([127.0, -127.0, 200.0]), RNG)[0], 1)) == {127.0, -127.0}
 
 
 @given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -163,7 +164,7 @@ def test_the_server_adds_without_a_key_and_only_the_secret_key_opens(key: Secret
     at_server = backend.load_context(backend.dump_context(key))
     at_holder = backend.load_context(backend.dump_context(key, secret_key=True))
     rows = np.random.default_rng(0).integers(0, 2**9, (3, 40))
-    uploads = [(f"client {i}", backend.encrypt(at_client, rows + i)) for i in range(4)]
+    uploads = [backend.encrypt(at_client, rows + i) for i in range(4)]
     total = backend.add(at_server, uploads, 40)
     assert np.array_equal(backend.decrypt(at_holder, total, 40), 4 * rows + 6)
     for party in (at_client, at_server):
@@ -180,8 +181,8 @@ def test_ciphertexts_of_another_key_or_packing_or_damaged_ones_are_refused(key: 
     (good,), (foreign,) = backend.encrypt(key, rows), other.encrypt(key, rows)
     (stranger,) = backend.encrypt(_generate(512), rows)
     for bad in (foreign, stranger, good[:-1], good + good[4:], b""):
-        with pytest.raises(MessageError, match="ciphertext 0 of client 1 cannot be used"):
-            backend.add(key.public, [("client 0", [good]), ("client 1", [bad])], 30)
+        with pytest.raises(MessageError, match="ciphertext 0 cannot be used"):
+            backend.add(key.public, [[good], [bad]], 30)
     for bad in (b"", b"x", b"s", b"p" + b"\x00"):
         with pytest.raises(MessageError):
             backend.load_context(bad)
@@ -236,13 +237,6 @@ def test_a_shared_part_of_the_model_can_be_encrypted_under_a_given_clip() -> Non
     assert 0 < np.abs(outcome.vector - fedavg.vector).max() < 4 * 0.1 / code_limit(16, 4)
 
 
-def test_positions_that_differ_between_clients_are_refused() -> None:
-    component = BatchCrypt(BatchCrypt.Options(clip="range"))
-    block = Block("encrypted", 1, np.ones(1, np.float32), np.array([3], np.uint32))
-    with pytest.raises(ProtectionError, match=r"let the negotiation share the zone, or use std.paillier"):
-        component._packing(block, None, None, [])  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("plain", "problem"), [
     (recipe(negotiate_mask={"use": "std.single_zone", "zone": "encrypted"}), "daciq is agreed in the negotiation"),
     (recipe(bits=3), r"bits=3 leaves each of max_clients=4 no code but 0; raise bits to 4"),
@@ -264,33 +258,27 @@ def test_extremes_are_checked_before_they_are_used(found: Any) -> None:
     assert not is_extremes(found, 3)
 
 
-def test_every_group_has_its_own_clips(make_client: Any) -> None:
-    """The groups negotiate one after the other, before any of them is summed."""
-    component = BatchCrypt(BatchCrypt.Options())
-    component.name = "baselines.batchcrypt"
-    facts = make_client(Layout.of([("w", (50,))])).facts
-    told = []
+def test_every_group_has_its_own_clips() -> None:
+    """The groups negotiate one after the other, before any of them is summed; parties go by those of their group."""
+    plain = recipe("key_server", groups="toy.halves", bits=20, rounding="nearest")
+    outcome = run_protocol(plain)
+    assert outcome.notes == []
+    protocol, start, weights = outcome.protocol, initial_vector(plain), weights_of(outcome)
+    groups = protocol.server.remembered.groups
+    clips = [protocol.facts(0, group).of("baselines.batchcrypt")["clips"] for group in groups]
+    assert not np.array_equal(*clips)
+    for members, agreed in zip(groups.values(), clips, strict=True):
+        updates = np.stack([pushed(start, 7, c, 0).astype(np.float64) * weights[c] for c in members])
+        for tensor, part in enumerate((slice(0, 640), slice(640, 650))):
+            count = np.array([updates[:, part].size])
+            lowest, highest = (np.array([extreme]) for extreme in (updates[:, part].min(), updates[:, part].max()))
+            assert agreed[tensor] == pytest.approx(dynamic_clip(lowest, highest, count, 20)[0], rel=1e-12)
 
-    def cohort(peaks: dict[int, float]) -> Any:
-        found = {client_id: np.array([[-peak], [peak]]) for client_id, peak in peaks.items()}
-        return SimpleNamespace(ask=lambda _: found, tell=lambda _, clips: told.append(clips), client_ids=list(peaks))
 
-    component.negotiate_mask(cohort({0: 1.0, 2: 0.5}), facts)
-    component.negotiate_mask(cohort({1: 8.0, 3: 8.0}), facts)
-    clips = facts.party.memory(component)["clips"]
-    assert told[1] == 8 * told[0] > 0
-    assert [clips[client_id] for client_id in range(4)] == [told[0], told[1], told[0], told[1]]
-
-
-def test_a_sum_comes_with_its_clips() -> None:
-    assert is_reading(np.array([0.5]), np.array([4]), 4)
-    assert not any(is_reading(*bad) for bad in [(None, None, 4), (np.array([0.5]), np.array([3]), 4)])
-    two = np.array([0.5, 0.1])
-    for clips, sizes in [
-        (two, np.array([5, -1])), (two, np.array([2.0, 2.0])), (two[None], np.array([[2, 2]])), (two * np.nan, [2, 2]),
-        (-two, np.array([2, 2])), (two * np.nan, np.array([2, 2])), (two, np.array([2**62, 4 - 2**62])), (0.5, 4),
-    ]:  # fmt: skip
-        assert not is_reading(clips, sizes, 4)
+def test_values_without_the_clips_of_the_whole_model_are_not_closed() -> None:
+    for clip in (None, np.ones(3)):
+        with pytest.raises(ProtectionError, match=r"there are no clips for \(4,\) values; the negotiation"):
+            TwosComplement(8, 2, clip, stochastic=False).encode(np.ones(4), RNG)
 
 
 def test_a_diverged_client_is_left_out() -> None:
@@ -311,24 +299,25 @@ def behind(make_client: Any, **options: Any) -> Known:
 
 def test_a_given_clip_and_the_nearest_code_are_a_range_and_a_step(make_client: Any) -> None:
     known = behind(make_client, clip="range", range=0.5, rounding="nearest")
-    (seal,) = known.sealed
+    seal: Any = known.closed
     assert (seal.range, seal.step) == (0.5, 0.5 / code_limit(16, 4))
     assert known.norm() == pytest.approx(1 + seal.step / 2 * math.sqrt(50))
 
 
-def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_promised(make_client: Any) -> None:
+def test_what_rounding_by_chance_or_a_clip_of_the_round_does_to_a_length_is_not_known(make_client: Any) -> None:
     """Random rounding can turn a value next to 0 into a whole step, so a short update can become many times as long."""
     chance, agreed = behind(make_client, clip="range", range=0.5), behind(make_client)
     for known in (chance, agreed):
-        (seal,) = known.sealed
+        seal: Any = known.closed
         assert math.isnan(seal.step)
         assert known.norm() is None
         assert known.sensitivity() is None
         with pytest.raises(Misplaced, match=r"baselines\.batchcrypt does not say what values it holds"):
             known.need_norm("put a clip before it")
         assert "so others' noise earns no credit" in known.uncredited[0]
-    assert chance.sealed[0].range == 0.5
-    assert math.isnan(agreed.sealed[0].range)
+    ranges: list[Any] = [known.closed for known in (chance, agreed)]
+    assert ranges[0].range == 0.5
+    assert math.isnan(ranges[1].range)
 
 
 def test_the_server_learns_the_extremes_and_the_opener_the_clips() -> None:
@@ -338,7 +327,7 @@ def test_the_server_learns_the_extremes_and_the_opener_the_clips() -> None:
     seen = {(each.what, party) for each in component.reveals(protocol.server.facts) for party in each.to}
     told = {("extremes of updates", "server"), ("clip of the round", "client"), ("clip of the round", "key_holder")}
     assert told <= seen
-    assert not component.plans.public
+    assert component.plan(protocol.server.facts) is None
     given = BatchCrypt(BatchCrypt.Options(clip="range"))
-    assert given.plans.public
+    assert given.plan(protocol.server.facts) == "encrypted"
     assert not {each.what for each in given.reveals(protocol.server.facts)} & {what for what, _ in told}

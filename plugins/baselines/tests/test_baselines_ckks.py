@@ -10,7 +10,8 @@ from fedplug import Block, Known, Layout, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.operations import Bound
 from fedplug.recipe.recipe import Recipe
-from fedplug_baselines.ckks import Ckks, TensorNumbers
+from fedplug_baselines.ckks import Ckks, TensorSlots
+from fedplug_std.ckks import GridNumbers
 from toy_components import recipe_of
 from toy_protocol import Outcome, run_protocol
 
@@ -70,12 +71,17 @@ def test_nvflare_packs_every_tensor_by_itself() -> None:
 
 
 def test_a_tensor_begins_a_ciphertext() -> None:
-    numbers = TensorNumbers(1.0, 0.25, 4, (3, 1, 2), width=2)
-    slots, saturated = numbers.encode(np.array([0.25, 0.5, 0.75, 1.0, -0.25, -5.0]))
+    numbers = GridNumbers(1.0, 0.25)
+    packing = TensorSlots(numbers, 4, (3, 1, 2), width=2)
+    words, saturated = numbers.encode(np.array([0.25, 0.5, 0.75, 1.0, -0.25, -5.0]))
+    slots = packing.pack(words)
     assert slots.tolist() == [0.25, 0.5, 0.75, 0, 1.0, 0, -0.25, -1.0]
     assert saturated == pytest.approx(1 / 6)
-    assert numbers.num_slots(6) == 8
-    assert numbers.decode(2 * slots, 6, 2).tolist() == [0.5, 1.0, 1.5, 2.0, -0.5, -2.0]
+    assert packing.num_slots(6) == 8
+    assert numbers.decode(packing.unpack(2 * slots, 6), 2).tolist() == [0.5, 1.0, 1.5, 2.0, -0.5, -2.0]
+    for part in (lambda: packing.pack(words[:4]), lambda: packing.unpack(slots, 4)):
+        with pytest.raises(ProtectionError, match="the zone must hold the whole model of 6 scalars, not 4"):
+            part()
 
 
 def test_what_nvflare_sends_along_with_every_tensor() -> None:

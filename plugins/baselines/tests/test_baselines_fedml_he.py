@@ -9,7 +9,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Examples, FixedPoint, KeyServer, Known, Layout, Seal
+from fedplug import Block, Examples, KeyServer, Layout, Server
 from fedplug.api import codec
 from fedplug.api.data import About
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from toy_components import recipe_of
 from toy_protocol import Outcome, read_clients, run_protocol, weights_of
+from toy_sealers import Bare
 
 SENSITIVITY = "baselines.fedml_he_sensitivity"
 
@@ -131,32 +132,9 @@ def test_the_mask_does_not_change_when_all_weights_or_all_maps_are_scaled(maps: 
     assert select(weights @ (factor * maps), ratio).tobytes() == mask
 
 
-class Sums(fedplug.Sealer):
+def sums(**changes: Any) -> Bare:
     """In place of an encryption: adds in the clear, on a grid."""
-
-    name, site = "sums", "client"
-
-    opened_by = "clients"
-
-    def protect(self, known: Known, facts: Any) -> fedplug.Operations:
-        """A range of 1, in steps of 2^-20."""
-        return (Seal(scheme="none", opened_by=self.opened_by, numbers=FixedPoint(1.0, 2.0**-20)),)  # type: ignore[arg-type]
-
-    def seal(self, block: Block, client: Any, facts: Any) -> Block:
-        """Rounds the weighted values."""
-        assert np.abs(block.plain()).max(initial=0) <= 1
-        codes = np.rint(block.plain() * client.weight * 2**20).astype(np.float32)
-        return block.replace(values=codes, weighted=True, divisor=client.weight)
-
-    def add_blocks(self, blocks: dict[int, Block], facts: Any) -> Block:
-        """Adds."""
-        total = np.sum([block.plain() for block in blocks.values()], axis=0)
-        divisor = sum(float(block.divisor) for block in blocks.values())
-        return next(iter(blocks.values())).replace(values=total, contributors=len(blocks), divisor=divisor)
-
-    def open(self, block: Block, facts: Any) -> Block:
-        """The sum of the values."""
-        return block.replace(values=block.plain() / np.float32(2**20))
+    return Bare(Bare.Options()).varied(name="sums", **changes)
 
 
 class Scripted(fedplug.Scorer):
@@ -174,9 +152,8 @@ def agreed(make_client: Any, maps: Any, weights: list[float], factor: float = 1.
     """The masks that clients with these maps find, by the component's own steps."""
     component = FedMLHE(FedMLHE.Options(ratio=0.25, cipher="sums", by="scores"))
     component.name = "baselines.fedml_he"
-    sums = Sums(None)
-    parts = {"sums": sums, "scores": Scripted(maps, factor), component.name: component}
-    links = {"encrypted": (Link("encrypted", "protect", "sums", sums, "client"),)}
+    parts = {"sums": sums(), "scores": Scripted(maps, factor), component.name: component}
+    links = {"encrypted": (Link("encrypted", "protect", "sums", sums(), "client"),)}
     layout = Layout.of([("w", (maps.shape[1],))])
     clients = {
         c: make_client(layout, parts, client_id=c, weight=weight, links=links) for c, weight in enumerate(weights)
@@ -186,7 +163,9 @@ def agreed(make_client: Any, maps: Any, weights: list[float], factor: float = 1.
         return {client_id: method(client, *payload) for client_id, client in clients.items()}
 
     facts = clients[0].facts
-    component.setup(SimpleNamespace(ask=ask, tell=ask), SimpleNamespace(), facts)  # type: ignore[arg-type]
+    server = Server()
+    server.remembered.weights = dict(enumerate(weights))
+    component.setup(SimpleNamespace(ask=ask, tell=ask, server=server), SimpleNamespace(), facts)  # type: ignore[arg-type]
     return [client.memory(component)["mask"].tolist() for client in clients.values()]
 
 
@@ -257,9 +236,11 @@ def test_ratio_0_and_1_need_no_agreement(ratio: float) -> None:
 def test_a_sum_of_too_few_maps_is_not_opened(make_client: Any) -> None:
     component = FedMLHE(FedMLHE.Options(cipher="sums"))
     key_server = KeyServer()
-    key_server.facts = make_client(Layout(()), {"sums": Sums(None)}).facts
+    links = {"encrypted": (Link("encrypted", "protect", "sums", sums(), "client"),)}
+    key_server.facts = make_client(Layout(()), {"sums": sums()}, links=links).facts
+    one = Block("encrypted", 2, None, ciphertexts=(bytes(16),), sealed_by="sums", contributors=1)
     with pytest.raises(ProtectionError, match="holds 1 updates; opening fewer than min_clients=2"):
-        component.select(key_server, Block("encrypted", 2, np.ones(2, np.float32), contributors=1))
+        component.select(key_server, one, [0])
 
 
 def test_a_scorer_that_needs_an_update_says_so() -> None:
@@ -307,8 +288,8 @@ def test_it_says_what_the_agreement_shows(holder: str) -> None:
 def test_lwe_without_a_key_holder_cannot_encrypt_the_maps(make_client: Any) -> None:
     component = FedMLHE(FedMLHE.Options(by="scores"))
     component.name = "baselines.fedml_he"
-    sums = Sums(None).varied(opened_by="shares")
-    links = {"encrypted": (Link("encrypted", "protect", "sums", sums, "client"),)}
-    facts = make_client(Layout.of([("w", (4,))]), {"sums": sums}, links=links).facts
+    shared = sums(opened_by="shares")
+    links = {"encrypted": (Link("encrypted", "protect", "sums", shared, "client"),)}
+    facts = make_client(Layout.of([("w", (4,))]), {"sums": shared}, links=links).facts
     with pytest.raises(ProtectionError, match="sums cannot encrypt the maps, since nobody holds its key"):
         component.reveals(facts)

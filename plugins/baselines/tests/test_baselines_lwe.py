@@ -9,13 +9,13 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Block, Client, FixedPoint, Known, Layout, Misplaced, Noise, Round, Seal
+from fedplug import Block, Client, Known, Layout, Misplaced, Noise, Round, Seal
 from fedplug.api.errors import MessageError
 from fedplug.api.grids import exact_slack
 from fedplug.api.operations import Bound
 from fedplug_baselines import lwe_numbers
 from fedplug_baselines.lwe_field import HALF, Q, centred
-from lwe_toys import CLIENTS, NORM, SIZE, chain, lwe, parts, recipe, server_of, update, upload, whole, whole_noise
+from lwe_toys import CLIENTS, NORM, SIZE, chain, lwe, opened, parts, recipe, update, upload, whole, whole_noise
 from toy_components import pushed
 from toy_protocol import calls_of, initial_vector, run_protocol
 
@@ -29,14 +29,11 @@ def test_what_is_opened_is_the_sum_of_updates_and_errors(
     """Item 34: sum g + sum e, to the last bit; the grid is coarse enough for float32 to hold the sum."""
     component = lwe(threshold=threshold, packing=packing, grid=2.0**-19)
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
-    server = server_of(parties)
-    total = component.add_blocks(blocks, server)
-    assert (total.contributors, total.divisor, total.values) == (CLIENTS, CLIENTS, None)
-    opened = component.open(total, server)
+    found = opened(component, blocks, parties)
     expected = sum(parts(component, client, update(c))[0] for c, client in parties.items())
     assert np.abs(expected).max() < 2**24
-    assert np.array_equal(opened.plain().astype(np.float64) * 2**19, expected)
-    assert (opened.sealed_by, opened.ciphertexts, dict(opened.meta)) == (None, (), {})
+    assert np.array_equal(found.plain().astype(np.float64) * 2**19, expected)
+    assert (found.sealed_by, found.ciphertexts, dict(found.meta)) == (None, (), {})
 
 
 def test_a_run_moves_the_model_by_the_mean_of_updates_and_errors() -> None:
@@ -64,12 +61,11 @@ def test_the_errors_add_up_to_the_noise_that_was_asked_for(parties: dict[int, Cl
     """Of zero updates the sum is the noise: `shared_by` clients have multiplier 0.5 together, four have 2/sqrt(3)."""
     component = lwe(source=source, shared_by=3)
     zeros = np.zeros(SIZE, np.float32)
-    server = server_of(parties)
     blocks = {c: upload(component, client, zeros) for c, client in parties.items()}
-    opened = component.open(component.add_blocks(blocks, server), server).plain().astype(np.float64)
+    found = opened(component, blocks, parties).plain().astype(np.float64)
     std = 0.5 * NORM * math.sqrt(4 / 3)
-    assert np.sqrt(np.mean(opened**2)) == pytest.approx(std, rel=5 / math.sqrt(2 * SIZE))
-    assert abs(opened.mean()) < 5 * std / math.sqrt(SIZE)
+    assert np.sqrt(np.mean(found**2)) == pytest.approx(std, rel=5 / math.sqrt(2 * SIZE))
+    assert abs(found.mean()) < 5 * std / math.sqrt(SIZE)
 
 
 def test_the_default_share_of_the_noise_leaves_out_who_looks() -> None:
@@ -118,8 +114,6 @@ def test_it_needs_a_clip_and_no_other_noise(make_client: Any) -> None:
         lwe().protect(known, facts)
     with pytest.raises(Misplaced, match="its error is the noise of the zone"):
         lwe().protect(known.after(Noise.gaussian(1.0)), facts)
-    with pytest.raises(Misplaced, match="encrypt once"):
-        lwe().protect(known.after(Seal(scheme="x", opened_by="clients", numbers=FixedPoint(1.0, 0.0))), facts)
 
 
 def test_what_clients_answer_is_covered() -> None:
@@ -143,7 +137,7 @@ def test_equal_updates_give_unlike_uploads_that_look_uniform(parties: dict[int, 
         eighths = np.histogram(masks % Q, bins=8, range=(0, Q))[0]
         assert np.sum((eighths - SIZE / 8) ** 2) / (SIZE / 8) < 40, "chi-square of 7 degrees of freedom"
         assert np.abs(centred((masks % Q).astype(np.uint64))).mean() > HALF / 4
-    assert all(first.meta["shares"][c] != second.meta["shares"][c] for c in range(CLIENTS))
+    assert all(first.meta["letters"][c] != second.meta["letters"][c] for c in range(CLIENTS))
 
 
 def test_every_round_and_zone_has_its_own_matrix(make_client: Any) -> None:
@@ -169,13 +163,13 @@ def test_the_wire_holds_masked_values_and_sealed_shares_only() -> None:
         values = pushed(start, 7, client_id, 0)
         assert abs(np.corrcoef(masked, values)[0, 1]) < 0.2
         assert np.abs(masked).mean() > HALF / 4
-        assert {len(share) for share in block.meta["shares"].values()} == {4 * 710 + 28}
+        assert {len(share) for share in block.meta["letters"].values()} == {4 * 710 + 28}
     asked = [m for m in outcome.wire.messages if "baselines.lwe.sum_of_shares" in _calls(m)]
     assert len(asked) == CLIENTS
     for message in asked:  # each client gets only shares sealed for it
         receiver = int(message.receiver.removeprefix("client:"))
         for other in range(CLIENTS):
-            there = [uploads[dealer].meta["shares"][other] in message.data for dealer in range(CLIENTS)]
+            there = [uploads[dealer].meta["letters"][other] in message.data for dealer in range(CLIENTS)]
             assert there == [other == receiver] * CLIENTS
 
 
@@ -188,7 +182,7 @@ def test_private_keys_stay_at_their_clients(parties: dict[int, Client]) -> None:
     block = upload(component, parties[0], update(0))
     private = {c: client.memory(component)["letters: private key"] for c, client in parties.items()}
     assert len(set(private.values())) == CLIENTS
-    box = block.meta["shares"][1]
+    box = block.meta["letters"][1]
     assert len(component.read_letters(parties[1], {0: box}, "encrypted")[0]) == 4 * 710
     for reader, sender, about in ((2, 0, "encrypted"), (1, 2, "encrypted"), (1, 0, "noised")):
         with pytest.raises(MessageError, match=f"the letter of client {sender} about {about} does not open"):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block, Client, at_client
+from fedplug import Client, at_client
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.events import Released
 from fedplug.privacy.charging import Charging
@@ -20,7 +19,7 @@ from fedplug.runs.settings import Settings
 from fedplug_baselines import lwe_exchange
 from fedplug_baselines.lwe import Lwe
 from fedplug_baselines.lwe_field import Q
-from lwe_toys import CLIENTS, SIZE, Line, lwe, parts, recipe, server_of, update, upload
+from lwe_toys import CLIENTS, SIZE, AtServer, Line, lwe, opened, parts, recipe, update, upload
 from toy_components import toy_catalog
 from toy_protocol import run_protocol
 
@@ -31,28 +30,25 @@ def test_clients_that_drop_out_after_the_upload_stay_in_the_sum(parties: dict[in
     component = lwe(threshold=3, grid=2.0**-19)
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
     expected = sum(parts(component, client, update(c))[0] for c, client in parties.items())
-    server = server_of(parties, silent={2})
-    opened = component.open(component.add_blocks(blocks, server), server)
-    assert np.array_equal(opened.plain().astype(np.float64) * 2**19, expected)
+    found = opened(component, blocks, parties, silent={2})
+    assert np.array_equal(found.plain().astype(np.float64) * 2**19, expected)
 
 
 def test_a_client_without_an_upload_is_neither_needed_nor_asked(parties: dict[int, Client]) -> None:
     component = lwe(threshold=3, grid=2.0**-19)
     there = {c: client for c, client in parties.items() if c != 1}
     blocks = {c: upload(component, client, update(c)) for c, client in there.items()}
-    server = server_of(there)
-    opened = component.open(component.add_blocks(blocks, server), server)
+    found = opened(component, blocks, there)
     expected = sum(parts(component, client, update(c))[0] for c, client in there.items())
-    assert np.array_equal(opened.plain().astype(np.float64) * 2**19, expected)
+    assert np.array_equal(found.plain().astype(np.float64) * 2**19, expected)
     assert not len(parties[1].openings)
 
 
 def test_too_few_answers_open_nothing(parties: dict[int, Client]) -> None:
     component = lwe(threshold=3)
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
-    server = server_of(parties, silent={0, 2})
     with pytest.raises(TooFewClients, match=r"2 of the 4 clients .* threshold=3 are needed"):
-        component.open(component.add_blocks(blocks, server), server)
+        opened(component, blocks, parties, silent={0, 2})
 
 
 @pytest.mark.parametrize(("broken", "opens"), [([2], True), ([1, 2], False)])
@@ -77,7 +73,7 @@ def test_a_run_survives_as_many_as_the_threshold_allows(
 
 def test_a_client_answers_for_one_set_of_shares_a_round_and_not_for_few(parties: dict[int, Client]) -> None:
     component, asked = lwe(), parties[0]
-    boxes = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
+    boxes = {c: upload(component, client, update(c)).meta["letters"][0] for c, client in parties.items()}
     for few in ({}, {1: boxes[1]}, {1: boxes[1], 7: boxes[2]}):
         with pytest.raises(ProtectionError, match=f"shares of {len(few)} clients were asked for"):
             component.sum_of_shares(asked, ("encrypted", few))
@@ -86,7 +82,7 @@ def test_a_client_answers_for_one_set_of_shares_a_round_and_not_for_few(parties:
         component.sum_of_shares(asked, ("encrypted", {c: boxes[c] for c in (0, 1)}))
     again = component.sum_of_shares(asked, ("encrypted", dict(reversed(boxes.items()))))
     assert np.array_equal(again, component.sum_of_shares(asked, ("encrypted", boxes)))
-    fresh = {c: upload(component, client, update(c)).meta["shares"][0] for c, client in parties.items()}
+    fresh = {c: upload(component, client, update(c)).meta["letters"][0] for c, client in parties.items()}
     with pytest.raises(OpenedBefore, match="with other ciphertexts"):
         component.sum_of_shares(asked, ("encrypted", fresh))
 
@@ -131,16 +127,15 @@ def test_a_box_that_holds_no_share_is_refused(parties: dict[int, Client]) -> Non
 def test_an_answer_that_is_no_share_costs_its_client_the_round(parties: dict[int, Client], answer: Any) -> None:
     component = lwe(threshold=3)
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
-    server = server_of(parties)
-    line = server.party.cohort
+    server = AtServer(component, parties)
 
     class Odd(Line):
         def ask_each(self, method: Any, payloads: dict[int, Any]) -> dict[int, Any]:
             return super().ask_each(method, payloads) | {1: answer}
 
-    server.party.cohort = odd = Odd(line.parties)
-    component.open(component.add_blocks(blocks, server), server)
-    assert odd.dropped == {1: "its sum of shares is not 710 residues"}
+    server.line = Odd(parties)
+    server.open(server.add(blocks))
+    assert server.line.dropped == {1: "its sum of shares is not 710 residues"}
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -148,18 +143,11 @@ def test_an_answer_that_is_no_share_costs_its_client_the_round(parties: dict[int
 
 @pytest.mark.parametrize(("spoil", "said"), [
     (lambda b: {"ciphertexts": (b.ciphertexts[0][:-4],)}, "does not hold 600 masked values"),
-    (lambda b: {"ciphertexts": ()}, "does not hold 600 masked values"),
     (lambda b: {"ciphertexts": (b"\xff" * 2400,)}, "holds a number that is not a residue"),
-    (lambda b: {"size": 599}, "of 599 scalars is not like those of 600"),
-    (lambda b: {"weighted": False}, "is not like those"),
-    (lambda b: {"meta": {**b.meta, "step": 2.0}}, "its meta says step=2.0, which must be that of the others"),
-    (lambda b: {"meta": {**b.meta, "step": [1]}}, "its meta says step=a list, which must be that of the others"),
-    (lambda b: {"meta": {**b.meta, "step": np.ones(2)}}, "its meta says step=a ndarray, which must be"),
-    (lambda b: {"meta": {**b.meta, "step": math.nan}}, "its meta says step=nan, which must be"),
-    (lambda b: {"meta": {**b.meta, "shares": {str(c): box for c, box in b.meta["shares"].items()}}}, "no sealed share"),
-    (lambda b: {"meta": {"step": b.meta["step"]}}, "no sealed share for each client"),
-    (lambda b: {"meta": {**b.meta, "shares": {0: b""}}}, "no sealed share for each client"),
-    (lambda b: {"meta": {**b.meta, "shares": dict.fromkeys(range(4), b"x")}}, "not of 2868 bytes each"),
+    (lambda b: {"meta": {}}, "no sealed share for each client"),
+    (lambda b: {"meta": {"letters": {0: b""}}}, "no sealed share for each client"),
+    (lambda b: {"meta": {"letters": dict.fromkeys(range(5), b"x")}}, "no sealed share for each client"),
+    (lambda b: {"meta": {"letters": dict.fromkeys(range(4), b"x")}}, "not of 2868 bytes each"),
 ])  # fmt: skip
 def test_an_upload_that_cannot_be_added_is_blamed_on_its_client(
     parties: dict[int, Client], spoil: Any, said: str
@@ -167,8 +155,8 @@ def test_an_upload_that_cannot_be_added_is_blamed_on_its_client(
     component = lwe()
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
     blocks[2] = blocks[2].replace(**spoil(blocks[2]))
-    with pytest.raises(ProtectionError, match=f"client 2: .*{said}") as caught:
-        component.add_blocks(blocks, server_of(parties))
+    with pytest.raises(MessageError, match=f"client 2: .*{said}") as caught:
+        AtServer(component, parties).add(blocks)
     assert caught.value.client_id == 2
 
 
@@ -177,20 +165,14 @@ def test_a_sum_that_cannot_be_is_found_and_not_used(parties: dict[int, Client]) 
     component = lwe()
     blocks = {c: upload(component, client, update(c)) for c, client in parties.items()}
     junk = np.random.default_rng(0).integers(0, Q, SIZE).astype("<u4").tobytes()
-    blocks = {c: blocks[c] for c in (0, 1, 2)} | {3: blocks[3].replace(ciphertexts=(junk,))}
-    total = component.add_blocks({c: blocks[c] for c in (1, 2, 3)}, server_of(parties))
+    blocks = {c: blocks[c] for c in (1, 2)} | {3: blocks[3].replace(ciphertexts=(junk,))}
     with pytest.raises(ProtectionError, match="has wrapped around the modulus, or an upload or a share was wrong"):
-        component.open(total, server_of(parties))
+        opened(component, blocks, parties)
 
 
 def test_a_client_refuses_positions_that_differ_between_clients(parties: dict[int, Client]) -> None:
     with pytest.raises(ProtectionError, match="let the negotiation share the zone"):
         upload(lwe(), parties[0], update(0), positions=np.arange(SIZE, dtype=np.uint32))
-
-
-def test_a_block_of_another_encryption_is_not_opened(parties: dict[int, Client]) -> None:
-    with pytest.raises(ProtectionError, match=r"cannot open a encrypted block sealed by std\.bfv"):
-        lwe().open(Block("encrypted", 3, sealed_by="std.bfv"), server_of(parties))
 
 
 def test_the_set_up_needs_the_key_of_every_client(monkeypatch: pytest.MonkeyPatch) -> None:

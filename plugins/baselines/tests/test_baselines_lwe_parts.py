@@ -11,7 +11,7 @@ import pytest
 from fedplug.api.errors import ProtectionError
 from fedplug_baselines import lwe_field, lwe_shares
 from fedplug_baselines.lwe_field import HALF, Q, centred, inverse, keystream, masks, product, residues, uniform
-from fedplug_baselines.lwe_numbers import check_sum, integers, largest, step_of
+from fedplug_baselines.lwe_numbers import Steps, largest, step_of
 from fedplug_baselines.lwe_shares import Sharing
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -185,7 +185,7 @@ def test_sums_of_what_fits_do_not_wrap(clients: int, data: st.DataObject) -> Non
     whole = np.array(values, np.int64)
     total = np.array([int(residues(whole).sum() % Q)], np.uint64)
     assert centred(total)[0] == whole.sum()
-    check_sum(centred(total), clients, clients)
+    assert Steps(0.25, clients).decode(centred(total), clients).tolist() == [whole.sum() / 4]
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -193,7 +193,7 @@ def test_what_has_wrapped_is_found(sign: int) -> None:
     # Three clients, at twice their share: the sum has wrapped, and exceeds the largest sum of three of ten.
     wrapped = centred(residues(np.array([sign * 2 * (HALF // 10) * 3 * 3])))
     with pytest.raises(ProtectionError, match="has wrapped around the modulus"):
-        check_sum(wrapped, 3, 10)
+        Steps(1.0, 10).decode(wrapped, 3)
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0.06, 50), st.integers(2, 500))
@@ -221,7 +221,8 @@ def test_steps_that_cannot_be() -> None:
 def test_float32_holds_every_integer_of_a_client(whole: list[int], power: int) -> None:
     step = 2.0**power
     values = (np.array(whole, np.int64) * step).astype(np.float32)
-    assert integers(values, step).tolist() == whole
+    words, saturated = Steps(step, 2).encode(values.astype(np.float64))
+    assert (words.tolist(), saturated) == (whole, 0.0)
 
 
 @given(st.floats(-1, 1, width=32), st.integers(-40, 0))

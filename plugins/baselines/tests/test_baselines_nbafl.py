@@ -257,7 +257,7 @@ def test_the_ledger_states_what_the_clip_supports_not_what_the_paper_claims() ->
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_below_the_promised_size_does_not_upload(make_client: Callable[..., Client]) -> None:
+def test_a_client_with_fewer_examples_than_stated_does_not_upload(make_client: Callable[..., Client]) -> None:
     client = client_with(make_client, np.zeros(4000), np.zeros(4000), examples=9)
     with pytest.raises(ProtectionError, match=r"client 0 has 9 examples, and min_examples=10 .* lower it"):
         passed(Block(ZONE, 4000, values=client.update), client, uplink())

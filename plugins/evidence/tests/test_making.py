@@ -12,6 +12,7 @@ import typer
 from cli_calls import call
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.trust import RUNS
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_evidence import commands
@@ -123,7 +124,7 @@ def test_files_of_the_users_own_are_named_and_not_run_by_who_checks(
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "halve.py").write_text(HALVE)
     (tmp_path / "mine.yaml").write_text(RECIPE)
-    recipe = load_recipe(tmp_path / "mine.yaml", (), CATALOG)
+    recipe = load_recipe(tmp_path / "mine.yaml", (), CATALOG.under(RUNS))
     _, run = execution.start(recipe, Settings(output=tmp_path, quiet=True), CATALOG)
     folder, _ = make_evidence(run, tmp_path / "made", catalog=CATALOG)
     (own,) = Contents.of(Checked(folder).data).own_files.sha256.items()

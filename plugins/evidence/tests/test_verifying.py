@@ -156,10 +156,10 @@ _TWICE = b'{"sha256": {}, "sha256": {}}\n'
 def test_hostile_files_are_named_soon(copy: Path, name: str, data: bytes, signed: bool) -> None:
     """Unsigned contents are not read. Reading signed contents never crashes or hangs."""
     (copy / name).write_bytes(data)
-    begun = time.monotonic()
+    begun = time.process_time()
     found = signed_again(copy) if signed and name not in (MANIFEST, SIGNATURE) else verify(copy)
     assert any(name in problem for problem in found.problems), found.problems
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("name", [MANIFEST, SIGNATURE, "recipe.yaml"])

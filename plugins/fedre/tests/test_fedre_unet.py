@@ -47,6 +47,12 @@ def test_padding_does_not_change_what_needs_none() -> None:
     assert torch.allclose(whole[..., :20, :20], part[..., :20, :20], atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"width": 3, "depth": 4, "norm": "batch"}, {"fold": 4, "depth": 1}])
+def test_it_knows_its_number_of_parameters(options: dict[str, Any]) -> None:
+    made = UNet(UNet.Options(**options))
+    assert made.num_parameters((3, 16, 16), 5) == made.build((3, 16, 16), 5, 0, "cpu").layout.size
+
+
 def test_the_default_is_small_and_its_layers_read_well() -> None:
     model = build()
     assert model.layout.size == 27_680

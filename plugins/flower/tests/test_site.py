@@ -154,7 +154,7 @@ def test_components_of_a_file_travel_in_the_app_folder(tmp_path: Path, monkeypat
     (tmp_path / "halve.py").write_text(HALVE)
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(WITH_FILE.replace("own/halve.py:Halve", "halve.Halve"))
-    words = [str(recipe), str(tmp_path / "app"), "--plugin", str(tmp_path / "halve.py")]
+    words = [str(recipe), str(tmp_path / "app"), "--plugin", str(tmp_path / "halve.py"), "--trust"]
     assert call(monkeypatch, "federation-app", *words) == 0
     (tmp_path / "halve.py").unlink()
     written = load_recipe(tmp_path / "app/fedplug_app/recipe.yaml")
@@ -189,14 +189,14 @@ def test_programs_end_with_all_that_they_have_started(tmp_path: Path, monkeypatc
     with programs(tmp_path, {"MARK": "here"}) as started:
         started.start("stubborn", "bash", "-c", script)
         pid = started.pids()["stubborn"]
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while len(descendants({pid})) < 2 and time.monotonic() < until:
             time.sleep(0.05)
         below = descendants({pid})
         assert len(below) == 2
         started.require()
         assert started.tail("stubborn") == "here"
-    until = time.monotonic() + 10  # the system takes a moment to end killed processes
+    until = time.monotonic() + 120  # the system takes a moment to end killed processes
     while {pid, *below} & processes().keys() and time.monotonic() < until:
         time.sleep(0.05)
     assert not {pid, *below} & processes().keys()
@@ -206,6 +206,6 @@ def test_a_program_that_ends_early_is_an_error_with_the_end_of_its_log(tmp_path:
     with programs(tmp_path, {}) as started:
         started.start("short", "bash", "-c", "printf '\\033[91mERROR \\033[0m: no port\\n'; exit 3")
         with pytest.raises(SetupError, match="short ended with code 3; its log says: ERROR : no port"):
-            started.await_port("short", 1, 10.0)
+            started.await_port("short", 1, 120.0)
         with pytest.raises(SetupError, match="no-such-program cannot be started"):
             started.start("missing", "no-such-program")

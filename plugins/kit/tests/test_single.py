@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +54,16 @@ def test_refusals_that_are_not_true_are_found() -> None:
     assert missing.startswith("it accepts no examples of shape 1x1x1, but refuses does not say so for fedplug check")
     refused = list(model_problems(Loud(LeNet5.Options()), (1, 12, 12)))
     assert refused == ["refuses rejects examples that the model accepts: no"]
+
+
+def test_parameters_that_a_model_does_not_have_are_found() -> None:
+    class Boasts(LeNet5):
+        def num_parameters(self, shape: Any, num_classes: Any) -> int:
+            return super().num_parameters(shape, num_classes) + 1
+
+    assert not [*model_problems(LeNet5(LeNet5.Options()), (1, 12, 12))]
+    (problem,) = model_problems(Boasts(LeNet5.Options()), (1, 12, 12))
+    assert re.match(r"num_parameters gives 1\d+, and the model has 1\d+; fedplug check would refuse models", problem)
 
 
 def test_shares_that_overlap_are_found() -> None:

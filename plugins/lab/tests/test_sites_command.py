@@ -99,7 +99,7 @@ def test_a_recipe_with_a_component_of_a_file_is_split_too(
     (tmp_path / "mine.py").write_text(HALVE)
     words = ["sites", str(split), "--set", "protect.clear=[mine.Halve]", "--out", str(tmp_path / "trial")]
     assert call(monkeypatch, *words) == 1
-    assert call(monkeypatch, *words, "--plugin", str(tmp_path / "mine.py")) == 0
+    assert call(monkeypatch, *words, "--plugin", str(tmp_path / "mine.py"), "--trust") == 0
     assert (tmp_path / "trial/client-2/data.npz").is_file()
 
 

@@ -148,7 +148,7 @@ def test_no_client_has_less_noise_for_its_bound_than_the_ledger_charges(
         assert math.sqrt(np.mean(noise**2)) >= least * (1 - 6 / math.sqrt(2 * 20_000))
 
 
-def test_before_the_set_up_nothing_is_promised() -> None:
+def test_before_the_set_up_there_is_no_guarantee() -> None:
     """It is still noise, so no bound holds after it."""
     assert release_of(component(), facts_of()).noise_multiplier == 0
     assert steps_of(component(), facts_of())[-1].after.bounds == ()

@@ -6,6 +6,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,6 +22,7 @@ from fedplug.round.steps import needs_key_server
 from fedplug.round.sums import Arrivals
 from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
+from fedplug_party.line import SOCKET
 from fedplug_party.party import Party
 from fedplug_party.program import Site, data_digest, run_party
 from fedplug_party.state import Belongs, State
@@ -200,3 +203,27 @@ def serve(folder: Path, plain: dict[str, Any], where: Path, dies: bool) -> None:
 
     Arrivals.close = die  # type: ignore[method-assign]
     start(folder, plain, engine="parties", engine_options={"parties": str(where)})
+
+
+SILENT = """
+import socket, sys
+held = []
+for _ in range(int(sys.argv[2])):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].connect(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def silent(folder: Path, count: int) -> Iterator[None]:
+    """Another process that holds this number of connections to a party, and says nothing."""
+    command = [sys.executable, "-c", SILENT, str(folder / SOCKET), str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "ready\n"
+            yield
+        finally:
+            other.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import threading
@@ -15,7 +16,8 @@ from cli_calls import GOOD, call
 from fedplug import Settings
 from fedplug_party import program
 from fedplug_party.state import State
-from party_toys import SECONDS
+from own_file_toys import HALVE
+from party_toys import SECONDS, silent
 
 BFV = GOOD.replace("zone: noised", "zone: encrypted").partition("protect:")[0] + (
     "protect: {encrypted: [{use: std.bfv, key_holder: key_server}]}\npostprocess: {encrypted: [std.bfv]}\n"
@@ -76,6 +78,54 @@ def test_who_says_no_joins_nothing_and_who_says_yes_is_asked_by_no_flag(
     assert (belongs.party, belongs.run) == ("client:1", "")
 
 
+@pytest.mark.parametrize(("answers", "runs"), [("n", False), ("yn", True), ("yy", True)])
+def test_code_that_a_recipe_brings_runs_once_the_owner_of_the_site_says_so(
+    answers: str, runs: bool, recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before that the recipe and the files are shown, and nothing of them runs; afterwards the whole agreement is."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(recipe.parent / "state"))
+    mark, own = recipe.parent / "ran", recipe.parent / "halve.py"
+    own.write_text(f"{HALVE}\nimport pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    recipe.write_text(GOOD.replace("[{use: std.clip", "[{use: halve.py:Halve}, {use: std.clip"))
+    shown: list[str] = []
+    left = iter(answers)
+
+    def answer(question: str) -> str:
+        shown.append(capsys.readouterr().out)
+        assert mark.exists() is (question == "Join? [y/N] ")
+        return next(left)
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr(program, "Party", lambda *_: types.SimpleNamespace(over=True))
+    code = call(monkeypatch, "party", "recipe.yaml", "--client", "1", "--state", "s")
+    assert (code, mark.exists(), len(shown)) == (int("n" in answers), runs, len(answers))
+    assert "Recipe a: 2 rounds, 4 clients.\n" in shown[0]
+    assert "  protect.noised.0  halve.py:Halve  code that the recipe brings\n" in shown[0]
+    assert "  protect.noised.1  std.clip  clip to L2 norm 1\n" in shown[0]
+    assert f"  {own}  sha256 {hashlib.sha256(own.read_bytes()).hexdigest()}\n" in shown[0]
+    assert all("What leaves this site:" in text for text in shown[1:])
+
+
+def test_a_file_that_changes_after_it_was_shown_does_not_run(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(recipe.parent / "state"))
+    own, mark = recipe.parent / "halve.py", recipe.parent / "ran"
+    own.write_text(f"{HALVE}\n# {recipe}\n")
+    recipe.write_text(GOOD.replace("[{use: std.clip", "[{use: halve.py:Halve}, {use: std.clip"))
+
+    def change(question: str) -> str:
+        own.write_text(f"{HALVE}\nimport pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+        return "y"
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", change)
+    assert call(monkeypatch, "party", "recipe.yaml", "--client", "1", "--state", "s") == 1
+    assert "has not run here before" in capsys.readouterr().err
+    assert not mark.exists()
+
+
 def test_status_of_a_party_that_does_not_run(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,7 +138,8 @@ def test_a_whole_federation_from_the_command_line(
 ) -> None:
     """The key server is a program, then `fedplug run` prints its summary.
 
-    The clients are threads of this process, because a program takes seconds to import its libraries.
+    The clients are threads of this process, because a program takes seconds to import its libraries. Callers that say
+    nothing keep neither the server nor a request for the status from being heard.
     """
     recipe.write_text(BFV.replace("clients: 4", "clients: 3"))
     command = [sys.executable, "-m", "fedplug", "party", "recipe.yaml", "--key-server", "--state", "p/key-server"]
@@ -112,7 +163,9 @@ def test_a_whole_federation_from_the_command_line(
             said = capsys.readouterr().out
             assert "party:        key_server" in said
             assert "server:       not connected" in said
-            assert call(monkeypatch, "run", "recipe.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
+            with silent(Path("p/key-server"), 200), silent(Path("p/client-0"), 200):
+                assert call(monkeypatch, "party", "--status", "p/key-server") == 0
+                assert call(monkeypatch, "run", "recipe.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
             for thread in threads:
                 thread.join(SECONDS)
             assert outcomes == [0, 0, 0]

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
 from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
-from party_toys import Beside, parties
+from party_toys import SECONDS, Beside, parties
 from run_toys import start
 from toy_components import UNANIMOUS, paraaegis
 from toy_protocol import build, run_protocol
@@ -156,29 +155,32 @@ def test_a_key_server_that_dies_is_awaited_and_asked_again(tmp_path: Path) -> No
     beside = Beside(tmp_path / "parties", plain)
 
     class Deadly:
-        dies, back_after, died = False, 0.1, 0.0
+        dies, asked, back_after = False, 0, 2
 
         def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
             if self.dies and "key_server" in requests and Request.read(requests["key_server"]).command == "deliver":
                 list(beside.exchange(requests, seconds))  # it opens the sum and dies before it can answer
                 beside.kill("key_server")
-                self.dies, self.died = False, time.monotonic()
-            elif "key_server" not in beside.parties and time.monotonic() - self.died > self.back_after:
-                beside.start("key_server")
+                self.dies, self.asked = False, 0
+            elif "key_server" not in beside.parties:
+                self.asked += 1
+                if self.asked == self.back_after:
+                    beside.start("key_server")
             yield from beside.exchange(requests, seconds)
 
         def close(self) -> None:
             """There is nothing to close."""
 
     carrier = Deadly()
-    checked = Checked(plain, lambda job: PartyEngine(job, carrier, 1.0), tmp_path)
+    checked = Checked(plain, lambda job: PartyEngine(job, carrier, SECONDS), tmp_path)
     checked.set_up()
     carrier.dies = True
     checked.protocol.round(0)
     assert len(beside.parties["key_server"].state.notes.lines) == 4  # begun, saved, sent back, saved
     checked.protocol.round(1)
     assert [row.clients.answered for row in checked.protocol.rows] == [2]
-    carrier.dies, carrier.back_after = True, 60.0
+    carrier.dies, carrier.back_after = True, -1
+    checked.engine._patience = 0.5
     with pytest.raises(ClientError, match="the key server is gone: key_server is not there"):
         checked.protocol.round(2)
 

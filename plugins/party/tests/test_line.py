@@ -7,15 +7,15 @@ import os
 import socket
 import stat
 import threading
-import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 
 import pytest
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug_party import line
 from fedplug_party.line import KEY, MOST_BYTES, SOCKET, Listening, ask
+from party_toys import silent
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def echo(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_request_has_a_reply_and_nobody_else_can_reach_the_socket_or_read_the_key(echo: Path) -> None:
     large = os.urandom(3 << 20)
-    assert ask(echo, b"abc", 5) == b"cba"
-    assert ask(echo, large, 5) == large[::-1]
+    assert ask(echo, b"abc", 120) == b"cba"
+    assert ask(echo, large, 120) == large[::-1]
     assert ask(echo, b"", float("inf")) == b""
     for name in (SOCKET, KEY):
         assert stat.S_IMODE((echo / name).stat().st_mode) == 0o600
@@ -41,7 +41,7 @@ def test_who_has_another_key_is_refused_and_nothing_is_answered(tmp_path: Path) 
     (tmp_path / KEY).write_bytes(b"0" * 64)
     try:
         with pytest.raises(PartyLost, match="has a different key from"):
-            ask(tmp_path, b"open", 5)
+            ask(tmp_path, b"open", 120)
     finally:
         listening.close()
     assert heard == []
@@ -69,7 +69,7 @@ def test_who_listens_in_the_place_of_a_party_learns_nothing(tmp_path: Path) -> N
         thread = threading.Thread(target=impostor)
         thread.start()
         with pytest.raises(PartyLost, match="has a different key from"):
-            ask(tmp_path, b"private", 5)
+            ask(tmp_path, b"private", 120)
         thread.join()
     assert len(heard) == 3  # a proof, a challenge, and a message that the answer was wrong
     assert b"private" not in heard
@@ -80,31 +80,31 @@ def test_a_request_that_is_too_large_is_refused_by_its_size_before_any_of_it_is_
 ) -> None:
     assert MOST_BYTES == 1 << 30
     monkeypatch.setattr(line, "MOST_BYTES", 1000)
-    assert len(ask(echo, bytes(1000), 5)) == 1000
+    assert len(ask(echo, bytes(1000), 120)) == 1000
     with pytest.raises(PartyLost, match="the party refused a request of 1,001 bytes; it reads at most 1,000: send"):
-        ask(echo, bytes(1001), 5)
+        ask(echo, bytes(1001), 120)
 
 
 def test_a_reply_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "MOST_BYTES", 1000)
     listening = Listening(tmp_path, lambda request: request * 2)
-    assert len(ask(tmp_path, bytes(500), 5)) == 1000
+    assert len(ask(tmp_path, bytes(500), 120)) == 1000
     with pytest.raises(PartyLost, match="its reply is longer than the limit of 1,000 bytes"):
-        ask(tmp_path, bytes(501), 5)
+        ask(tmp_path, bytes(501), 120)
     listening.close()
 
 
 def test_a_party_that_is_not_there_or_silent_is_lost(tmp_path: Path) -> None:
     with pytest.raises(PartyLost, match=r"no party listens at .*party.sock; start it: fedplug party"):
-        ask(tmp_path, b"", 5)
-    listening = Listening(tmp_path, lambda request: time.sleep(0.8) or b"late")  # type: ignore[func-returns-value]
-    before = time.monotonic()
+        ask(tmp_path, b"", 120)
+    over = threading.Event()
+    listening = Listening(tmp_path, lambda request: b"late" * over.wait())
     with pytest.raises(PartyLost, match=r"silent for longer than 0.3 seconds"):
         ask(tmp_path, b"", 0.3)
-    assert time.monotonic() - before < 1.5
+    over.set()
     listening.close()
     with pytest.raises(PartyLost, match="no party listens"):
-        ask(tmp_path, b"", 5)
+        ask(tmp_path, b"", 120)
 
 
 def test_whoever_calls_and_says_nothing_keeps_nobody_else_waiting(echo: Path) -> None:
@@ -112,7 +112,7 @@ def test_whoever_calls_and_says_nothing_keeps_nobody_else_waiting(echo: Path) ->
         silent.connect(str(echo / SOCKET))
         babbling.connect(str(echo / SOCKET))
         babbling.sendall(b"\0\0\0\5hello" * 100)
-        assert ask(echo, b"abc", 5) == b"cba"
+        assert ask(echo, b"abc", 120) == b"cba"
 
 
 def test_a_folder_too_deep_for_a_socket_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_socket_of_a_program_that_was_killed_is_replaced(tmp_path: Path) -> 
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / SOCKET))
     listening = Listening(tmp_path, lambda request: request)
-    assert ask(tmp_path, b"again", 5) == b"again"
+    assert ask(tmp_path, b"again", 120) == b"again"
     listening.close()
 
 
@@ -137,41 +137,97 @@ def test_a_party_holds_one_request_that_it_answers_and_one_that_waits(tmp_path: 
     def answer(request: bytes) -> bytes:
         if len(request) > 1000:
             begun.release()
-            go_on.wait(20)
+            go_on.wait()
         return request[:3]
 
     listening = Listening(tmp_path, answer)
     replies: list[bytes] = []
     try:
-        callers = [threading.Thread(target=lambda: replies.append(ask(tmp_path, b"abc" * 1000, 20))) for _ in range(2)]
+        callers = [threading.Thread(target=lambda: replies.append(ask(tmp_path, b"abc" * 1000, 120))) for _ in range(2)]
         for caller in callers:
             caller.start()
-            assert begun.acquire(timeout=20)
+            assert begun.acquire(timeout=120)
         with pytest.raises(PartyLost, match="another one waits already"):
-            ask(tmp_path, b"x" * 50_000_000, 20)
-        assert ask(tmp_path, b"status", 20) == b"sta"
+            ask(tmp_path, b"x" * 50_000_000, 120)
+        assert ask(tmp_path, b"status", 120) == b"sta"
         go_on.set()
         for caller in callers:
             caller.join()
         assert replies == [b"abc", b"abc"]
-        assert ask(tmp_path, b"abc" * 1000, 20) == b"abc"
+        assert ask(tmp_path, b"abc" * 1000, 120) == b"abc"
     finally:
         go_on.set()
         listening.close()
 
 
-def test_only_so_many_callers_are_heard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "_CALLERS", 2)
-    go_on = threading.Event()
-    listening = Listening(tmp_path, lambda request: (go_on.wait(20) and request) or b"")
-    try:
-        with contextlib.ExitStack() as opened:
-            for _ in range(2):
+def test_two_hundred_silent_callers_keep_nobody_from_being_heard(echo: Path) -> None:
+    with silent(echo, 200), silent(echo, 200):
+        for _ in range(5):
+            assert ask(echo, b"status", 120) == b"sutats"
+            assert ask(echo, bytes(1000), 120) == bytes(1000)
+        with contextlib.ExitStack() as opened:  # and 200 of the process that calls
+            for _ in range(200):
                 caller = opened.enter_context(socket.socket(socket.AF_UNIX))
-                caller.connect(str(tmp_path / SOCKET))
-            time.sleep(0.1)
-            with pytest.raises(PartyLost, match="gave no answer"):
-                ask(tmp_path, b"abc", 5)
+                caller.connect(str(echo / SOCKET))
+            assert ask(echo, b"status", 120) == b"sutats"
+
+
+def test_nor_do_those_that_know_the_key_and_then_say_nothing(echo: Path) -> None:
+    key = (echo / KEY).read_bytes()
+    with contextlib.ExitStack() as opened:
+        for size in (None, 8) * 60:
+            caller = opened.enter_context(contextlib.closing(line._connected(echo / SOCKET, 120)))
+            answer_challenge(caller, key)
+            deliver_challenge(caller, key)
+            if size is not None:
+                caller.send_bytes(size.to_bytes(8, "big"))
+        assert ask(echo, b"status", 120) == b"sutats"
+
+
+def test_a_process_with_many_callers_cuts_off_its_own(echo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "_SILENT", 10)
+    with contextlib.closing(line._connected(echo / SOCKET, 120)) as first, silent(echo, 50):
+        key = (echo / KEY).read_bytes()
+        answer_challenge(first, key)  # it came first, and is heard all the same
+        deliver_challenge(first, key)
+
+
+def test_a_caller_may_be_silent_for_a_moment_only(echo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "_GREETING", 0.1)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(echo / SOCKET))
+        while caller.recv(1000):  # its challenge, and then the end
+            pass
+
+
+def test_a_party_ends_at_once_whoever_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "_LAST_SECONDS", 60.0)
+    listening = Listening(tmp_path, lambda request: request)
+    with silent(tmp_path, 200):
+        assert ask(tmp_path, b"abc", 120) == b"abc"
+        listening.close()
+
+
+def test_small_requests_that_are_answered_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "_CALLERS", 2)
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def answer(request: bytes) -> bytes:
+        begun.release()
+        go_on.wait()
+        return request
+
+    listening = Listening(tmp_path, answer)
+    try:
+        callers = [threading.Thread(target=ask, args=(tmp_path, b"abc", 120)) for _ in range(2)]
+        for caller in callers:
+            caller.start()
+            assert begun.acquire(timeout=120)
+        with pytest.raises(PartyLost, match="gave no answer"):
+            ask(tmp_path, b"abc", 120)
+        go_on.set()
+        for caller in callers:
+            caller.join()
     finally:
         go_on.set()
         listening.close()

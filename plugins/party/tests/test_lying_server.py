@@ -1,5 +1,5 @@
 """Servers that lie, to real parties under every sealer: no secret of one use serves for a second upload, whether the
-parties are saved and sent back, and no sum of fewer clients opens than they were promised.
+parties are saved and sent back, and no sum of fewer clients opens than `min_clients`.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def test_calls_that_outlast_their_round_give_no_upload_either(tmp_path: Path) ->
     assert len(liar.said[-1].message) < 2000
 
 
-# -- fewer clients than promised ---------------------------------------------------------------------------------------
+# -- fewer clients than min_clients ------------------------------------------------------------------------------------
 
 FEW = {
     "secagg.bonawitz": "helps to open none of fewer than min_clients=10",
@@ -220,10 +220,10 @@ def test_no_party_helps_to_open_a_sum_of_fewer_clients_than_its_own_recipe_says(
             take(self, client_id, reply)
 
     monkeypatch.setattr(Arrivals, "take", losing)
-    promised = SEALERS[name] | {"min_clients": 10, "rounds": 1}
-    promised["data"] = promised["data"] | {"clients": 10}
-    beside = Beside(tmp_path / "parties", promised)
-    protocol, _, watch = build(promised, beside.engine)
+    stated = SEALERS[name] | {"min_clients": 10, "rounds": 1}
+    stated["data"] = stated["data"] | {"clients": 10}
+    beside = Beside(tmp_path / "parties", stated)
+    protocol, _, watch = build(stated, beside.engine)
     protocol.office.min_clients = 8
     protocol.sums.recipe = protocol.delivery.recipe = dataclasses.replace(protocol.recipe, min_clients=8)
     protocol.setup()

@@ -35,7 +35,7 @@ from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
 from toy_protocol import build, read_saved, run_protocol
 
 pytestmark = pytest.mark.xdist_group("ray")
-SECONDS = 4
+SECONDS = 10
 """Enough for a toy on a busy machine."""
 
 
@@ -53,7 +53,7 @@ def _on_the_shared_ray(shared_ray: Cluster) -> Iterator[None]:
     """No test leaves an actor behind or ends a Ray that it did not start."""
     yield
     assert ray.is_initialized()
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 120
     while (left := ray.cluster_resources()["CPU"] - ray.available_resources().get("CPU", 0)) and (
         time.monotonic() < deadline
     ):

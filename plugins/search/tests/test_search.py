@@ -136,13 +136,13 @@ def test_a_seed_without_an_accuracy_is_not_left_out_of_the_mean(
 
     whole = going.open_run
 
-    def without(folder: Path) -> Any:
+    def lacking(folder: Path) -> Any:
         run = whole(folder)
         if run.seed == 2:
             run.result.accuracy = None
         return run
 
-    monkeypatch.setattr(going, "open_run", without)
+    monkeypatch.setattr(going, "open_run", lacking)
     assert search(recipe, settings, Asked(["rounds=[1, 2]"], ["accuracy=0.1"], seeds=[1, 2]), catalog) == 1
     reasons = [trial["reason"] for trial in trials_of(settings.output)]
     assert reasons == ["accuracy has no number: 1 of its 2 runs states none"] * 2

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, Misplaced, Seal, at_client
+from fedplug import Client, Misplaced, Seal, Sealed, at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients
+from fedplug.mechanisms.closing import Closing
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from fedplug_secagg.fixed_point import FixedPoint
@@ -72,16 +73,16 @@ def test_the_shares_of_as_many_clients_as_stated_open_an_upload_and_fewer_do_not
     outcome = run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
     ((protocol, engine),) = held
     clients = {client.client_id: client for client in engine.clients.clients.values()}
-    component = protocol.composition.components["secagg.bonawitz"]
+    closing = Closing.of("encrypted", protocol.facts(0, "all"))
     upload = next(
         message.answered().blocks["encrypted"] for message in outcome.wire.messages
         if message.sender == "client:5" and (message.round, message.phase) == (0, "upload")
     )  # fmt: skip
     for client in clients.values():
         client.facts = dataclasses.replace(client.facts, round=0)
-    opened = component.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
+    opened = closing.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
     assert (opened is not None) == opens
-    assert component.open_upload(upload, 5, [clients[c] for c in range(5)]) is None  # they lack the others' keys
+    assert closing.open_upload(upload, 5, [clients[c] for c in range(5)]) is None  # they lack the others' keys
     if opened is not None:
         vector = initial_vector(plain)
         update = pushed(vector, plain["seed"], 5, 0)
@@ -219,11 +220,11 @@ def test_a_sum_that_the_server_had_in_hand_is_paid_for_though_it_is_not_used(
         shares = honestly(self, client, asked)
         return [bytes([share[0] ^ 1]) + share[1:] for share in shares] if client.client_id == 5 else shares
 
-    def too_large(self: Bonawitz, block: Any, client: Client, facts: Any) -> Any:
-        sealed = seal(self, block, client, facts)
-        words = np.frombuffer(sealed.ciphertexts[0], "<u4").copy()
-        words[0] += np.uint32(2**31 if client.client_id == 5 else 0)
-        return sealed.replace(ciphertexts=(words.tobytes(),))
+    def too_large(self: Bonawitz, words: Any, client: Client, facts: Any) -> Sealed:
+        sealed = seal(self, words, client, facts)
+        masked = np.frombuffer(sealed.parts[0], "<u4").copy()
+        masked[:1] += np.uint32(2**31 if client.client_id == 5 else 0)
+        return Sealed((masked.tobytes(),))
 
     monkeypatch.setattr(*((Bonawitz, "unmask", unmask) if how == "wrong shares" else (Bonawitz, "seal", too_large)))
     outcome = run_protocol(plain)
@@ -343,7 +344,8 @@ def test_colluders_open_an_upload_of_a_sum_that_may_wrap() -> None:
         client.facts = dataclasses.replace(client.facts, round=0)
     upload = next(message.answered().blocks["encrypted"] for message in outcome.wire.messages
                   if message.sender == "client:5" and message.phase == "upload")  # fmt: skip
-    opened = protocol.composition.components["secagg.bonawitz"].open_upload(upload, 5, [protocol.server, *clients[:5]])
+    closing = Closing.of("encrypted", protocol.facts(0, "all"))
+    opened = closing.open_upload(upload, 5, [protocol.server, *clients[:5]])
     assert opened is not None
     assert np.array_equal(opened.plain() * 32, np.rint(opened.plain() * 32))
     assert np.abs(opened.plain()).max() < 12 * 8.0

@@ -8,14 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fedplug
 import pytest
-from fedplug import Client
+import toy_base
+import toy_components
+from fedplug import Client, Clip, Cohort, Facts, Known, Operations
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
+from fedplug.round.uploads import UploadRules
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from numpy import array_equal
-from secagg_toys import CLIENTS, EVERYBODY, away, expected, recipe
+from secagg_toys import CLIENTS, EVERYBODY, NORM, away, expected, recipe
 from toy_protocol import calls_of, run_protocol
 
 SIGNED = {"use": "secagg.bonawitz", "signed": True}
@@ -149,8 +153,8 @@ def test_a_server_that_tells_clients_different_lists_is_given_no_share(monkeypat
     """Three are told that client 8 dropped out, and six that it did not. The server would get shares of both kinds. All
     clients fail alike, which ends the run."""
 
-    def lying(self: Bonawitz, asked: Any, inside: set[int], facts: Any) -> dict[int, list[Any]]:
-        cohort = facts.party.cohort
+    def lying(self: Bonawitz, asked: Any, inside: set[int], party: Any) -> dict[int, list[Any]]:
+        cohort = party.cohort
         lists = {c: sorted(inside - {8} if c in (5, 6, 7) else inside) for c in asked}
         signed = {c: answer[32:] for c, answer in cohort.ask_each(self.agree, lists).items()}
         assert len(signed) == 9
@@ -227,6 +231,77 @@ def test_a_client_that_signs_wrongly_is_left_out_and_does_no_harm(monkeypatch: p
     outcome = run_protocol(plain)
     assert sorted(outcome.rows[0].clients.dropped) == [4]
     assert array_equal(outcome.vectors[0], expected(plain, [list(range(9))], clients=9))
+
+
+# -- a server that publishes different facts to different clients ------------------------------------------------------
+
+
+class Announced(toy_base.Toy, fedplug.Protector):
+    """Clip to a norm that the server publishes."""
+
+    def prepare(self, cohort: Cohort, facts: Facts) -> None:
+        """Publishes it."""
+        cohort.publish(self, {"norm": NORM / 100}, covered_by="nothing to pay")
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        """Clips to it."""
+        return (Clip(facts.of(self).get("norm", NORM / 100)),)
+
+
+def told_differently(monkeypatch: pytest.MonkeyPatch, lied_to: set[int], signed: bool) -> Any:
+    """A round in which the server tells some clients of a norm at which nothing is clipped, takes their uploads all the
+    same, and relays to each client the signatures of those that were told the same."""
+    read, signatures = UploadRules.read, Bonawitz._with_signatures
+    went_by: set[bytes] = set()
+
+    def lie(protocol: Any, _: Any) -> None:
+        honestly = protocol.office.tell
+
+        def tell(client_ids: Any, method: Any, payload: Any, *, lasting: bool) -> None:
+            if method.__name__ != "hear":
+                return honestly(client_ids, method, payload, lasting=lasting)
+            honestly({*client_ids} - lied_to, method, payload, lasting=lasting)
+            return honestly(lied_to, method, (payload[0], {"norm": NORM}), lasting=lasting)
+
+        protocol.office.tell = tell
+
+    def taken(self: UploadRules, upload: Any, weight: float, facts: bytes) -> Any:
+        went_by.add(upload["facts"])
+        return read(self, upload, weight, upload["facts"])
+
+    def relayed(self: Bonawitz, asked: Any, inside: set[int], party: Any) -> dict[int, list[Any]]:
+        found = signatures(self, asked, inside, party)
+        return {
+            c: [some, gone, {v: each for v, each in signed.items() if (v in lied_to) == (c in lied_to)}]
+            for c, (some, gone, signed) in found.items()
+        }
+
+    monkeypatch.setattr(UploadRules, "read", taken)
+    monkeypatch.setattr(Bonawitz, "_with_signatures", relayed)
+    monkeypatch.setitem(toy_components.TOYS["protect"], "toy.announced", Announced)
+    use = {**SIGNED, "signed": signed}
+    chain = [{"use": "std.clip", "norm": NORM}, "toy.announced", use]
+    outcome = run_protocol(recipe(use, 9, min_clients=4, rounds=1, protect={"encrypted": chain}), prepare=lie)
+    assert len(went_by) == 2  # the fingerprints of the facts, which an honest server compares
+    return outcome
+
+
+def test_a_client_that_was_told_other_facts_than_the_others_gives_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = told_differently(monkeypatch, {3}, True).rows[0].clients.dropped
+    assert sorted(dropped) == [3]
+    assert "1 clients have signed who is in the sum, client 3 among them; 7 must" in dropped[3]
+    assert "others may have been told something else" in dropped[3]
+
+
+def test_where_clients_were_told_different_facts_the_sum_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TooFewClients, match="0 clients answered with a share of client 0's own mask, and 7 open it"):
+        told_differently(monkeypatch, {5, 6, 7, 8}, True)
+
+
+def test_without_signatures_the_server_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = told_differently(monkeypatch, {5, 6, 7, 8}, False)
+    assert outcome.notes == []
+    assert not outcome.protocol.ledger.log[0].zones["encrypted"].closed
 
 
 # -- keys that all sites know -----------------------------------------------------------------------------------------

@@ -23,4 +23,14 @@ def bfv(symmetric: bool) -> tuple[Rlwe, RingContext, RingContext]:
 
 
 def add(backend: Any, context: Any, *ciphertexts: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    return backend.add(context, [(f"client {i}", one) for i, one in enumerate(ciphertexts)], backend.degree)  # type: ignore[no-any-return]
+    return backend.add(context, ciphertexts, backend.degree)  # type: ignore[no-any-return]
+
+
+def slots_of(packing: Any, values: Any) -> Any:
+    """Values as a row of slots."""
+    return packing.pack(packing.numbers.encode(np.asarray(values, np.float64))[0])
+
+
+def values_of(packing: Any, slots: Any, size: int, count: int) -> Any:
+    """Values of a row of slots that so many were added to."""
+    return packing.numbers.decode(packing.unpack(slots, size), count)

@@ -36,7 +36,7 @@ def recipe(tmp_path: Path, **changed: Any) -> dict[str, Any]:
 
 
 def run(tmp_path: Path, **changed: Any) -> fedplug.Run:
-    return fedplug.run(Recipe.from_plain(recipe(tmp_path, **changed)), output=tmp_path / "runs", quiet=True)
+    return fedplug.run(recipe(tmp_path, **changed), output=tmp_path / "runs", quiet=True)
 
 
 def lora(module: nn.Module, shape: tuple[int, ...] = (6,), **options: Any) -> nn.Module:

@@ -16,6 +16,7 @@ from fedplug.api.errors import DataError, RecipeError, SetupError
 from fedplug.recipe import own_files
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.parts import Use
+from fedplug.recipe.trust import RUNS
 from fedplug_kit import conformance
 from fedplug_std import own
 
@@ -62,6 +63,7 @@ RECIPE: dict[str, Any] = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    RUNS.covers([own_files.read("mine.py:Net")], "the test")
     return tmp_path
 
 
@@ -88,7 +90,7 @@ def test_processes_have_the_file_too(folder: Path) -> None:
 
 def test_arguments_are_options(folder: Path) -> None:
     with pytest.raises(RecipeError) as caught:
-        fedplug.check(RECIPE | {"model": {"use": "mine.py:Net", "hiden": 3, "hidden": "x"}})
+        fedplug.check(RECIPE | {"model": {"use": "mine.py:Net", "hiden": 3, "hidden": "x"}}, trust=True)
     assert any("unknown option 'hiden' of mine.py:Net; did you mean hidden?" in each for each in caught.value.problems)
     assert any("hidden='x' must be" in each for each in caught.value.problems)
 
@@ -255,8 +257,38 @@ def test_a_module_is_not_tried_where_the_number_of_classes_is_not_known(folder: 
     assert made(found).refuses((1, 4, 4), None, "example") is None
 
 
+LARGE = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, shape, num_classes, hidden: int = 8, dtype: str = "float32"):
+        super().__init__()
+        self.first = nn.Linear(shape[0] * shape[1] * shape[2], hidden, dtype=getattr(torch, dtype))
+        self.last = nn.Linear(hidden, num_classes)
+
+    def forward(self, images):
+        return self.last(self.first(images.flatten(1).to(self.first.weight.dtype)).float())
+"""
+
+
+def test_the_parameters_of_a_module_are_counted_without_memory_for_them(folder: Path) -> None:
+    (folder / "large.py").write_text(LARGE, encoding="utf-8")
+    plain = RECIPE | {"data": {"use": "std.digits", "clients": 2, "partition": "std.iid"}, "train": "std.sgd"}
+    model = {"use": "large.py:Net", "hidden": 10**12}
+    for given in (model, {"use": "std.lora", "around": model}):
+        with pytest.raises(RecipeError, match=r"has 75,000,000,000,010 parameters, .* does not fit into"):
+            fedplug.check(plain | {"model": given}, trust=True)
+    module: dict[str, Any] = {"__name__": "large"}
+    exec(compile(LARGE, "large.py", "exec"), module)
+    kind = own.model(module["Net"], "large.Net")
+    assert made(kind).num_parameters((1, 8, 8), 10) == 65 * 8 + 90
+    assert made(kind, dtype="float16").num_parameters((1, 8, 8), 10) == 90  # float32 alone
+
+
 def test_the_line_of_a_module_that_does_not_fit_is_named(folder: Path) -> None:
     (folder / "fixed.py").write_text(MODULES, encoding="utf-8")
     plain = RECIPE | {"data": {"use": "std.digits", "clients": 2, "partition": "std.iid"}, "train": "std.sgd"}
     with pytest.raises(RecipeError, match=r"recipe\.model: fixed\.Fixed cannot take the examples of std\.digits"):
-        fedplug.check(plain | {"model": {"use": "fixed.py:Fixed", "width": 9}})
+        fedplug.check(plain | {"model": {"use": "fixed.py:Fixed", "width": 9}}, trust=True)

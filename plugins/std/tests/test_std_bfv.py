@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy  # type: ignore[import-untyped]
-from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
 from fedplug_std.bfv import COEFF_BITS, DEGREE, SCALE_BITS, Bfv
 from fedplug_std.he_rlwe import Rlwe
 from fedplug_std.quantise import FixedPoint
-from he_toys import Parties, make
+from he_toys import Parties, codes, make, opened
 from pydantic import ValidationError
 
 
 @pytest.mark.parametrize("key_holder", ["key_server", "clients"])
 def test_sums_of_128_worst_case_clients_are_exact(key_holder: str) -> None:
     parties = Parties(make(Bfv, key_holder=key_holder), 128).setup()
-    terms = parties.server.memory(parties.component)["terms"]
+    terms = parties.facts.of(parties.component)["terms"]
     assert terms == {"field_bits": 23, "bits": 16, "max_clients": 128, "key": terms["key"]}
     numbers = FixedPoint(1.0, 16, 23, 128)
     rng = np.random.default_rng(0)
@@ -31,8 +30,7 @@ def test_sums_of_128_worst_case_clients_are_exact(key_holder: str) -> None:
     total = parties.add({index: parties.seal(0, update) for index, update in enumerate(extremes)})
     assert (total.contributors, total.divisor, total.weighted) == (128, 128.0, True)
     opened = parties.open(total).plain()
-    quantised = np.sum([numbers.quantise(update)[0] for update in extremes], axis=0)
-    assert np.array_equal(opened, numbers.dequantise_sum(quantised, 128))
+    assert np.array_equal(opened, numbers.decode(codes(extremes, numbers), 128))
     error = np.abs(opened - extremes.astype(np.float64).sum(0))
     assert error.max() < 128 * numbers.step / 2
     assert error[:6000].max() == 0  # the ends of the range are on the grid
@@ -40,7 +38,7 @@ def test_sums_of_128_worst_case_clients_are_exact(key_holder: str) -> None:
 
 def test_clients_of_a_process_decrypt_a_sum_once_and_each_reports_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     parties = Parties(make(Bfv, key_holder="clients"), 3, min_clients=2).setup()
-    component, values = parties.component, np.arange(10, dtype=np.float32) / 10
+    values = np.arange(10, dtype=np.float32) / 10
     decrypted: list[int] = []
     real = Rlwe.decrypt
 
@@ -50,22 +48,19 @@ def test_clients_of_a_process_decrypt_a_sum_once_and_each_reports_its_time(monke
 
     monkeypatch.setattr(Rlwe, "decrypt", decrypt)
 
-    def opened(client_id: int, total: Block, **changes: Any) -> Block:
-        facts = dataclasses.replace(parties.context(parties.clients[client_id]), **changes)
-        block: Block = component.open(total, facts)
-        return block
-
     total = parties.add({index: parties.seal(index, values) for index in range(3)})
-    found = [opened(index, parties.relay(total)) for index in range(3)]
+    found = [parties.open(parties.relay(total), parties.clients[index]) for index in range(3)]
     assert len(decrypted) == 1
     assert all(np.array_equal(block.plain(), found[0].plain()) for block in found)
     seconds = [parties.clients[index].operations["std.bfv.decrypt"] for index in range(3)]
     assert [count for count, _ in seconds] == [1.0] * 3
     assert seconds[1][1] > seconds[0][1] / 2
     with pytest.raises(ProtectionError, match="holds 3 updates; opening fewer than min_clients=4"):
-        opened(0, total, min_clients=4)
-    opened(1, parties.add({index: parties.seal(index, values) for index in range(2)}))
-    assert len(decrypted) == 3
+        opened(total, parties.clients[0], dataclasses.replace(parties.facts, min_clients=4))
+    with pytest.raises(ProtectionError, match="does not hold the 4 updates that are claimed"):
+        parties.open(total.replace(contributors=4), parties.clients[2])
+    parties.open(parties.add({index: parties.seal(index, values) for index in range(2)}), parties.clients[1])
+    assert len(decrypted) == 2
 
 
 def test_one_client_may_use_every_bit_of_a_field() -> None:
@@ -79,20 +74,20 @@ def test_many_clients_get_narrower_fields_that_still_decrypt() -> None:
     context, terms = component.new_keys(5000)
     assert terms["field_bits"] < 23
     assert 5000 * (2 ** terms["bits"] - 1) < 2 ** terms["field_bits"]
-    codec_ = component.codec(terms)
-    slots, _ = codec_.encode(np.ones(2 * DEGREE))
+    packing = component.packing(terms)
+    slots = packing.pack(packing.numbers.encode(np.ones(2 * DEGREE))[0])
     fresh = component.backend.encrypt(context, np.tile(slots, (64, 1)))
-    total = component.backend.add(context, [(str(index), [one]) for index, one in enumerate(fresh)], DEGREE)
+    total = component.backend.add(context, [[one] for one in fresh], DEGREE)
     for _ in range(4):  # noise of independent updates grows with the root of their number, so twice is four times
-        total = component.backend.add(context, [("it", total), ("itself", total)], DEGREE)
-    summed = component.backend.decrypt(context, total, DEGREE)[0]
-    assert np.array_equal(codec_.decode(summed, 2 * DEGREE, 1024), np.full(2 * DEGREE, 1024, np.float32))
+        total = component.backend.add(context, [total, total], DEGREE)
+    words = packing.unpack(component.backend.decrypt(context, total, DEGREE)[0], 2 * DEGREE)
+    assert np.array_equal(packing.numbers.decode(words, 1024), np.full(2 * DEGREE, 1024, np.float32))
 
 
 def test_fields_shrink_when_the_noise_leaves_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rlwe, "noise", lambda *_: 300.0)
     parties = Parties(make(Bfv), 4).setup()
-    assert parties.clients[3].memory(parties.component)["terms"]["field_bits"] == 22
+    assert parties.facts.of(parties.component)["terms"]["field_bits"] == 22
     monkeypatch.setattr(Rlwe, "noise", lambda *_: 1e9)
     with pytest.raises(ProtectionError, match="max_clients=4 leaves no noise budget"):
         Parties(make(Bfv), 4).setup()

@@ -7,49 +7,27 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug import Known
-from fedplug.api.blocks import Block, Layout
+from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
-from fedplug.api.facts import Facts
-from fedplug.api.parties import Client, KeyServer, Party, Server
+from fedplug.api.parties import KeyServer
 from fedplug_std import ckks_noise, tenseal_backend
 from fedplug_std.bfv import Bfv
-from fedplug_std.ckks import PROFILES, Ckks, GridNumbers
+from fedplug_std.ckks import PROFILES, Ckks, GridNumbers, GridSlots
 from fedplug_std.quantise import round_to_grid
+from he_toys import OneClient, facts_of
 
 
 def make(**options: Any) -> Ckks:
     return Ckks(Ckks.Options.model_validate(options))
 
 
-def keyed(component: Ckks, num_clients: int) -> tuple[Facts, Facts, Facts]:
-    """Contexts of the server, the key server and a client that hold their keys."""
-    server, key_server, client = Server(), KeyServer(), Client(client_id=0)
-
-    def context(party: Party) -> Facts:
-        return Facts(
-            round=0, rounds=1, layout=Layout.of([("w", (1,))]), zones=("encrypted",), num_clients=num_clients,
-            min_clients=2, seed=0, digest="", party=party,
-        )  # fmt: skip
-
-    made = component.make_keys(key_server, num_clients)
-    server.memory(component).update(context=made["adding"], terms=made["terms"])
-    component.adopt_keys(client, made["keys"], made["terms"])
-    return context(server), context(key_server), context(client)
-
-
-def sum_of(component: Ckks, updates: Any, contexts: tuple[Facts, Facts, Facts]) -> Block:
-    at_server, at_key_server, at_client = contexts
-    client: Any = at_client.party
-    plain = (Block("encrypted", len(update), np.asarray(update, np.float32)) for update in updates)
-    blocks = {index: component.seal(block, client, at_client) for index, block in enumerate(plain)}
-    return component.open(component.add_blocks(blocks, at_server), at_key_server)
+def sum_of(parties: OneClient, updates: Any) -> Block:
+    return parties.open(parties.add({index: parties.seal(update) for index, update in enumerate(updates)}))
 
 
 def test_it_says_what_it_holds_and_which_sums_show_single_updates() -> None:
     def holds(component: Any, num_clients: int) -> tuple[float, float]:
-        component.name = "this"
-        facts = Facts(0, 1, Layout(()), ("encrypted",), num_clients, 2, 0, "", Server())
-        (seal,) = component.protect(Known(zone="encrypted"), facts)
+        (seal,) = component.protect(Known(zone="encrypted"), facts_of(component, num_clients, 2))
         return seal.range, seal.step
 
     assert holds(make(range=26.0, profile="tutorial"), 10) == (26.0, 2.0**-17)
@@ -58,31 +36,26 @@ def test_it_says_what_it_holds_and_which_sums_show_single_updates() -> None:
     assert holds(Bfv(Bfv.Options(range=26.0, bits=2)), 64) == (26.0, 26.0)
     for holder, seen_by, least in (("key_server", "key_holder", 2), ("clients", "client", 3)):
         for min_clients in (1, 2, 3):
-            facts = Facts(
-                round=0, rounds=1, layout=Layout.of([("w", (1,))]), zones=("encrypted",), num_clients=4,
-                min_clients=min_clients, seed=0, digest="", party=Server(),
-            )  # fmt: skip
-            channels = make(key_holder=holder).reveals(facts)
+            component = make(key_holder=holder)
+            channels = component.reveals(facts_of(component, 4, min_clients))
             shown = [c for c in channels if c.what.startswith("single updates") and c.to == (seen_by,)]
             assert len(shown) == (min_clients < least)
 
 
 @pytest.mark.parametrize("profile", ["compact", "tutorial"])
 def test_the_mean_of_20_clients_is_within_1e_5(profile: str) -> None:
-    component = make(profile=profile)
     updates = np.random.default_rng(0).uniform(-1, 1, (20, 5000)).astype(np.float32)
-    mean = sum_of(component, updates, keyed(component, 20)).mean()
+    mean = sum_of(OneClient(make(profile=profile), 5000, 20, 2), updates).mean()
     assert np.abs(mean - updates.astype(np.float64).mean(0)).max() < 1e-5
 
 
 def test_what_is_released_depends_on_the_values_alone() -> None:
     """Two encryptions of the same updates open to the same bits: no noise of the scheme is left in them."""
-    component = make()
     updates = np.random.default_rng(1).normal(0, 0.1, (20, 4000)).astype(np.float32)
-    contexts = keyed(component, 20)
-    first, second = (sum_of(component, updates, contexts).plain() for _ in range(2))
+    parties, others = (OneClient(make(), 4000, 20, 2) for _ in range(2))
+    first, second = (sum_of(parties, updates).plain() for _ in range(2))
     assert np.array_equal(first, second)
-    other_keys = sum_of(component, updates, keyed(component, 20)).plain()
+    other_keys = sum_of(others, updates).plain()
     assert np.array_equal(first, other_keys)
     plain = sum(round_to_grid(update, 1.0, 2.0**-17)[0] for update in updates)
     assert np.array_equal(first, np.asarray(plain).astype(np.float32))
@@ -91,8 +64,7 @@ def test_what_is_released_depends_on_the_values_alone() -> None:
 def summed(component: Ckks, context: Any, row: Any, times: int) -> Any:
     """The raw decryption of a sum of fresh encryptions of one row."""
     fresh = component.backend.encrypt(context, np.tile(row, (times, 1)))
-    uploads = [(str(index), [one]) for index, one in enumerate(fresh)]
-    total = component.backend.add(context, uploads, component.slots)
+    total = component.backend.add(context, [[one] for one in fresh], component.slots)
     return component.backend.decrypt(context, total, component.slots)[0]
 
 
@@ -185,11 +157,12 @@ def test_worst_case_sums_of_the_largest_cohort_decrypt(profile: str, key_holder:
     component = make(profile=profile, key_holder=key_holder)
     largest = {("compact", "clients"): 44, ("compact", "key_server"): 22}.get((profile, key_holder), 31)
     context, terms = component.new_keys(largest)
-    numbers = component.codec(terms)
+    packing = component.packing(terms)
     # Values ±(1 + i) in turn are one coefficient, sqrt(2) times as large: the largest that there is.
     for row in (np.ones(component.slots), -np.ones(component.slots), np.tile([1.0, -1.0], component.slots // 2)):
         slots = summed(component, context, row, largest)
-        assert np.array_equal(numbers.decode(slots, component.slots, largest), largest * row)
+        words = packing.unpack(slots, component.slots)
+        assert np.array_equal(packing.numbers.decode(words, largest), largest * row)
 
 
 def test_sums_that_exceed_the_modulus_are_refused() -> None:
@@ -242,21 +215,21 @@ def test_a_range_below_the_grid_is_refused() -> None:
 
 @pytest.mark.parametrize("max_clients", [1, 2, 3, 20, 31, 300])
 def test_counts_are_read_to_the_nearest_number(max_clients: int) -> None:
-    numbers = GridNumbers(1.0, 2.0**-17, max_clients)
-    assert max_clients * numbers.count_unit <= 1
+    slots = GridSlots(GridNumbers(1.0, 2.0**-17), max_clients)
+    assert max_clients * slots.count_unit <= 1
     noise = np.random.default_rng(3).normal(0, 1e-6, max_clients + 1)
     whole = np.arange(max_clients + 1)
-    assert np.array_equal(numbers.counts(whole * numbers.count_unit + noise), whole)
-    odd = np.array([0.5, -1.0, np.nan, 1e300]) * numbers.count_unit
-    assert np.array_equal(numbers.counts(odd), [-1, -1, -1, -1])
+    assert np.array_equal(slots.counts(whole * slots.count_unit + noise), whole)
+    odd = np.array([0.5, -1.0, np.nan, 1e300]) * slots.count_unit
+    assert np.array_equal(slots.counts(odd), [-1, -1, -1, -1])
 
 
 @pytest.mark.filterwarnings("error")
 def test_impossible_sums_are_refused() -> None:
-    numbers = GridNumbers(1.0, 2.0**-17, 20)
+    numbers = GridNumbers(1.0, 2.0**-17)
     for bad in (3.1, -3.1, np.nan):
         with pytest.raises(ProtectionError, match="3 updates of range 1 cannot exceed") as caught:
-            numbers.decode(np.array([0.0, bad]), 2, 3)
+            numbers.decode(np.array([0.0, bad]), 3)
         assert str(bad) not in str(caught.value)  # errors travel to the server
 
 

@@ -12,16 +12,15 @@ from fedplug import Known, Misplaced
 from fedplug.api.errors import ProtectionError
 from fedplug.api.known import Release
 from fedplug.api.operations import Bound
+from fedplug.mechanisms.closing import Closing
 from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon
 from fedplug.privacy.integers import concentrated_multiplier, sum_multiplier
-from fedplug_secagg.masked import Masked
 from fedplug_std.distributed import DistributedDiscreteGaussian, DistributedGaussian, DistributedSkellam, coarsest
-from fedplug_std.he_blocks import Encryption
 from fedplug_std.rotation import Rotate
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_toys import closed, enter, ledger_of
-from noise_toys import facts_of
+from noise_toys import context
 from numpy.typing import NDArray
 from toy_components import paraaegis, recipe_of
 from toy_protocol import run_protocol
@@ -38,7 +37,7 @@ def made(kind: Any, **options: Any) -> Any:
 
 def given_by(component: Any, norm: float = 1.0, clients: int = 10, size: int = 1000) -> tuple[Known, Any]:
     """What the component does to clipped values, and what is known behind it."""
-    facts = dataclasses.replace(facts_of(component), num_clients=clients, min_clients=clients, rounds=4)
+    facts = dataclasses.replace(context(component), num_clients=clients, min_clients=clients, rounds=4)
     before = Known(zone="noised", link="std.shared", layers=(size,), bounds=(Bound(norm),))
     operations = component.protect(known=before, facts=facts)
     return before.after(*operations), operations
@@ -120,12 +119,12 @@ def test_decay_and_schedules() -> None:
 def test_it_needs_a_bound_and_values_without_noise(kind: Any) -> None:
     component = made(kind, epsilon=1, delta=DELTA)
     with pytest.raises(Misplaced, match="noise is scaled to a clipping norm"):
-        component.protect(known=Known(zone="noised", link="it"), facts=facts_of(component))
+        component.protect(known=Known(zone="noised", link="it"), facts=context(component))
     noised = given_by(component)[0]
     with pytest.raises(Misplaced, match="this zone has noise already"):
-        component.protect(known=noised, facts=facts_of(component))
+        component.protect(known=noised, facts=context(component))
     with pytest.raises(Misplaced, match=r"put std\.shared before the noise, which is on a grid"):
-        made(Rotate).protect(known=noised, facts=facts_of(component))
+        made(Rotate).protect(known=noised, facts=context(component))
 
 
 # -- prices ------------------------------------------------------------------------------------------------------------
@@ -256,22 +255,21 @@ BFV = {"use": "std.bfv", "key_holder": "key_server", "bits": 14, "range": (2**13
 def test_an_opened_sum_is_the_sum_of_what_clients_put_in_to_the_bit(
     monkeypatch: pytest.MonkeyPatch, noise: dict[str, Any], seal: dict[str, Any]
 ) -> None:
-    kind: Any = Encryption if seal is BFV else Masked
     put: list[NDArray[Any]] = []
     opened: list[NDArray[Any]] = []
-    sealing, opening = kind.seal, kind.open
+    closing, opening = Closing.close, Closing.open
 
-    def seal_it(self: Any, block: Any, client: Any, facts: Any) -> Any:
+    def close_it(self: Closing, block: Any, client: Any) -> Any:
         put.append(block.plain() * 2.0**8)
-        return sealing(self, block, client, facts)
+        return closing(self, block, client)
 
-    def open_it(self: Any, block: Any, party: Any, facts: Any) -> Any:
-        found = opening(self, block, party, facts)
+    def open_it(self: Closing, *given: Any) -> Any:
+        found = opening(self, *given)
         opened.append(found.plain() * 2.0**8)
         return found
 
-    monkeypatch.setattr(kind, "seal", seal_it)
-    monkeypatch.setattr(kind, "open", open_it)
+    monkeypatch.setattr(Closing, "close", close_it)
+    monkeypatch.setattr(Closing, "open", open_it)
     outcome = run_protocol(shared_sum(noise, seal, rounds=1))
     assert outcome.notes == []
     assert len(put) == 6

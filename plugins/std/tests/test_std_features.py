@@ -40,7 +40,7 @@ def test_features_are_those_of_the_definition(seed: int, shape: tuple[int, ...])
     """Pixel by pixel, as the docstring says it."""
     image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
     _, height, width = shape
-    padded = np.pad(image / 255, ((0, 0), (1, 1), (1, 1)))
+    padded = np.pad(image.astype(int), ((0, 0), (1, 1), (1, 1)))
     cells = np.zeros((hog.ORIENTATIONS, hog.CELLS, hog.CELLS))
     weights = []
     for side in (height, width):
@@ -52,7 +52,7 @@ def test_features_are_those_of_the_definition(seed: int, shape: tuple[int, ...])
     for y in range(height):
         for x in range(width):
             steps = [(p[y + 1, x + 2] - p[y + 1, x], p[y + 2, x + 1] - p[y, x + 1]) for p in padded]
-            right, down = max(steps, key=lambda step: np.hypot(*step))
+            right, down = np.array(max(steps, key=lambda step: step[0] ** 2 + step[1] ** 2)) / 255  # the first of such
             turn = np.arctan2(down, right) / (2 * np.pi) * hog.ORIENTATIONS % hog.ORIENTATIONS
             low = int(turn) % hog.ORIENTATIONS
             where = np.outer(weights[0][:, y], weights[1][:, x]) * np.hypot(right, down)
@@ -63,6 +63,18 @@ def test_features_are_those_of_the_definition(seed: int, shape: tuple[int, ...])
     wanted = 2 * cells / (np.sqrt(around / 9) + 0.02)
     found = hog.oriented_gradients(image[None]).reshape(wanted.shape)
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_of_channels_with_equally_long_gradients_the_first_counts() -> None:
+    """A ramp of (3, 4) a pixel and one of (4, 3)."""
+    across, down = np.meshgrid(np.arange(28), np.arange(28))
+    ramps = [(3 * across + 4 * down).astype(np.uint8), (4 * across + 3 * down).astype(np.uint8)]
+    for first, second in (ramps, ramps[::-1]):
+        both = hog.oriented_gradients(np.stack([first, second])[None])
+        alone = hog.oriented_gradients(first[None, None])
+        inside = np.s_[:, :, 2:5, 2:5]
+        cells = [each.reshape(1, hog.ORIENTATIONS, hog.CELLS, hog.CELLS)[inside] for each in (both, alone)]
+        np.testing.assert_allclose(*cells, atol=1e-6)  # every pixel counts 1e-9 for every cell, the border's too
 
 
 def test_features_take_the_place_of_pixels() -> None:

@@ -15,7 +15,7 @@ from fedplug_std.he_contexts import RingContext
 from fedplug_std.he_packing import pack
 from fedplug_std.he_random import SEED_BYTES
 from fedplug_std.he_rlwe import Rlwe, dropped_variance
-from rlwe_toys import RNG, add, bfv, symmetric
+from rlwe_toys import RNG, add, bfv, slots_of, symmetric, values_of
 
 # -- bytes that arrive -------------------------------------------------------------------------------------------------
 
@@ -41,8 +41,10 @@ def test_a_malformed_ciphertext_is_an_error_of_its_sender(change: Any, said: str
     backend, context, server = bfv(symmetric)
     good = backend.encrypt(context, np.zeros((10, DEGREE), np.int64))
     bad = (*good[:9], change(good[9]))
-    with pytest.raises(MessageError, match=f"ciphertext 9 of client 1 cannot be used .*{said}"):
-        add(backend, server, good, bad)
+    uploads = iter([good, bad, good])
+    with pytest.raises(MessageError, match=f"ciphertext 9 cannot be used .*{said}"):
+        backend.add(server, uploads, DEGREE)
+    assert len([*uploads]) == 1  # what was drawn last is to blame
     with pytest.raises(MessageError, match=said):
         backend.decrypt(context, bad, DEGREE)
 
@@ -88,13 +90,13 @@ def test_bits_that_ckks_has_room_for_do_not_travel_and_sums_are_the_same(count: 
     context, terms = component.new_keys(count)
     whole = dataclasses.replace(context, dropped=0)
     assert context.dropped >= 5
-    codec = component.codec(terms)
-    rows = [codec.encode(RNG.uniform(-1, 1, component.position_block).astype(np.float32))[0] for _ in range(count)]
+    packing = component.packing(terms)
+    rows = [slots_of(packing, RNG.uniform(-1, 1, component.position_block)) for _ in range(count)]
     sums, sizes = [], []
     for one in (context, whole):
         uploads = [component.backend.encrypt(one, np.tile(row, (8, 1))) for row in rows]
         total = component.backend.decrypt(one, add(component.backend, one, *uploads), len(rows[0]))
-        sums.append([codec.decode(row, component.position_block, count) for row in total])
+        sums.append([values_of(packing, row, component.position_block, count) for row in total])
         sizes.append(len(uploads[0][0]))
     assert np.array_equal(*sums)
     assert sizes[1] - sizes[0] == context.dropped * DEGREE // 8

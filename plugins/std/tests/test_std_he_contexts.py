@@ -7,33 +7,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, KeyServer, Layout
+from fedplug import Client, KeyServer
 from fedplug.api.blocks import Block
 from fedplug.api.errors import ProtectionError
-from fedplug.api.facts import Facts
 from fedplug.api.parties import Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import DEGREE, Bfv
+from he_toys import closed, facts_of, make
 from rlwe_toys import bfv
 
 
 def parties(key_holder: str, count: int = 4) -> tuple[Any, Server, KeyServer, list[Client]]:
-    component = Bfv(Bfv.Options.model_validate({"key_holder": key_holder}))
+    component = make(Bfv, key_holder=key_holder)
     server, key_server, clients = Server(), KeyServer(), [Client(client_id=index) for index in range(count)]
     for client in clients:
         client.remembered.cohort_secret = bytes(32)
-        client.facts = Facts(
-            round=0, rounds=1, layout=Layout.of([("w", (9,))]), zones=("encrypted",), num_clients=count, min_clients=2,
-            seed=0, digest="", party=client,
-        )  # fmt: skip
     if key_holder == "clients":
         made = component.make_shared_key(clients[0], count)
     else:
         made = component.make_keys(key_server, count)
-    server.memory(component).update(context=made["adding"], terms=made["terms"])
+    facts = facts_of(component, count, 2, terms=made["terms"])
+    for party in (server, key_server, *clients):
+        party.facts = facts
+    server.memory(component)["context"] = made["adding"]
     for client in clients:
-        # Separate bytes, as from a message.
-        component.adopt_keys(client, bytes(bytearray(made["keys"])), dict(made["terms"]))
+        component.adopt_keys(client, bytes(bytearray(made["keys"])))  # separate bytes, as from a message
     return component, server, key_server, clients
 
 
@@ -76,8 +74,7 @@ def test_a_party_that_gets_other_keys_gets_another_context() -> None:
 def test_an_upload_of_a_client_with_the_key_takes_less_than_float32() -> None:
     component, _, _, clients = parties("clients")
     size = 50 * component.position_block
-    block = Block("encrypted", size, np.zeros(size, np.float32))
-    upload = component.seal(block, clients[0], clients[0].facts)
+    upload = closed(Block("encrypted", size, np.zeros(size, np.float32)), clients[0], clients[0].facts)
     assert sum(map(len, upload.ciphertexts)) < 3.77 * size
 
 

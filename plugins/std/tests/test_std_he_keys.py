@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, KeyServer, Layout
+from fedplug import Client, KeyServer
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.api.facts import Facts
 from fedplug.api.parties import Server
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
+from he_toys import facts_of, make
 
 TERMS = {"field_bits": 18, "bits": 15, "max_clients": 3, "key": 2**31}
 MADE = {"adding": b"parameters", "keys": b"public key", "terms": TERMS}
@@ -40,18 +40,12 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-def context_of(party: Any) -> Facts:
-    return Facts(
-        round=-1, rounds=1, layout=Layout.of([("w", (3,))]), zones=("encrypted",), num_clients=3, min_clients=2, seed=1,
-        digest="d", party=party,
-    )  # fmt: skip
-
-
 class Asked:
     """Clients, or a key server, that answer alike whatever they are asked, and note what they are told."""
 
     def __init__(self, answer: Any) -> None:
         self.answer, self.client_ids, self.told = answer, [0, 1, 2], []
+        self.server, self.published = Server(), {}
 
     def only(self, client_ids: list[int]) -> SimpleNamespace:
         return SimpleNamespace(ask=lambda method, *payload: dict.fromkeys(client_ids, self.answer))
@@ -62,45 +56,71 @@ class Asked:
     def tell(self, method: Any, *payload: Any) -> None:
         self.told.append(payload)
 
+    def publish(self, component: Any, values: Any, *, covered_by: str | None = None) -> None:
+        assert covered_by == "nothing to pay"
+        self.published = values
+
+
+def distribute(component: Any, asked: Asked) -> None:
+    he_keys.distribute(component, asked, asked, facts_of(component, 3, 2))  # type: ignore[arg-type]
+
+
+def client_that_heard(component: Any, terms: Any) -> Client:
+    client = Client(client_id=1)
+    client.facts = facts_of(component, 3, 2, terms=terms)
+    return client
+
 
 @pytest.mark.parametrize("key_holder", ["clients", "key_server"])
 @pytest.mark.parametrize("case", WRONG)
 def test_the_server_relays_nothing_that_is_no_key(case: str, key_holder: str) -> None:
     answer, said = WRONG[case]
-    component, server, asked = Bfv(Bfv.Options.model_validate({"key_holder": key_holder})), Server(), Asked(answer)
+    component, asked = make(Bfv, key_holder=key_holder), Asked(answer)
     with pytest.raises(ProtectionError) as caught:
-        he_keys.distribute(component, asked, asked, context_of(server))  # type: ignore[arg-type]
+        distribute(component, asked)
     maker = "client 0" if key_holder == "clients" else "the key server"
     assert str(caught.value).startswith(f"std.bfv: {maker} makes the keys, but ")
     assert said in str(caught.value)
     assert str(caught.value).endswith("; start the run again")
     assert not asked.told
-    assert not server.memory(component)
+    assert not asked.published
+    assert not asked.server.memory(component)
 
 
-def test_what_is_right_is_stored_and_told() -> None:
-    component, server, asked = Bfv(Bfv.Options()), Server(), Asked(MADE)
-    he_keys.distribute(component, asked, asked, context_of(server))  # type: ignore[arg-type]
-    assert server.memory(component) == {"context": b"parameters", "terms": TERMS}
-    assert asked.told == [(b"public key", TERMS)]
+def test_what_is_right_is_stored_published_and_told() -> None:
+    component, asked = make(Bfv), Asked(MADE)
+    distribute(component, asked)
+    assert asked.server.memory(component) == {"context": b"parameters"}
+    assert asked.published == {"terms": TERMS}
+    assert asked.told == [(b"public key",)]
 
 
 def test_the_keys_that_schemes_make_are_right() -> None:
-    for component in (Bfv(Bfv.Options()), Ckks(Ckks.Options())):
+    for component in (make(Bfv), make(Ckks)):
         asked = Asked(component.make_keys(KeyServer(), 3))
-        he_keys.distribute(component, asked, asked, context_of(Server()))  # type: ignore[arg-type]
-        (told,) = asked.told
-        component.adopt_keys(Client(client_id=1), *told)
+        distribute(component, asked)
+        ((keys,),) = asked.told
+        component.adopt_keys(client_that_heard(component, asked.published["terms"]), keys)
 
 
 @pytest.mark.parametrize(
     ("keys", "terms", "said"),
     [("text", TERMS, "keys is 'text', which must be bytes"), (b"", [1], "terms are a list, which must be"),
+     (b"", None, "terms are None, which must be"),
      (b"", {"max_clients": 3, "key": 1}, "terms do not fit the scheme: they lack ")],
-    ids=["keys", "terms", "names"],
+    ids=["keys", "terms", "nothing published", "names"],
 )  # fmt: skip
 def test_a_client_takes_no_keys_that_are_none(keys: Any, terms: Any, said: str) -> None:
-    component, client = Bfv(Bfv.Options()), Client(client_id=1)
+    component = make(Bfv)
+    client = client_that_heard(component, terms)
     with pytest.raises(MessageError, match=said):
-        component.adopt_keys(client, keys, terms)
+        component.adopt_keys(client, keys)
     assert not client.memory(component)
+
+
+def test_keys_of_another_run_are_other_facts() -> None:
+    """A client whose stored state is of another run uploads under a key that nobody here has; the core finds it by the
+    fingerprint of the facts, for each key has its number among them."""
+    component = make(Bfv)
+    one, other = (facts_of(component, 3, 2, terms=component.make_keys(KeyServer(), 3)["terms"]) for _ in range(2))
+    assert one.fingerprint != other.fingerprint

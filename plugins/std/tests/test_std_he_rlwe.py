@@ -15,13 +15,13 @@ from fedplug_std.ckks import Ckks
 from fedplug_std.he_contexts import RingContext
 from fedplug_std.he_ring import Ring
 from fedplug_std.he_rlwe import Rlwe
-from rlwe_toys import RNG, add, bfv, symmetric
+from rlwe_toys import RNG, add, bfv, slots_of, symmetric, values_of
 
 
 def seal_ciphertext(context: RingContext, data: bytes) -> Any:
     """One of ours as an object of SEAL, which validates it."""
     backend = Rlwe(context.scheme, context.degree, context.coeff_bits)
-    pairs = backend._parse(context, add(backend, context, (data,)), 0, "")
+    pairs = backend._parse(context, add(backend, context, (data,)), 0)
     return context.streams.load(sealapi.Ciphertext(), context.streams.ciphertext(pairs[0].tobytes()))
 
 
@@ -100,7 +100,7 @@ def test_the_noise_of_fresh_ciphertexts_is_distributed_as_seals(
     backend, count = Rlwe(scheme, DEGREE, bits), 10
     context = backend.new_context(2.0**14, symmetric=symmetric)
     _, seals = seal_zeros(context, count, symmetric=symmetric)
-    ours = backend._parse(context, backend.encrypt(context, np.zeros((count, DEGREE), np.int64)), 0, "")
+    ours = backend._parse(context, backend.encrypt(context, np.zeros((count, DEGREE), np.int64)), 0)
     histograms = []
     for pairs in (seals, ours):
         c0, c1 = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
@@ -120,9 +120,9 @@ def test_sums_equal_those_of_the_public_api(key_holder: str) -> None:
     """What `bfv_vector` and what this backend make of the same codes: the same sums, decoded to the same floats."""
     component = Bfv(Bfv.Options.model_validate({"key_holder": key_holder}))
     context, terms = component.new_keys(5)
-    codec = component.codec(terms)
+    packing = component.packing(terms)
     updates = RNG.uniform(-1, 1, (5, 2 * DEGREE)).astype(np.float32)
-    slots = [codec.encode(update)[0] for update in updates]
+    slots = [slots_of(packing, update) for update in updates]
     ours = add(component.backend, context, *(component.backend.encrypt(context, one[None]) for one in slots))
     public = ts.context(ts.SCHEME_TYPE.BFV, DEGREE, 70368744210433, list(COEFF_BITS), n_threads=1)
     reference = ts.bfv_vector(public, slots[0])
@@ -131,7 +131,7 @@ def test_sums_equal_those_of_the_public_api(key_holder: str) -> None:
     summed = np.array(reference.decrypt(), np.int64) % 70368744210433
     opened = component.backend.decrypt(context, ours, DEGREE)[0]
     assert np.array_equal(opened, summed)
-    assert np.array_equal(codec.decode(opened, 2 * DEGREE, 5), codec.decode(summed, 2 * DEGREE, 5))
+    assert np.array_equal(*(values_of(packing, slots, 2 * DEGREE, 5) for slots in (opened, summed)))
 
 
 @pytest.mark.parametrize("key_holder", ["clients", "key_server"])
@@ -142,10 +142,10 @@ def test_ckks_slots_are_those_of_seals_encoder(key_holder: str) -> None:
     """
     component = Ckks(Ckks.Options.model_validate({"key_holder": key_holder}))
     context, terms = component.new_keys(3)
-    codec = component.codec(terms)
+    packing = component.packing(terms)
     half, degree = component.slots // 2, component.slots
     updates = RNG.uniform(-1, 1, (3, degree))
-    rows = [codec.encode(update)[0] for update in updates]
+    rows = [slots_of(packing, update) for update in updates]
     total = add(component.backend, context, *(component.backend.encrypt(context, row[None]) for row in rows))
     opened = component.backend.decrypt(context, total, degree)[0]
     # The definition, at each root: a polynomial with our coefficients, evaluated one by one.
@@ -161,7 +161,7 @@ def test_ckks_slots_are_those_of_seals_encoder(key_holder: str) -> None:
         for row in rows[1:]:
             vector.add_(ts.ckks_vector(public, row[part]))
         sums.append(np.array(vector.decrypt()))
-    assert np.array_equal(codec.decode(opened, degree, 3), codec.decode(np.concatenate(sums), degree, 3))
+    assert np.array_equal(*(values_of(packing, slots, degree, 3) for slots in (opened, np.concatenate(sums))))
 
 
 # -- what keeps products exact -----------------------------------------------------------------------------------------

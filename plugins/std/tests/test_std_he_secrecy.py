@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedplug import Block, Total
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
-from fedplug.api.parties import Party
 from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from he_toys import Parties, make
+
+
+def as_sum(upload: Block) -> Total:
+    """An upload as a sum of one."""
+    return Total(upload.zone, upload.size, upload.ciphertexts, (0,), 1)
 
 
 def test_no_plain_value_is_in_the_ciphertexts(parties: Parties) -> None:
@@ -29,15 +34,14 @@ def test_the_server_cannot_decrypt(parties: Parties) -> None:
     assert not context.has_secret_key()
     assert len(memory["context"]) < 200
     with pytest.raises(ProtectionError, match="no secret key"):
-        parties.component.open(upload, parties.context(parties.server))
+        parties.component.open(as_sum(upload), parties.server, parties.facts)
     assert (context.secret_key, context.public_key) == (b"", b"")
     with pytest.raises(ProtectionError, match="holds no key of the encryption, so it cannot encrypt"):
         parties.component.backend.encrypt(context, np.zeros((1, parties.component.slots), np.int64))
 
 
 def test_no_byte_of_the_secret_key_passes_the_server(parties: Parties) -> None:
-    holder = parties.clients[0] if parties.component.site == "client" else parties.key_server
-    stored = holder.memory(parties.component)["context"]
+    stored = parties.holder.memory(parties.component)["context"]
     secret = parties.component.backend.dump_context(parties.component.backend.load_context(stored), secret_key=True)
     pieces = [secret[start : start + 24] for start in range(200, len(secret) - 200, 97)]
     assert len(pieces) > 300
@@ -53,7 +57,7 @@ def test_clients_get_no_secret_key_from_the_key_server(parties: Parties) -> None
     assert {context.has_secret_key() for context in contexts} == {parties.component.site == "client"}
     if parties.component.site == "key_server":
         with pytest.raises(ProtectionError, match="no secret key"):
-            parties.component.open(parties.seal(0, [0.5]), parties.context(parties.clients[0]))
+            parties.component.open(as_sum(parties.seal(0, [0.5])), parties.clients[0], parties.facts)
 
 
 def test_memory_is_plain_data_and_rebuilds_after_a_checkpoint(parties: Parties) -> None:
@@ -73,20 +77,18 @@ def test_contexts_do_not_travel_with_messages(parties: Parties) -> None:
 def test_the_box_opens_only_for_clients_and_only_with_its_terms() -> None:
     parties = Parties(make(Bfv, key_holder="clients"), 3)
     made = parties.component.make_shared_key(parties.clients[0], 3)
-    other = {**made["terms"], "bits": made["terms"]["bits"] - 1}
+    client = parties.clients[1]
+    for terms in ({**made["terms"], "bits": made["terms"]["bits"] - 1}, {**made["terms"], "key": 5}):
+        parties.publish({"terms": terms})
+        with pytest.raises(MessageError, match="do not open"):
+            parties.component.adopt_keys(client, made["keys"])
+    parties.publish({"terms": made["terms"]})
+    client.remembered.cohort_secret = bytes(32)
     with pytest.raises(MessageError, match="do not open"):
-        parties.component.adopt_keys(parties.clients[1], made["keys"], other)
-    parties.clients[1].remembered.cohort_secret = bytes(32)
-    with pytest.raises(MessageError, match="do not open"):
-        parties.component.adopt_keys(parties.clients[1], made["keys"], made["terms"])
+        parties.component.adopt_keys(client, made["keys"])
+    client.memory(parties.component)["context"] = made["keys"]
     with pytest.raises(MessageError, match="not an encryption context"):
-        he_keys.context_of(parties.component, _with_context(parties.component, made["keys"]))
-
-
-def _with_context(component: Any, data: bytes) -> Party:
-    party = Party()
-    party.memory(component).update(context=data, terms={})
-    return party
+        he_keys.context_of(parties.component, client)
 
 
 @pytest.mark.parametrize("kind", [Bfv, Ckks])
@@ -114,6 +116,7 @@ def test_a_party_without_keys_says_so() -> None:
 
 def test_clients_refuse_keys_made_for_fewer_clients(parties: Parties) -> None:
     more = Parties(parties.component, 6)
+    more.publish(parties.facts.of(parties.component))
     more.clients[0].state = parties.clients[0].state
     with pytest.raises(ProtectionError, match="made for max_clients=5, but 6 clients"):
         more.seal(0, [1.0])

@@ -61,11 +61,19 @@ def test_number_of_parameters(component: Any, shape: tuple[int, ...], options: d
     classes = options.get("classes", 10)
     model = build(component, shape, **options)
     assert model.layout.size == size
+    chosen = {name: value for name, value in options.items() if name != "classes"}
+    assert component(component.Options(**chosen)).num_parameters(shape, classes) == size
     model.module.eval()
     with torch.no_grad():
         logits = model.module(torch.zeros(2, *shape))
     assert logits.shape == (2, classes)
     assert torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize(("vocabulary", "positions", "options"), [(7, 5, {}), (3, 9, {"width": 12, "layers": 3})])
+def test_number_of_parameters_of_a_language_model(vocabulary: int, positions: int, options: dict[str, Any]) -> None:
+    told = models.Gpt(models.Gpt.Options(**options)).num_parameters((positions,), vocabulary)
+    assert told == build(models.Gpt, (positions,), vocabulary, **options).layout.size
 
 
 def test_logistic_regression_begins_with_all_classes_alike_and_descends_its_own_gradient() -> None:

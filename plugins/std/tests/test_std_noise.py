@@ -143,9 +143,9 @@ def test_all_rounds_together_cost_epsilon(decay: float) -> None:
 
 def test_the_schedule_of_a_million_rounds_is_found_at_once() -> None:
     noise = gaussian(epsilon=2, delta=1e-5)
-    started = time.perf_counter()
+    started = time.process_time()
     multipliers = {noise.options.multiplier(round, 10**6) for round in range(1000)}
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
     assert gaussian_epsilon(multipliers.pop() / 1000, 1e-5) == pytest.approx(2)
     assert not multipliers
 

@@ -25,10 +25,10 @@ def parties(request: pytest.FixtureRequest) -> OneClient:
 def test_the_server_cannot_decrypt(parties: OneClient) -> None:
     total = parties.add({index: parties.seal([0.5]) for index in range(2)})
     with pytest.raises(ProtectionError, match="no secret key"):
-        parties.component.open(total, parties.context(parties.server))
+        parties.open(total, parties.server)
     if parties.component.site == "key_server":
         with pytest.raises(ProtectionError, match="no secret key"):
-            parties.component.open(total, parties.context(parties.client))
+            parties.open(total, parties.client)
         backend = parties.component.backend
         public = backend.load_context(parties.made_keys)
         with pytest.raises(ProtectionError, match="no secret key to give"):
@@ -43,24 +43,12 @@ def test_a_sum_of_another_number_than_claimed_is_not_opened(parties: OneClient, 
     assert f" {really} " not in str(caught.value)
 
 
-def test_too_few_updates_are_not_opened_and_too_many_not_added(parties: OneClient) -> None:
-    block = parties.seal([0.5])
-    with pytest.raises(ProtectionError, match="opening fewer than min_clients=2"):
-        parties.open(parties.add({0: block}))
-    with pytest.raises(ProtectionError, match="sum of 6 updates could overflow: max_clients=5"):
-        parties.add(dict.fromkeys(range(6), block))
-
-
 def test_ciphertexts_of_another_key_are_blamed_on_their_client(parties: OneClient) -> None:
     strange = parties_of(make(key_holder=parties.component.options.key_holder)).seal([0.5])
     blocks = {index: parties.seal([0.5]) for index in range(2)}
-    with pytest.raises(ProtectionError, match="client 2 encrypted its encrypted block under another key") as caught:
+    with pytest.raises(MessageError, match=r"client 2: ciphertext 0 .*another key or packing") as caught:
         parties.add({**blocks, 2: strange})
     assert caught.value.client_id == 2
-    # Whatever it says of its key: every ciphertext tells.
-    with pytest.raises(MessageError, match=r"ciphertext 0 of client 2 .*another key or packing") as found:
-        parties.add({**blocks, 2: strange.replace(meta=blocks[0].meta)})
-    assert found.value.client_id == 2
     assert parties.open(parties.add(blocks)).plain().tolist() == pytest.approx([1.0], abs=1e-5)  # the others go on
     with pytest.raises(MessageError, match="another key or packing"):
         parties.open(parties.add(blocks).replace(ciphertexts=strange.ciphertexts))
@@ -71,7 +59,7 @@ def test_ciphertexts_of_another_packing_are_blamed_on_their_client(parties: OneC
     context, other = parties.component.backend.load_context(parties.made_keys), PackedPaillier(2, 2048)
     row = np.array([[1, *[2] * 126]])
     blocks[1] = blocks[1].replace(ciphertexts=other.encrypt(context, row))
-    with pytest.raises(MessageError, match=r"ciphertext 0 of client 1 .*another key or packing") as caught:
+    with pytest.raises(MessageError, match=r"client 1: ciphertext 0 .*another key or packing") as caught:
         parties.add(blocks)
     assert caught.value.client_id == 1
 
@@ -89,7 +77,7 @@ def test_damaged_ciphertexts_are_blamed_on_their_client(
         "two": data + data[4:], "divisor": data[:4] + modulus.to_bytes(512, "little"),
     }[damage]  # fmt: skip
     blocks[1] = blocks[1].replace(ciphertexts=(*blocks[1].ciphertexts[:-1], bad))
-    with pytest.raises(MessageError, match=r"ciphertext 0 of client 1[, ]") as caught:
+    with pytest.raises(MessageError, match=r"client 1(, position block \d+)?: ciphertext 0 ") as caught:
         parties.add(blocks)
     assert caught.value.client_id == 1
 
@@ -142,7 +130,7 @@ def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
 
 def test_the_ledger_learns_what_stays_visible() -> None:
     parties = parties_of(make(key_holder="clients"))
-    channels = parties.component.reveals(parties.context(parties.server))
+    channels = parties.component.reveals(parties.facts)
     assert [channel.what for channel in channels] == [
         "size of the encrypted zone", "locked key", "single updates of the encrypted zone",
         "single updates of the encrypted zone",

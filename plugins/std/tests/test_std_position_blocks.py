@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block
+from fedplug import Block, Facts
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug.recipe.composition import hook_problems, new_manager, register
+from fedplug.recipe.composition import hook_problems
 from fedplug_std import he_keys
-from fedplug_std.bfv import Bfv
 from fedplug_std.he_blocks import Encryption
+from fedplug_std.paillier import OnePerSlot
 from he_toys import SCHEMES, OneClient, make
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -45,10 +45,8 @@ class Naked:
             raise MessageError(f"{where} is damaged")
         return np.frombuffer(data, np.int64, offset=8)
 
-    def add(
-        self, context: dict[str, Any], uploads: Iterable[tuple[str, Sequence[bytes]]], slots: int
-    ) -> tuple[bytes, ...]:
-        rows = [[self._rows(context, data, slots, whose) for data in parts] for whose, parts in uploads]
+    def add(self, context: dict[str, Any], uploads: Iterable[Sequence[bytes]], slots: int) -> tuple[bytes, ...]:
+        rows = [[self._rows(context, data, slots, "a ciphertext") for data in parts] for parts in uploads]
         return self.encrypt(context, np.array(rows).sum(0))
 
     def decrypt(self, context: dict[str, Any], ciphertexts: Sequence[bytes], slots: int) -> NDArray[np.int64]:
@@ -65,23 +63,18 @@ class Naked:
 
 
 class Steps:
-    """Whole numbers of `step`, shifted so that none is negative: the code of zero is not zero."""
+    """Whole numbers of `step`, shifted so that none is negative: the word of zero is not zero."""
 
-    count_unit: float = 1
-    step, offset = 1 / 64, 64
+    range, step, offset = 1.0, 1 / 64, 64
 
-    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], float]:
-        codes = np.rint(np.clip(values, -1, 1) / self.step).astype(np.int64) + self.offset
-        return codes, float(np.mean(np.abs(values) > 1)) if len(values) else 0.0
+    def encode(
+        self, values: NDArray[Any], rng: np.random.Generator | None = None
+    ) -> tuple[NDArray[np.int64], float]:
+        words = np.rint(np.clip(values, -1, 1) / self.step).astype(np.int64) + self.offset
+        return words, float(np.mean(np.abs(values) > 1)) if len(values) else 0.0
 
-    def num_slots(self, size: int) -> int:
-        return size
-
-    def decode(self, slots: NDArray[Any], size: int, contributors: int) -> NDArray[np.float32]:
-        return ((slots[:size] - contributors * self.offset) * self.step).astype(np.float32)
-
-    def counts(self, slots: NDArray[Any]) -> NDArray[np.int64]:
-        return slots.astype(np.int64)
+    def decode(self, words: NDArray[Any], counts: Any) -> NDArray[np.float32]:
+        return ((words - counts * self.offset) * self.step).astype(np.float32)
 
 
 class Toy(Encryption):
@@ -109,8 +102,8 @@ class Toy(Encryption):
     def new_keys(self, max_clients: int) -> tuple[Any, he_keys.Terms]:
         return {"name": np.random.default_rng().bytes(8), "secret": True}, {"max_clients": max_clients}
 
-    def codec(self, terms: he_keys.Terms) -> Steps:
-        return Steps()
+    def packing(self, terms: he_keys.Terms, facts: Facts | None = None) -> OnePerSlot:
+        return OnePerSlot(Steps())
 
 
 # -- a run's parties ---------------------------------------------------------------------------------------------------
@@ -118,9 +111,7 @@ class Toy(Encryption):
 
 def half_a_step(parties: OneClient) -> float:
     """The largest error of one client's value."""
-    numbers = parties.codec
-    step: float = numbers.fixed_point.step if isinstance(parties.component, Bfv) else numbers.grid
-    return step / 2
+    return float(parties.numbers.step) / 2
 
 
 def check_round(parties: OneClient, masks: NDArray[np.bool_], updates: Any, min_clients: int, error: float) -> Block:
@@ -160,7 +151,6 @@ def check_round(parties: OneClient, masks: NDArray[np.bool_], updates: Any, min_
 def test_a_component_needs_no_more_than_the_contract_says() -> None:
     toy = make(Toy)
     assert hook_problems(Toy, "protect") == hook_problems(Toy, "postprocess") == []
-    register(new_manager(), toy, toy.name)
     assert {name for name, value in vars(Encryption).items() if hasattr(value, "__fedplug_site__")} == {
         "make_shared_key", "make_keys", "adopt_keys"
     }  # fmt: skip
@@ -169,9 +159,9 @@ def test_a_component_needs_no_more_than_the_contract_says() -> None:
 
 def test_a_position_block_fills_a_ciphertext(parties: OneClient) -> None:
     component = parties.component
-    numbers = parties.codec
-    assert numbers.num_slots(component.position_block) == component.slots - 1
-    assert numbers.num_slots(component.position_block + 1) > component.slots - 1
+    packing = parties.packing
+    assert packing.num_slots(component.position_block) == component.slots - 1
+    assert packing.num_slots(component.position_block + 1) > component.slots - 1
 
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 20), st.integers(1, 3))

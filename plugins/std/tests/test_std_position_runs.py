@@ -21,6 +21,10 @@ class Steps5(toy_base.Toy, fedplug.Negotiation):
 
     plans = fedplug.Plans(zones=frozenset({ENCRYPTED, RETAINED}), own=frozenset({ENCRYPTED}))
 
+    def reveals(self, facts: Facts) -> tuple[fedplug.Reveals, ...]:
+        """Positions that follow from the number of the client."""
+        return ()
+
     def negotiate_mask(self, cohort: Any, facts: Facts) -> None:
         """Tells every client to make its own plan."""
         cohort.tell(self.choose)
@@ -28,8 +32,8 @@ class Steps5(toy_base.Toy, fedplug.Negotiation):
     @at_client
     def choose(self, client: Client) -> None:
         """Sets this client's plan."""
-        size, zones = client.facts.layout.size, client.facts.zones
-        client.plan = Plan.of(RETAINED, size, zones, **{ENCRYPTED: np.arange(size) % 5 <= client.client_id})
+        where = np.arange(client.facts.layout.size) % 5 <= client.client_id
+        client.plan = Plan.of(client.facts, RETAINED, **{ENCRYPTED: where})
 
 
 @pytest.mark.parametrize("min_clients", [2, 4])
@@ -67,8 +71,8 @@ def test_a_run_in_which_no_two_clients_meet_opens_nothing_and_goes_on(monkeypatc
         @at_client
         def choose(self, client: Client) -> None:
             """Sets this client's plan."""
-            size, zones = client.facts.layout.size, client.facts.zones
-            client.plan = Plan.of(RETAINED, size, zones, **{ENCRYPTED: np.arange(size) % 4 == client.client_id})
+            where = np.arange(client.facts.layout.size) % 4 == client.client_id
+            client.plan = Plan.of(client.facts, RETAINED, **{ENCRYPTED: where})
 
     monkeypatch.setitem(toy_components.TOYS["negotiate_mask"], "toy.apart", Apart)
     plain = toy_components.recipe_of(

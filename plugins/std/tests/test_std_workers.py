@@ -27,7 +27,7 @@ from fedplug_std.workers import KEY_SERVER_WORKER, Worker, answering
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import build, half_an_answer, read_saved
 
-SECONDS = 2
+SECONDS = 5
 """Enough for what a toy does, on a machine that is busy with something else too."""
 
 
@@ -74,7 +74,7 @@ def test_a_silent_worker_costs_its_clients_the_round_and_they_are_back_in_the_ne
         "client needs more time, use a larger --timeout (seconds; 0: no limit)"
     }
     assert all(np.array_equal(vectors[0], vectors[client_id]) for client_id in range(4))
-    assert SECONDS <= took[0] < 30
+    assert SECONDS <= took[0] < 600  # without a limit it would be for ever
 
 
 @pytest.mark.parametrize("always", [False, True], ids=["once", "every time"])
@@ -129,27 +129,25 @@ def test_a_worker_that_stops_while_it_saves_is_restored_and_saves(
 
 def test_a_message_that_a_stopped_worker_does_not_read_blocks_nobody() -> None:
     """A pipe takes some kilobytes that nobody reads, and then blocks the writer."""
-    _, engine = engine_of(recipe_of(), timeout=1)
+    _, engine = engine_of(recipe_of(), timeout=SECONDS)
     try:
         stop(engine, 0)
-        started = time.monotonic()
         answers = dict(engine.exchange({"client:0": b"x" * 50_000_000, "client:2": b"x", "client:1": b"x"}))
-        assert time.monotonic() - started < 20
     finally:
         engine.close()
     assert [type(answers[f"client:{c}"]) for c in range(3)] == [PartyLost, bytes, PartyLost]
-    assert "silent for longer than --timeout 1" in str(answers["client:0"])
+    assert f"silent for longer than --timeout {SECONDS}" in str(answers["client:0"])
     assert str(answers["client:2"]) == str(answers["client:0"]), "who waited for the same worker hears the same reason"
 
 
 def test_an_answer_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "serve", half_an_answer)
-    job = Job(Recipe.from_plain(recipe_of(), toy_catalog()).to_plain(), timeout=1)
+    job = Job(Recipe.from_plain(recipe_of(), toy_catalog()).to_plain(), timeout=SECONDS)
     worker = Worker(job, 0, [0])
     assert answering({worker.pipe: worker}) == [worker.pipe]
     with pytest.raises(BlockingIOError):
         worker.receive()
-    worker.process.join(10)
+    worker.process.join(300)
     assert worker.process.exitcode == -signal.SIGKILL
     assert "silent for longer" in str(worker.lost())
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Client, Seal, at_client
+from fedplug import Client, Seal, Words, at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, RecipeError, TooFewClients
+from fedplug.mechanisms.closing import Closing
 from fedplug.round.set_up import SetUp
 from fedplug_threshold import bfv, shamir
 from fedplug_threshold.bfv import SETS, ThresholdBfv
@@ -181,8 +182,8 @@ def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_
     sums: list[Any] = []
     gathered = ThresholdBfv.gather
 
-    def look(self: Any, block: Any, facts: Any) -> Any:
-        sums.append(gathered(self, block, facts))
+    def look(self: Any, total: Any, server: Any, facts: Any) -> Any:
+        sums.append(gathered(self, total, server, facts))
         return sums[-1]
 
     monkeypatch.setattr(ThresholdBfv, "gather", look)
@@ -192,7 +193,7 @@ def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_
     scheme = component.scheme(protocol.server.facts)
     for total in sums:
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
-            scheme.read(scheme.chain.unpack(list(total.ciphertexts), ""), total.size)
+            scheme.read(scheme.chain.unpack(list(total.parts), ""), total.size)
     views = outcome.protocol.ledger.report().views
     assert views["server"].guarantee == "learns nothing of the updates (epsilon 0)"
     usual = run_protocol(recipe()).protocol.ledger.report().views
@@ -222,7 +223,8 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int) -
     (seal,) = (one for step in steps for one in step.operations if isinstance(one, Seal))
     assert (seal.opens_with, seal.range) == (4, NORM)
     assert "4 of 6 clients open a sum; N=4096, log2 q = 106.0 of 106 allowed" in seal.scheme
-    opened = component.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
+    closing = Closing.of("encrypted", protocol.server.facts)
+    opened = closing.open_upload(upload, 5, [protocol.server, *(clients[c] for c in range(count))])
     if count < seal.opens_with:
         assert opened is None
         # They could still interpolate, as if they were enough.
@@ -232,6 +234,7 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int) -
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
             scheme.decrypt(shamir.combine(scheme.chain, shares), pairs, upload.size)
         return
+    assert opened is not None
     update = pushed(initial_vector(plain), plain["seed"], 5, 0)
     assert np.abs(opened.plain() - update).max() <= seal.step / 2
 
@@ -326,13 +329,9 @@ def test_a_wrong_share_or_upload_is_noticed_and_the_sum_is_paid_for(how: str, mo
             parts = chain.pack(polynomials)
         return parts
 
-    def too_large(self: Any, block: Any, client: Client, facts: Any) -> Any:
-        if client.client_id != 5:
-            return REAL["seal"](self, block, client, facts)
-        numbers = FixedPoint.numbers
-        with monkeypatch.context() as patch:
-            patch.setattr(FixedPoint, "numbers", lambda self, values: numbers(self, values) + 7 * self.largest)
-            return REAL["seal"](self, block, client, facts)
+    def too_large(self: Any, words: Words, client: Client, facts: Any) -> Any:
+        beyond = 7 * Closing.of("encrypted", facts).operation.numbers.largest if client.client_id == 5 else 0
+        return REAL["seal"](self, dataclasses.replace(words, values=words.values + beyond), client, facts)
 
     if how == "a wrong share":
         replace(monkeypatch, "decrypt_share", lies)

@@ -83,7 +83,7 @@ class Property(Formed):
         if view.update.clips:  # their sizes are then uninformative
             target = target / (np.linalg.norm(target) or 1.0)
             updates = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-300)
-        share, error, trivial = foretold(updates, shares, halves, target)
+        share, error, trivial = predicted(updates, shares, halves, target)
         unfit = ""
         if error > _TELLING * trivial:
             unfit = (
@@ -161,7 +161,7 @@ def _unmet(view: View, attacker: Attacker) -> str:
     return ""
 
 
-def foretold(
+def predicted(
     updates: NDArray[np.float64], shares: NDArray[np.float64], halves: NDArray[np.bool_], target: NDArray[np.float64]
 ) -> tuple[float, float, float]:
     """Ridge regression of shares on updates, in its dual form.

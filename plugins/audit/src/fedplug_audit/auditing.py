@@ -22,6 +22,7 @@ from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.trust import RUNS
 from fedplug.runs import execution
 from fedplug.runs.folder import load_run
 from fedplug.runs.functions import Sets, check
@@ -221,7 +222,7 @@ def audit(
         FedplugError: a run failed.
     """
     settings = Settings.load() if settings is None else settings
-    offered = with_files(catalog, settings.plugins)
+    offered = with_files(catalog, settings.plugins, RUNS)
     run_dir = recipe if isinstance(recipe, Path) and recipe.is_dir() else None
     if run_dir is not None and sets:
         raise SetupError(f"{run_dir} is a run, which is audited as it ran; to audit it with changes, give its recipe")

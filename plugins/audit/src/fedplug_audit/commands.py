@@ -10,7 +10,7 @@ from fedplug.runs.settings import Settings
 
 
 @command(group="Inspect", epilog="Example: fedplug audit recipes/secagg-digits.yaml --runs 2. More: docs/auditing.md")
-@takes("plugins", "device", "output", "data", "threads", "quiet")
+@takes("plugins", "device", "output", "data", "threads", "trust", "quiet")
 def audit(
     recipe: Audited,
     settings: Settings,

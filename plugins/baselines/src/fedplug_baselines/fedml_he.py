@@ -13,6 +13,7 @@ import numpy as np
 from fedplug import (
     Block,
     Client,
+    Closing,
     Cohort,
     Facts,
     Field,
@@ -26,7 +27,6 @@ from fedplug import (
 from fedplug.api.blocks import CLEAR, ENCRYPTED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import seal_of
-from fedplug.mechanisms.closing import Closing
 from fedplug_std import he_keys
 from fedplug_std.scores import highest
 

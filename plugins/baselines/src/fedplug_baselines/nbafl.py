@@ -103,7 +103,7 @@ class NbAFL(fedplug.Protector):
         )
 
     def weights(self, block: Block, client: Client, facts: Facts) -> NDArray[np.float32]:
-        """The local weights of the zone, (n,), of a client with at least the promised number of examples.
+        """The local weights of the zone, (n,), of a client with at least `min_examples` examples.
 
         Raises:
             ProtectionError: the client has fewer than `min_examples`.

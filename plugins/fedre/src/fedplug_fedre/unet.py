@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
 from fedplug import Field, Figure
+from fedplug_std.models import convolutions
 
 from fedplug_fedre import foreground
 
@@ -43,6 +45,14 @@ class UNet(fedplug.ModelSource):
         if per == "example":
             return "it gives one class per pixel, and these have one per example; use std.cnn, or other data"
         return None if len(shape) == 3 else "it takes images (C, H, W); use other data"
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Those of its convolutions: two in each stage, one before each that doubles the size, and the head."""
+        widths = [self.options.width << level for level in range(self.options.depth + 1)]
+        folded = self.options.fold**2
+        down = sum(convolutions(9, a, b, b) for a, b in pairwise([shape[0] * folded, *widths]))
+        up = sum(convolutions(1, b, a) + convolutions(9, 2 * a, a, a) for a, b in pairwise(widths))
+        return down + up + convolutions(1, widths[0], num_classes * folded)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of any size. Sizes that do not halve evenly are padded inside.

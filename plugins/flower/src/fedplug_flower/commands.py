@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Plugins, RecipeFile, Sets, command, takes
+from fedplug.cli.options import Plugins, RecipeFile, Sets, Trust, command, takes
 from fedplug.runs.settings import Settings
 
 Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of clients; default: as in the recipe.")]
@@ -23,13 +23,16 @@ def federation_app(
     ],
     sets: Sets = None,
     plugins: Plugins = None,
+    trust: Trust = False,
 ) -> None:
     """Write the app folder for `flwr run`, which runs a recipe in a Flower federation."""
+    from fedplug.recipe.own_files import with_files
+    from fedplug.recipe.trust import Consent
     from fedplug.runs import functions
 
     from fedplug_flower.app_folder import write_app
 
-    checked = functions.check(recipe, sets, plugins=plugins or ())
+    checked = functions.check(recipe, sets, catalog=with_files(None, plugins, Consent(trust, ask=True)))
     write_app(checked, folder)
     typer.echo(f"wrote {folder} with recipe {checked.name}, digest {checked.digest}; run: flwr run {folder} --stream")
 
@@ -70,7 +73,7 @@ def federation_try(
     from fedplug_flower.trial import try_federation
 
     changes = [*(sets or []), *([f"data.clients={clients}"] if clients else [])]
-    checked = functions.check(recipe, changes, plugins=settings.plugins)
+    checked = functions.check(recipe, changes, plugins=settings.plugins, trust=True)
     where = settings.data and settings.data.absolute()
     config = {
         "output": str(settings.output.absolute()),

@@ -142,7 +142,7 @@ def _start_party(started: Programs, folder: Path, address: str, data: Path | Non
     where = ["--data", str(data)] if data else []
     started.start(
         f"party-{name_of(address)}", "fedplug", "party", str(folder / "recipe.yaml"), *which, *where,
-        "--state", str(folder / name_of(address)), "--yes",
+        "--state", str(folder / name_of(address)), "--yes", "--trust",
     )  # fmt: skip
 
 

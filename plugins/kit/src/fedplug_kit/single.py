@@ -93,6 +93,11 @@ def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) ->
     per: Literal["example", "pixel"] = "pixel" if labels_pixels(again, shape, num_classes) else "example"
     if why := made.refuses(shape, num_classes, per):
         yield f"refuses rejects examples that the model accepts: {why}"
+    told, held = made.num_parameters(shape, num_classes), model.layout.size
+    if (module := getattr(model, "module", None)) is not None:  # frozen parameters are in no layout
+        held = sum(each.numel() for each in module.parameters())
+    if told is not None and told > held:
+        yield f"num_parameters gives {told}, and the model has {held}; fedplug check would refuse models that fit"
     smallest = (shape[0], *(1 for _ in shape[1:]))
     if made.refuses(smallest, num_classes, per) is None:
         try:

@@ -28,6 +28,7 @@ _PROMISES = (
 _SAID_IN = (
     ("score_parameters", "public_scores"), ("train", "round_release"), ("protect", "round_release"),
     ("round_release", "release_problem"), ("load", "declares"), ("build", "refuses"),
+    ("build", "num_parameters"),
 )  # fmt: skip
 """The member that describes the effect of each method."""
 _ALL = [each for each in vars(roles).values() if isinstance(each, type) and issubclass(each, Component)]

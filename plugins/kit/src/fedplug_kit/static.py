@@ -16,6 +16,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import hook_problems
 from fedplug.recipe.own_files import OWN, in_file, is_own, parts, read
 from fedplug.recipe.own_files import component as component_of
+from fedplug.recipe.trust import RUNS
 from pydantic import BaseModel
 
 from fedplug_kit.spelling import member_problems
@@ -58,8 +59,10 @@ def members_of(
         assert groups, f"{component.__name__} has no role; write class {component.__name__}(fedplug.Protector)"
         return [(component, each) for each in groups]
     if is_own(component) and group is not None:
-        return [(component_of(read(component, (), None), parts(component)[0], group), group)]
-    entries = in_file(component) if is_own(component) else (catalog or Catalog.discover()).named(component)
+        own = read(component, (), None)
+        RUNS.covers([own], component)
+        return [(component_of(own, parts(component)[0], group), group)]
+    entries = in_file(component, RUNS) if is_own(component) else (catalog or Catalog.discover()).named(component)
     assert entries, f"no component {component!r} is installed; is the plugin installed, with this entry point?"
     return [(entry.load(), entry.group) for entry in entries]
 

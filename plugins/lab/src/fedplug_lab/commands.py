@@ -28,7 +28,7 @@ Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time. Par
     group="Compare", cls=WithSeeds,
     epilog="Example: fedplug sweep recipe.yaml grid.yaml --seeds 1 2 3 --output runs/grid",
 )
-@takes("plugins", "engine", "workers", "device", "data", "quiet")
+@takes("plugins", "engine", "workers", "device", "data", "trust", "quiet")
 def sweep(
     recipe: RecipeFile,
     settings: Settings,
@@ -57,7 +57,7 @@ def sweep(
     group="Compare", cls=WithSeeds,
     epilog="Example: fedplug compare recipes/fedavg.yaml recipes/fas.yaml --seeds 1 2 3",
 )
-@takes("plugins", "engine", "workers", "device", "data", "quiet")
+@takes("plugins", "engine", "workers", "device", "data", "trust", "quiet")
 def compare(
     settings: Settings,
     what: Compared,
@@ -101,7 +101,7 @@ def schema() -> None:
 
 
 @command(group="Federate", epilog="Example: fedplug sites recipes/fedavg.yaml --out trial")
-@takes("data", "plugins")
+@takes("data", "plugins", "trust")
 def sites(
     recipe: RecipeFile,
     settings: Settings,

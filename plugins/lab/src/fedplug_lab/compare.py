@@ -19,6 +19,7 @@ from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
+from fedplug.recipe.trust import Consent
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 
@@ -84,7 +85,8 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
         raise SetupError(f"--set {SEED}=...: the seeds are listed as well ({listed}); keep one of them")
     contest = dataclasses.replace(contest, seeds=seeds, baseline=asked.baseline or contest.baseline)
     catalog = catalog or Catalog.discover()
-    by_case = runs_of(contest, asked.sets, with_files(catalog, settings.plugins))
+    consent = Consent(settings.trust or not asked.dry_run, ask=True)
+    by_case = runs_of(contest, asked.sets, with_files(catalog, settings.plugins, consent))
     runs = [one for case in by_case for one in case]
     names = list(dict.fromkeys(one.case for one in runs))
     _require_baseline(contest.baseline, names)

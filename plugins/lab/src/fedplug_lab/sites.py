@@ -19,6 +19,7 @@ from fedplug.recipe.own_files import with_files
 from fedplug.recipe.parts import Agreed
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.sections import plain_options
+from fedplug.recipe.trust import Consent
 from fedplug.round.world import World, misfits
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
         SetupError: the recipe's data is at sites already and there is no other source; or the folder holds something.
         DataError: the data set is missing, or not what the recipe says of the data at all sites.
     """
-    catalog = with_files(None, settings.plugins)
+    catalog = with_files(None, settings.plugins, Consent(settings.trust, ask=True))
     wanted = load_recipe(path, sets, catalog)
     if wanted.data.agreed is not None and source is None:
         raise SetupError(

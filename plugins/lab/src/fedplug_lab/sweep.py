@@ -14,6 +14,7 @@ from fedplug.api.files import write_text
 from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
+from fedplug.recipe.trust import Consent
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 
@@ -51,7 +52,8 @@ def sweep(
         SetupError: the engine, device or data folder is not there, or `sweep.jsonl` is damaged; nothing has run.
     """
     catalog = catalog or Catalog.discover()
-    runs = combinations(recipe, read_grid(grid, seeds, sets), sets, with_files(catalog, settings.plugins))
+    consent = Consent(settings.trust or not dry_run, ask=True)
+    runs = combinations(recipe, read_grid(grid, seeds, sets), sets, with_files(catalog, settings.plugins, consent))
     # What would stop every run in the same way is found before the first one.
     Equipment(settings, catalog)
     records = Records(settings.output)

@@ -9,9 +9,9 @@ from fedplug.api.verdict import LARGEST_MEANINGFUL, MARKS, Line, Verdict
 from fedplug_lab.tables import sentence, text
 
 HELP = (
-    "A client is one participant with all its data, such as a hospital; what is promised of a client is promised of "
-    "each of its patients or records too. Epsilon limits how much one client's data can change what somebody sees. "
-    f"With 0 nobody learns anything, up to 1 is strict, and above {LARGEST_MEANINGFUL:g} nothing useful is promised "
+    "A client is one participant with all its data, such as a hospital; what holds for a client holds for each "
+    "of its patients or records too. Epsilon limits how much one client's data can change what somebody sees. "
+    f"With 0 nobody learns anything, up to 1 is strict, and above {LARGEST_MEANINGFUL:g} it says nothing useful "
     f"({MARKS['beyond']}). Delta is the chance that the limit fails. Add-or-remove compares with a run without the "
     "client; replace-one, with other data in its place, which is the same noise seen over twice the distance. A "
     f"guarantee is weak ({MARKS['weak']}) where its replace-one epsilon is above {LARGEST_MEANINGFUL:g}. All lines "

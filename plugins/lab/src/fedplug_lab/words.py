@@ -29,7 +29,7 @@ GLOSSARY = {
     "server adds up ciphertexts that it cannot read. Noised: random noise is added. Retained: it never leaves the "
     "client. Clear: it is sent as it is.",
     "epsilon, ε": "How much more likely one client's data can make anything that is seen: at most e^ε times. 0 gives "
-    "nothing away, 1 is strict, above 20 nothing useful is promised.",
+    "nothing away, 1 is strict, above 20 it says nothing useful.",
     "delta, δ": "The probability with which the promise of epsilon may fail. It should be far below 1 / clients.",
     "DP": "Differential privacy: an epsilon and a delta hold, whatever else anybody knows.",
     "without noise": "Sent, or seen as a sum, as it is. For such values there is no epsilon.",

@@ -20,8 +20,14 @@ from fedplug.api.verdict import PARTIES, named
 from fedplug.privacy.charging import Charging, ledger_of
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.views import level_epsilons
-from fedplug.recipe.composition import Composition
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.composition import Composition, instantiate
+from fedplug.recipe.own_files import OwnFile
+from fedplug.recipe.parts import leaves
+from fedplug.recipe.reader import Draft, places
 from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.trust import may_run
+from fedplug.recipe.yaml_source import Source
 from fedplug.round.base import facts_of
 from fedplug.round.parties import HostedClient
 from fedplug.round.set_up import stated_accounts
@@ -122,6 +128,35 @@ def agreement(
         # Without its warnings: nothing has been repeated yet.
         lines += [f"  {line}" for line in again.report().verdict.text()]
     lines += ["", f"Never covered: {'; '.join(ledger.report().never_covered)}."]
+    return "\n".join(lines)
+
+
+def preview(source: Source, catalog: Catalog, files: Iterable[OwnFile]) -> str:
+    """What can be said of a recipe without running code that it brings, for the owner of a site who has to allow that.
+
+    Args:
+        source: the recipe.
+        catalog: the components on offer.
+        files: of code, which the recipe names.
+    """
+    draft = Draft(source, catalog)
+    general, split = draft.general, draft.split
+    size = f": {general.rounds} rounds, {split.clients} clients" if general and split else ""
+    lines = [f"Recipe {source.data.get('name')}{size}.", "", "What runs:"]
+    known = {use.path: use for use in draft.uses if use.made_of is not None and use.options is not None}
+    for place in leaves(places(source, {})):
+        use, where = known.get(place.path), ".".join(map(str, place.path))
+        written = place.raw.get("use") if isinstance(place.raw, Mapping) else place.raw
+        text = "code that the recipe brings" if use is None else instantiate(use).describe()
+        lines.append(f"  {where}  {written}  {text}".rstrip())
+    lines += [f"  {key}" for key in source.data if key in catalog.sections]
+    lines += ["", "Code that has not run here before, and would run with all your rights:"]
+    lines += [f"  {own.path or own.name}  sha256 {own.sha256}" for own in files if not may_run(own)]
+    lines += [
+        "",
+        "Read these files: they run as soon as you say yes. They decide what leaves this site, what the server can "
+        "ask, and what is guaranteed. The program shows all that next, and asks again whether to join.",
+    ]
     return "\n".join(lines)
 
 

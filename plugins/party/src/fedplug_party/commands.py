@@ -15,7 +15,7 @@ the clients as much privacy as one round."""
 
 
 @command(group="Federate", epilog="Example: fedplug party recipe.yaml --client 3 --data /srv/images --state /srv/party")
-@takes("data", "plugins", "device")
+@takes("data", "plugins", "device", "trust")
 def party(
     settings: Settings,
     recipe: MaybeRecipeFile = None,

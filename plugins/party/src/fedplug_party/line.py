@@ -3,10 +3,14 @@
 Both ends prove that they know the key in `party.key`, which only its owner can read. The caller first sends the size of
 its request. The party refuses a request that is too large, or that arrives while another one waits, with a reason and
 without reading it. So it holds at most two requests, whatever a server sends: the one it answers and the one waiting.
+
+A caller of whom the party waits for a proof, a size or a small request keeps nobody else from being heard: if there are
+too many of these, the party cuts off the one that came first, of the process that has most of them.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 import os
@@ -14,6 +18,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -33,9 +38,13 @@ _AT_ONCE = 2
 _SMALL = 256
 """Bytes of a small request, such as one for the status. There is always room for it."""
 _CALLERS = 16
-"""Connections at a time. Further ones are closed at once."""
+"""Small requests that a party answers at a time."""
+_SILENT = 64
+"""Callers that a party waits for at a time. For one more it cuts off another."""
+_GREETING = 10.0
+"""Seconds that a caller may be silent before it has proven its key and said the size of its request."""
 _PATIENCE = 60.0
-"""Seconds that a party waits for a caller that says nothing."""
+"""Seconds that it may be silent afterwards, in the middle of a request."""
 _LAST_SECONDS = 1.0
 _BUSY = (
     b"the party answers one request, and another one waits already; it accepts no third: ask again when it has answered"
@@ -91,21 +100,28 @@ def ask(state: Path, request: bytes, seconds: float, wanted: Callable[[], bool] 
 
 
 def _connected(file: Path, seconds: float) -> Connection:
+    until = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX) as opened:
-        if seconds != math.inf:
-            opened.settimeout(seconds)
-        opened.connect(str(file))
-        return _limited(opened, seconds)
+        opened.settimeout(0)
+        while True:
+            try:
+                opened.connect(str(file))
+                break
+            except BlockingIOError:  # as many callers wait to be accepted as the system holds
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+        _limit(opened, seconds)
+        return Connection(opened.detach())
 
 
-def _limited(opened: socket.socket, seconds: float) -> Connection:
-    """A connection over a socket. Reading and writing fail if no data moves for this time."""
+def _limit(opened: socket.socket, seconds: float) -> None:
+    """From here on, reading and writing fail if no data moves for this time."""
     opened.settimeout(None)
     if seconds != math.inf:
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or (seconds < 1))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             opened.setsockopt(socket.SOL_SOCKET, option, limit)
-    return Connection(opened.detach())
 
 
 class Listening:
@@ -134,9 +150,11 @@ class Listening:
             self._socket.bind(str(self.file))
         finally:
             os.umask(before)
-        self._socket.listen(16)
+        self._socket.listen(socket.SOMAXCONN)
         self._serving: set[threading.Thread] = set()
-        self._room = threading.Semaphore(_AT_ONCE)
+        self._silent: dict[socket.socket, int] = {}  # callers that are waited for, the first one first, by process
+        self._changing = threading.Lock()
+        self._room, self._small_room = threading.Semaphore(_AT_ONCE), threading.Semaphore(_CALLERS)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -144,6 +162,7 @@ class Listening:
         self.file.unlink(missing_ok=True)
         self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the next caller
         self._socket.close()
+        self._cut_off(0)
         for thread in [*self._serving]:
             thread.join(_LAST_SECONDS)
 
@@ -154,44 +173,80 @@ class Listening:
             except OSError:  # closed
                 return
             self._serving = {other for other in self._serving if other.is_alive()}
-            if len(self._serving) >= _CALLERS:
-                opened.close()
-                continue
+            with self._changing:
+                self._silent[opened] = _process_of(opened)
+            self._cut_off(_SILENT)
             thread = threading.Thread(target=self._serve, args=(opened,), daemon=True)
             self._serving.add(thread)
             thread.start()
 
-    def _serve(self, opened: socket.socket) -> None:
-        with (
-            contextlib.suppress(AuthenticationError, EOFError, OSError),
-            contextlib.closing(_limited(opened, _PATIENCE)) as line,
-        ):
-            deliver_challenge(line, self._key)
-            answer_challenge(line, self._key)
-            size = int.from_bytes(line.recv_bytes(_SIZE), "big")
-            if size > MOST_BYTES:
-                line.send_bytes(
-                    f"the party refused a request of {size:,} bytes; it reads at most {MOST_BYTES:,}: send less in one "
-                    "round, with a smaller model or fewer ciphertexts".encode()
-                )
-                return
-            with self._place_for(size) as there_is:
-                line.send_bytes(b"" if there_is else _BUSY)
-                if there_is:
-                    line.send_bytes(self._answer(line.recv_bytes(size)))
+    def _cut_off(self, most: int) -> None:
+        """Ends calls that are waited for, until no more than this number are left."""
+        with self._changing:
+            while len(self._silent) > most:
+                ((most_of, _),) = collections.Counter(self._silent.values()).most_common(1)
+                first = next(caller for caller, process in self._silent.items() if process == most_of)
+                del self._silent[first]
+                with contextlib.suppress(OSError):  # it has hung up
+                    first.shutdown(socket.SHUT_RDWR)
 
-    @contextlib.contextmanager
-    def _place_for(self, size: int) -> Iterator[bool]:
-        """Reserves room for a request of this size; yields False if there is none."""
+    def _serve(self, opened: socket.socket) -> None:
+        try:
+            with opened, contextlib.suppress(AuthenticationError, EOFError, OSError):
+                _limit(opened, _GREETING)
+                with contextlib.closing(Connection(opened.dup().detach())) as line:
+                    self._answer_on(line, opened)
+        finally:
+            self._heard(opened)
+
+    def _answer_on(self, line: Connection, opened: socket.socket) -> None:
+        deliver_challenge(line, self._key)
+        answer_challenge(line, self._key)
+        size = int.from_bytes(line.recv_bytes(_SIZE), "big")
+        if size > MOST_BYTES:
+            line.send_bytes(
+                f"the party refused a request of {size:,} bytes; it reads at most {MOST_BYTES:,}: send less in one "
+                "round, with a smaller model or fewer ciphertexts".encode()
+            )
+            return
+        _limit(opened, _PATIENCE)
         if size <= _SMALL:
-            yield True
-        elif self._room.acquire(blocking=False):
-            try:
-                yield True
-            finally:
-                self._room.release()
-        else:
-            yield False
+            line.send_bytes(b"")
+            request = line.recv_bytes(size)
+            with _place_in(self._small_room) as there_is:
+                self._heard(opened)
+                if there_is:
+                    line.send_bytes(self._answer(request))
+            return
+        with _place_in(self._room) as there_is:
+            self._heard(opened)
+            line.send_bytes(b"" if there_is else _BUSY)
+            if there_is:
+                line.send_bytes(self._answer(line.recv_bytes(size)))
+
+    def _heard(self, opened: socket.socket) -> None:
+        """A caller is waited for no longer: it has sent a request, or has a place for one, or is gone."""
+        with self._changing:
+            self._silent.pop(opened, None)
+
+
+@contextlib.contextmanager
+def _place_in(room: threading.Semaphore) -> Iterator[bool]:
+    """Reserves a place; yields False if there is none."""
+    there_is = room.acquire(blocking=False)
+    try:
+        yield there_is
+    finally:
+        if there_is:
+            room.release()
+
+
+def _process_of(opened: socket.socket) -> int:
+    """The process at the other end of a socket; 0 where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    process: int = struct.unpack("3i", opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    return process
 
 
 def _key(file: Path) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
-from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.errors import PartyLost, RecipeError, SetupError
 from fedplug.api.files import open_private
 from fedplug.api.links import ballots_of
 from fedplug.api.roles import Ballots
@@ -24,8 +24,9 @@ from fedplug.console.lines import tell
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.own_files import with_files
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.own_files import named_in, with_files
+from fedplug.recipe.recipe import Recipe, load_recipe, read_extended
+from fedplug.recipe.trust import RUNS, Consent
 from fedplug.round.base import facts_of
 from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
 from fedplug.round.steps import needs_key_server
@@ -35,7 +36,7 @@ from fedplug.runs.settings import Settings
 from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_std.letters import Correspondent, read_signing_key
 
-from fedplug_party.agreement import agreement
+from fedplug_party.agreement import agreement, preview
 from fedplug_party.line import Listening, ask
 from fedplug_party.noticing import Noticing
 from fedplug_party.owned import open_own
@@ -148,17 +149,20 @@ def be_party(
         file, sets: the recipe, and changes to it.
         address: of the party.
         folder: of its state.
-        settings: of this machine: the data folder, the device, and files whose components count as installed.
+        settings: of this machine: the data folder, the device, files whose components count as installed, and whether
+            code may run that has not run here before.
         repeats: how many repeated rounds the site allows, over the whole run.
-        yes: join without asking.
+        yes: join without asking; this is no yes to code that has not run here before.
         signing_key: file of the client's private signing key. Needed if the recipe lists its public key.
     """
-    catalog = Catalog.discover()
-    recipe = load_recipe(file, sets or (), with_files(catalog, settings.plugins))
+    recipe, catalog = _read(file, sets or (), settings), Catalog.discover()
+    if recipe is None:
+        tell("did not join")
+        return 1
 
     def agreed(text: str) -> bool:
         tell(text)
-        return yes or _asked()
+        return yes or _asked("join", "--yes")
 
     with contextlib.closing(State(folder)) as state:
         data = str(settings.data) if settings.data else None
@@ -169,6 +173,28 @@ def be_party(
         except KeyboardInterrupt:
             _with_time("stopped; the state is saved, and the same command continues from it")
             return INTERRUPTED
+
+
+def _read(file: Path, sets: Sequence[str], settings: Settings) -> Recipe | None:
+    """The recipe; None: it brings code that has not run here before, and the owner of the site does not want it to.
+
+    Raises:
+        SetupError: there is no terminal to ask.
+        RecipeError: something else is wrong with the recipe.
+    """
+    catalog = with_files(None, settings.plugins, Consent(settings.trust))
+    try:
+        return load_recipe(file, sets, catalog)
+    except RecipeError as error:
+        if not error.not_run or len(error.problems) > len(error.not_run):
+            raise
+    source = read_extended(file, sets)
+    files = {own.sha256: own for own in (*named_in(source), *catalog.not_run.values())}
+    tell(preview(source, catalog, files.values()))
+    if not _asked("run this code", "--trust"):
+        return None
+    RUNS.covers(files.values(), str(file))  # those that were shown, and no others
+    return load_recipe(file, sets, with_files(None, settings.plugins))
 
 
 def _secret(file: Path) -> bytes:
@@ -185,15 +211,16 @@ def _secret(file: Path) -> bytes:
         raise SetupError(f"{file} cannot be read ({error.strerror or error})") from error
 
 
-def _asked() -> bool:
-    """Asks at the terminal whether to join.
+def _asked(what: str, flag: str) -> bool:
+    """Asks at the terminal whether to do something; `flag` does it without a terminal.
 
     Raises:
         SetupError: there is no terminal.
     """
     if not sys.stdin.isatty():
-        raise SetupError("there is no terminal to ask whether to join; read the text above, then add --yes to join")
-    return input("Join? [y/N] ").strip().lower() in ("y", "yes")
+        remedy = f"read the text above, then add {flag} to {what}"
+        raise SetupError(f"there is no terminal to ask whether to {what}; {remedy}")
+    return input(f"{what.capitalize()}? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _with_time(text: str) -> None:

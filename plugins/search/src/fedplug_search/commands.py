@@ -22,7 +22,7 @@ QUESTION = "Question"
         "--min accuracy=0.9 --max bytes=100MB --trials 30. More: docs/searching.md"
     ),
 )
-@takes("engine", "workers", "device", "data", "plugins", "quiet")
+@takes("engine", "workers", "device", "data", "plugins", "trust", "quiet")
 def search(
     recipe: RecipeFile,
     settings: Settings,

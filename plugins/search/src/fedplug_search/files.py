@@ -15,7 +15,7 @@ from typing import Any
 from fedplug.api.errors import RecipeError
 from fedplug.api.files import private_folder, write_text
 from fedplug.api.records import json_ready
-from fedplug.recipe import overlay, yaml_source
+from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import keep
 from fedplug.recipe.recipe import load_recipe, parent_of, read_extended
@@ -119,9 +119,8 @@ def _child(recipe: Path, sets: list[str], folder: Path) -> dict[str, Any]:
     """A recipe that extends the one that was varied, or what that one extends itself, with what differs."""
     source = yaml_source.read(recipe)
     parent = parent_of(source) if isinstance(source.data, dict) and "extends" in source.data else recipe
-    source = read_extended(recipe)
+    source = read_extended(recipe, sets)
     data = read_extended(parent).data  # anew: what is set changes what was read
-    overlay.override(source, sets)
     return {"extends": name_of(parent) or _relative(parent, folder), **_differing(data, source.data)}
 
 

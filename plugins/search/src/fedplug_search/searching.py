@@ -17,6 +17,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.trust import RUNS, Consent
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work, short_names
@@ -101,7 +102,7 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
         RecipeError: what is asked is wrong; holds every mistake. Nothing has run.
         SetupError: this machine lacks something, or the folder holds another search. Nothing has run.
     """
-    catalog, plan = with_files(catalog, settings.plugins), asked.plan
+    catalog, plan = with_files(catalog, settings.plugins, RUNS), asked.plan
     question = _checked(recipe, settings, asked, catalog)
     resolve_device(settings.device)
     with at_work(settings.output, "search"):
@@ -130,7 +131,8 @@ def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -
     """The question, after the checks for everything that would stop every run."""
     if asked.plan.prune not in PRUNE:
         raise SetupError(f"--prune {asked.plan.prune}: {closest(asked.plan.prune, PRUNE)}")
-    catalog = with_files(catalog, settings.plugins)
+    consent = Consent(settings.trust or not asked.dry_run, ask=True)
+    catalog = with_files(catalog, settings.plugins, consent)
     question = read_question(
         recipe, catalog, asked.over, asked.least, asked.most, asked.objectives, asked.sets, asked.seeds, asked.file
     )

@@ -577,7 +577,7 @@ class Masked(Correspondent, fedplug.Sealer):
         that are not its neighbours, and only knows how many they are.
 
         Raises:
-            ProtectionError: fewer neighbours than shares open, or fewer clients than it was promised.
+            ProtectionError: fewer neighbours than shares open, or fewer clients than `min_clients`.
         """
         memory, least = self._memory(client), client.facts.min_clients
         if len(others) < memory["threshold"]:

@@ -7,7 +7,7 @@ noise and starts with strokes and edges. Under differential privacy that is bett
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,8 +31,9 @@ def oriented_gradients(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The contrast of each image by direction and cell.
 
     Gradients are differences of the pixels on both sides (the kernel -1, 0, 1); of several channels the one with the
-    longest gradient counts. A pixel's gradient counts for the two nearest orientations and the four nearest cells, by
-    distance. Each cell is divided by the contrast of the three by three cells around it.
+    longest gradient counts, and of equally long ones the first. A pixel's gradient counts for the two nearest
+    orientations and the four nearest cells, by distance. Each cell is divided by the contrast of the three by three
+    cells around it.
 
     Args:
         images: (n, C, H, W).
@@ -44,7 +45,7 @@ def oriented_gradients(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     down, across = (_cells(side) for side in images.shape[2:])
     for start in range(0, len(images), _CHUNK):
         some = images[start : start + _CHUNK]
-        length, turn = _gradients(some.astype(np.float32) / np.float32(255))
+        length, turn = _gradients(some)
         lower = np.floor(turn)
         above = length * (turn - lower)
         below, lower = length - above, lower % ORIENTATIONS
@@ -59,17 +60,24 @@ def oriented_gradients(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return found
 
 
-def _gradients(pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _gradients(images: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Length of each pixel's gradient, and its direction in units of an orientation, both (n, H, W)."""
-    padded = np.pad(pixels, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    x = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]
-    y = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
+    x, y = _steps(images.astype(np.float32) / np.float32(255))
     length = np.hypot(x, y)
-    if pixels.shape[1] > 1:
-        longest = length.argmax(1)[:, None]
+    if images.shape[1] > 1:
+        # By whole numbers: of equally long gradients such as (3, 4) and (4, 3), rounding would choose one.
+        right, down = _steps(images.astype(np.int32))
+        longest = (right**2 + down**2).argmax(1)[:, None]
         x, y, length = (np.take_along_axis(each, longest, 1) for each in (x, y, length))
     turn = np.arctan2(y[:, 0], x[:, 0]) * np.float32(ORIENTATIONS / (2 * np.pi))
     return length[:, 0], turn
+
+
+def _steps(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Differences of the pixels on both sides, across and down, each (n, C, H, W)."""
+    padded = np.pad(pixels, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]
+    return across, padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
 
 
 def _cells(side: int) -> NDArray[np.float32]:

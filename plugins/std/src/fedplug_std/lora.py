@@ -66,6 +66,10 @@ class Lora(fedplug.ModelSource):
         """The inner model's refusal."""
         return self.around.refuses(shape, num_classes, per)
 
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int | None:
+        """The inner model's; the adapters come on top."""
+        return self.around.num_parameters(shape, num_classes)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the inner model, loads its base, freezes it, and puts the adapters into it.
 

@@ -6,8 +6,10 @@ building leaves torch's global generator as it was.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import fedplug
@@ -38,6 +40,16 @@ def refuse(shape: tuple[int, ...], per: str, least: int) -> str | None:
     return None
 
 
+def dense(*widths: int) -> int:
+    """Parameters of fully connected layers with bias, from one width to the next."""
+    return convolutions(1, *widths)
+
+
+def convolutions(kernel: int, *channels: int) -> int:
+    """Parameters of convolutions with bias, from one number of channels to the next; `kernel` is height by width."""
+    return sum((kernel * before + 1) * after for before, after in pairwise(channels))
+
+
 class Mlp(fedplug.ModelSource):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
 
@@ -56,6 +68,10 @@ class Mlp(fedplug.ModelSource):
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data with a class a pixel."""
         return refuse(shape, per, 0)
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Those of its layers."""
+        return dense(math.prod(shape), *self.options.hidden, num_classes)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for examples of any shape, which are flattened."""
@@ -80,6 +96,10 @@ class Logistic(fedplug.ModelSource):
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data with a class a pixel."""
         return refuse(shape, per, 0)
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Those of its layer."""
+        return dense(math.prod(shape), num_classes)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for examples of any shape, which are flattened; `seed` changes nothing."""
@@ -110,6 +130,11 @@ class Cnn(fedplug.ModelSource):
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 4)
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Those of its convolutions, norms and layers."""
+        pooled = 64 * (shape[1] // 4) * (shape[2] // 4)
+        return convolutions(9, shape[0], 32, 64) + 2 * (32 + 64) + dense(pooled, self.options.hidden, num_classes)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 4x4."""
@@ -148,6 +173,16 @@ class LeNet5(fedplug.ModelSource):
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1 if self.options.variant == "dlg" else 12)
 
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Those of its convolutions and layers."""
+        channels, *sides = shape
+        if self.options.variant == "dlg":
+            rows, columns = ((side + 3) // 4 for side in sides)
+            return convolutions(25, channels, 12, 12, 12) + dense(12 * rows * columns, num_classes)
+        padded = 4 if min(sides) < 32 else 0
+        rows, columns = (((side + padded - 4) // 2 - 4) // 2 for side in sides)
+        return convolutions(25, channels, 6, 16) + dense(16 * rows * columns, 120, 84, num_classes)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 12x12, or of any size for the dlg variant."""
         from fedplug_std import _networks
@@ -177,6 +212,12 @@ class AlexNet(fedplug.ModelSource):
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 7)
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Those of its convolutions and layers."""
+        chosen = self.options
+        convolved = convolutions(9, shape[0], *chosen.channels)
+        return convolved + dense(4 * chosen.channels[-1], *chosen.hidden, num_classes)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 7x7."""
@@ -211,6 +252,11 @@ class ResNet18(fedplug.ModelSource):
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
 
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Torchvision's, with its first convolution and its head."""
+        small = self.options.small_input or (self.options.small_input is None and min(shape[1:]) <= 64)
+        return 11_167_104 + 64 * (9 if small else 49) * shape[0] + dense(512, num_classes)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""
         from fedplug_std import _networks
@@ -230,6 +276,11 @@ class ResNet50(fedplug.ModelSource):
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Torchvision's, with its first convolution and its head."""
+        small = self.options.small_input or (self.options.small_input is None and min(shape[1:]) <= 64)
+        return 23_498_624 + 64 * (9 if small else 49) * shape[0] + dense(2_048, num_classes)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""
@@ -255,6 +306,10 @@ class DenseNet121(fedplug.ModelSource):
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 29)
 
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Torchvision's, with its first convolution and its head."""
+        return 6_944_448 + 64 * 49 * shape[0] + dense(1_024, num_classes)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W) of at least 29x29."""
         from fedplug_std import _networks
@@ -274,6 +329,10 @@ class EfficientNetB0(fedplug.ModelSource):
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
 
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Torchvision's, with its first convolution and its head."""
+        return 4_006_684 + 32 * 9 * shape[0] + dense(1_280, num_classes)
+
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""
         from fedplug_std import _networks
@@ -292,6 +351,10 @@ class MobileNetV2(fedplug.ModelSource):
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Torchvision's, with its first convolution and its head."""
+        return 2_223_008 + 32 * 9 * shape[0] + dense(1_280, num_classes)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for images (C, H, W)."""
@@ -327,6 +390,13 @@ class Gpt(fedplug.ModelSource):
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not sequences of tokens."""
         return None if len(shape) == 1 else "it takes tokens (positions); use data such as std.text"
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Those of its embeddings, blocks, last norm and head."""
+        width: int = self.options.width
+        blocks: int = self.options.layers
+        block = 4 * width + dense(width, 3 * width) + dense(width, width) + dense(width, 4 * width, width)
+        return (num_classes + shape[0]) * width + blocks * block + 2 * width + dense(width, num_classes)
 
     def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
         """Builds the model for tokens (positions) of a vocabulary of `num_classes`."""

@@ -82,6 +82,18 @@ def model(found: Any, name: str) -> type[Component] | None:
             except SetupError as error:
                 return str(error)
 
+        def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int | None:
+            """Those of the module, which is made without memory, on torch's device `meta`; None where that fails."""
+            import torch
+
+            from fedplug_std.torch_model import seeded
+
+            with contextlib.suppress(Exception), torch.device("meta"), seeded(0):
+                parts = [*self._made(shape, num_classes).parameters()]
+                # With LoRA around it, others may take less memory than the float32 that is reckoned with.
+                return sum(part.numel() for part in parts if part.dtype == torch.float32)
+            return None
+
         def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
             """The module with weights of this seed; it must give one number for each class."""
             import torch

@@ -16,6 +16,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.trust import RUNS
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.execution import listen, listeners
@@ -59,7 +60,7 @@ def attack(
     file = run_dir / "recipe.yaml"
     if not file.is_file():
         raise ViewError(f"{run_dir} is not a run folder: it has no recipe.yaml; fedplug run prints a run's folder")
-    catalog = with_files(catalog, settings.plugins)
+    catalog = with_files(catalog, settings.plugins, RUNS)
     ran = load_run(run_dir, catalog, settings.trust, ask=True)
     section = wanted(ran, catalog, attacks, metrics, scope or {}, sets)
     named = [with_section(ran, file, catalog, section, sets)] if section.get("attacks") else []
