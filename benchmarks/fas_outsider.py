@@ -38,12 +38,13 @@ from fedplug.api.errors import FedplugError
 from fedplug.recipe.recipe import load_recipe
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.results import read_summary
-from fedplug_fas.words import Scrambler, to_values, to_words
+from fedplug_fas.words import FixedWords, Scrambler
 from fedplug_std.ckks import Ckks
 from numpy.typing import NDArray
 
 RECIPE = Path(__file__).parents[1] / "recipes/paper/fas/attacks.yaml"
 COUNT, FRACTION_BITS, GAMES = 4095, 32, 200
+NUMBERS = FixedWords(FRACTION_BITS)
 Values = NDArray[np.float32]
 
 
@@ -85,22 +86,22 @@ class Encrypted:
     def __init__(self, num_clients: int) -> None:
         self.component = Ckks(Ckks.Options())
         self.key, terms = self.component.new_keys(num_clients)
-        backend, self.codec = self.component.backend, self.component.codec(terms)
+        backend, self.packing = self.component.backend, self.component.packing(terms)
         self.public = backend.load_context(backend.dump_context(self.key, public_key=True))
         self.adding = backend.load_context(backend.dump_context(self.key))
 
     def send(self, values: Values) -> bytes:
-        slots, _ = self.codec.encode(values.astype(np.float64))
-        row = np.concatenate([[self.codec.count_unit], slots])[None, :]
+        slots = self.packing.pack(self.packing.numbers.encode(values.astype(np.float64))[0])
+        row = np.concatenate([[self.packing.count_unit], slots])[None, :]
         return self.component.backend.encrypt(self.public, row)[0]
 
     def read(self, message: bytes) -> Values:
         slots = self.component.backend.decrypt(self.key, [message], self.component.slots)[0]
-        return self.codec.decode(slots[1:], COUNT, int(self.codec.counts(slots[:1])[0]))
+        words, count = self.packing.unpack(slots[1:], COUNT), int(self.packing.counts(slots[:1])[0])
+        return self.packing.numbers.decode(words, count).astype(np.float32)
 
     def add(self, messages: Sequence[bytes]) -> bytes:
-        uploads = [(f"client {number}", [one]) for number, one in enumerate(messages)]
-        return self.component.backend.add(self.adding, uploads, self.component.slots)[0]
+        return self.component.backend.add(self.adding, [[one] for one in messages], self.component.slots)[0]
 
 
 class Scrambled:
@@ -110,10 +111,10 @@ class Scrambled:
         self.scrambler = Scrambler(bytes(range(32)), style)
 
     def send(self, values: Values) -> bytes:
-        return self.scrambler.scramble(to_words(values, FRACTION_BITS)[0], "upload")
+        return self.scrambler.scramble(NUMBERS.encode(values.astype(np.float64))[0], "upload")
 
     def read(self, message: bytes) -> Values:
-        return to_values(self.scrambler.unscramble(message, COUNT, "upload"), FRACTION_BITS)
+        return NUMBERS.decode(self.scrambler.unscramble(message, COUNT, "upload")).astype(np.float32)
 
     def add(self, messages: Sequence[bytes]) -> bytes:
         words = [np.frombuffer(one, "<u8") for one in messages]
@@ -220,8 +221,8 @@ def tapped(sets: Sequence[str], seed: int) -> dict[str, float]:
     """MSSIM and VIFP of what the eavesdropper rebuilds, mean over images, if anything, and of the mean image."""
     original = Observer._opened
 
-    def opened(self: Observer, block: Block, round: int, insiders: Any, sender: int = -1) -> Block | None:
-        found = original(self, block, round, insiders, sender)
+    def opened(self: Observer, block: Block, facts: Any, insiders: Any, sender: int = -1) -> Block | None:
+        found = original(self, block, facts, insiders, sender)
         if found is not None or block.sealed_by != "fas.scramble" or sender < 0:
             return found
         try:

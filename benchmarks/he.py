@@ -2,8 +2,8 @@
 
     python benchmarks/he.py [--json] [--params 262144] [--clients 20] [--repeats 5]
 
-The components run their own code: weighting, quantising, packing, encrypting and serialising at a client; loading,
-adding and serialising at a server without keys; checking, decrypting and dequantising at the key holder. Times are CPU
+The components run as in a round: weighting, quantising, packing, encrypting and serialising at a client; loading,
+adding and serialising at a server without keys; decrypting, checking and dequantising at the key holder. Times are CPU
 time of one thread, medians over the repeats, in which the backends take turns; the server's time is for one client's
 upload. Trust the ratios, not the nanoseconds. Exits with 1 if a target is missed. Four comparisons:
 
@@ -37,7 +37,9 @@ import phe
 import tenseal as ts
 from fedplug.api.blocks import Block, Layout
 from fedplug.api.facts import Facts
+from fedplug.api.links import Link
 from fedplug.api.parties import Client, KeyServer, Party, Server
+from fedplug.mechanisms.closing import Closing
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from fedplug_std.paillier import Paillier
@@ -109,48 +111,56 @@ class Component:
         self.name, self.component = name, component
         self.client, self.key_server, self.server_party = Client(client_id=0), KeyServer(), Server()
         self.client.remembered.cohort_secret = bytes(32)
+        self.holder: Party = self.client if component.site == "client" else self.key_server
+        self.facts = Facts(
+            round=0, rounds=1, layout=Layout.of([("all", (size,))]), zones=("encrypted",), num_clients=num_clients,
+            min_clients=min_clients or num_clients, seed=0, digest="", components={component.name: component},
+            links={"encrypted": (Link("encrypted", "protect", component.name, component, "client"),)},
+        )  # fmt: skip
+        component.setup(Setting(self), self, self.facts)
+        self.closing = Closing.of("encrypted", self.facts)
 
-        def context(party: Party) -> Facts:
-            return Facts(
-                round=0, rounds=1, layout=Layout.of([("all", (size,))]), zones=("encrypted",), num_clients=num_clients,
-                min_clients=min_clients or num_clients, seed=0, digest="", party=party,
-                components={component.name: component},
-            )  # fmt: skip
-
-        self.server_facts = context(self.server_party)
-        self.client.facts = context(self.client)
-        self.holder_facts = context(self.client if component.site == "client" else self.key_server)
-        component.setup(self, self, self.server_facts)
-
-    # The parts of a cohort and of the line to the key server that the component's set-up needs.
-    client_ids = (0,)
-
-    def only(self, client_ids: list[int]) -> Component:
-        return self
+    # The line to the key server.
 
     def ask(self, method: Callable[..., Any], *payload: Any) -> Any:
-        if method.__fedplug_site__ == "client":  # type: ignore[attr-defined]
-            return {0: method(self.client, *payload)}
         return method(self.key_server, *payload)
 
-    def tell(self, method: Callable[..., Any], *payload: Any) -> None:
-        method(self.client, *payload)
-
     def encrypt(self, values: NDArray[np.float32], positions: NDArray[np.uint32] | None = None) -> Block:
-        plain = Block("encrypted", len(values), values, positions)
-        block: Block = self.component.seal(plain, self.client, self.client.facts)
-        return block
+        return self.closing.close(Block("encrypted", len(values), values, positions), self.client)
 
     def server(self, uploads: list[Block]) -> Block:
-        total: Block = self.component.add_blocks(dict(enumerate(uploads)), self.server_facts)
-        return total
+        weights = dict.fromkeys(range(len(uploads)), 1.0)
+        return self.closing.add(dict(enumerate(uploads)), weights, self.server_party)
 
     def decrypt(self, total: Block) -> NDArray[np.float32]:
-        opened: Block = self.component.open(total, self.holder_facts)
-        return opened.plain()
+        return self.closing.open(total, range(total.contributors), self.holder).plain()
 
     def num_bytes(self, upload: Block) -> int:
         return sum(map(len, upload.ciphertexts))
+
+
+class Setting:
+    """The parts of a cohort that the set-up needs."""
+
+    client_ids = (0,)
+
+    def __init__(self, parties: Component) -> None:
+        self.parties, self.server = parties, parties.server_party
+
+    def only(self, client_ids: list[int]) -> Setting:
+        return self
+
+    def ask(self, method: Callable[..., Any], *payload: Any) -> Any:
+        return {0: method(self.parties.client, *payload)}
+
+    def tell(self, method: Callable[..., Any], *payload: Any) -> None:
+        method(self.parties.client, *payload)
+
+    def publish(self, component: Any, values: dict[str, Any], *, covered_by: str | None = None) -> None:
+        parties = self.parties
+        parties.facts = dataclasses.replace(parties.facts, published={component.name: values})
+        for party in (parties.client, parties.key_server, parties.server_party):
+            party.facts = parties.facts
 
 
 class Phe:

@@ -48,7 +48,6 @@ from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select
 from fedplug_sensecrypt.simulated_clock import Party, RoundSeconds, round_seconds, samples_of, unit_costs, work_of
-from fedplug_std import he_positions
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_blocks import Encryption
 from fedplug_std.paillier import Paillier
@@ -93,11 +92,11 @@ def measure(name: str, component: Encryption, ciphertexts: int, num_clients: int
     backend, width = component.backend, component.position_block
     public = backend.load_context(backend.dump_context(key, public_key=True))
     adding = backend.load_context(backend.dump_context(key))
-    codec = component.codec(terms)
-    values = np.random.default_rng(0).normal(0, 0.01, ciphertexts * width)
-    payload, _ = he_positions.payload(component, codec, values, np.arange(len(values), dtype=np.uint32))
+    packing, rng = component.packing(terms), np.random.default_rng(0)
+    words, _ = packing.numbers.encode(rng.normal(0, 0.01, ciphertexts * width), rng)
+    payload = packing.pack(words.reshape(-1, width))
     rows = np.empty((len(payload), component.slots), payload.dtype)
-    rows[:, 0], rows[:, 1:] = codec.count_unit, payload
+    rows[:, 0], rows[:, 1:] = packing.count_unit, payload
     backend.encrypt(public, rows[:1])  # builds tables that a process builds only once
     samples: dict[str, list[float]] = {step: [] for step in STEPS}
 
@@ -109,8 +108,7 @@ def measure(name: str, component: Encryption, ciphertexts: int, num_clients: int
 
     for _ in range(repeats):
         sealed = timed("encrypt", len(rows), backend.encrypt, public, rows)
-        uploads = [(f"client {number}", sealed) for number in range(num_clients)]
-        total = timed("add", len(rows) * num_clients, backend.add, adding, uploads, component.slots)
+        total = timed("add", len(rows) * num_clients, backend.add, adding, [sealed] * num_clients, component.slots)
         timed("decrypt", len(rows), backend.decrypt, key, total, component.slots)
     return Cipher(
         name, width, {step: statistics.median(samples[step]) for step in STEPS}, statistics.mean(map(len, sealed))

@@ -191,14 +191,14 @@ class KeyHolder:
         self.clients, self.values = clients, values
         self.component = Bfv(Bfv.Options(range=BOUND))
         self.context, self.terms = self.component.new_keys(clients)
-        self.codec = self.component.codec(self.terms)
+        self.packing = self.component.packing(self.terms)
 
     def _rows(self) -> np.ndarray:
-        slots, _ = self.codec.encode(self.values.astype(np.float64))
+        slots = self.packing.pack(self.packing.numbers.encode(self.values.astype(np.float64))[0])
         payload = np.zeros((-(-len(slots) // (self.component.slots - 1)), self.component.slots - 1), np.int64)
         payload.reshape(-1)[: len(slots)] = slots
         rows = np.empty((len(payload), self.component.slots), np.int64)
-        rows[:, 0], rows[:, 1:] = self.codec.count_unit, payload
+        rows[:, 0], rows[:, 1:] = self.packing.count_unit, payload
         return rows
 
     def round(self, timer: Timer) -> None:
@@ -206,11 +206,10 @@ class KeyHolder:
         backend = self.component.backend
         data = timer("upload", lambda: backend.encrypt(self.context, self._rows()))
         self.uploaded = sum(map(len, data))
-        twice = [(str(index), data) for index in range(8)]
-        timer("add 8", lambda: backend.add(self.context, twice, self.component.slots))
+        timer("add 8", lambda: backend.add(self.context, [data] * 8, self.component.slots))
         rows = timer("open", lambda: backend.decrypt(self.context, data, self.component.slots))
-        slots = rows[:, 1:].reshape(-1)[: self.codec.num_slots(len(self.values))]
-        timer("values", lambda: self.codec.decode(slots, len(self.values), 1))
+        slots = rows[:, 1:].reshape(-1)[: self.packing.num_slots(len(self.values))]
+        timer("values", lambda: self.packing.numbers.decode(self.packing.unpack(slots, len(self.values)), 1))
 
     def rows(self, timer: Timer) -> list[object]:
         """The columns after `parameters`."""

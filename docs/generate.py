@@ -43,7 +43,7 @@ GALLERY = "gallery"
 CORE = DOCS.parent / "core/fedplug"
 LICENCES = DOCS / "licences.md"
 LOCKS = DOCS.parent / "locks"
-CONTRIBUTED = ("fedplug-borda", "fedplug-rowlog")
+CONTRIBUTED = ("fedplug-altfl", "fedplug-borda", "fedplug-clover", "fedplug-rowlog")
 """Examples of third-party plugins, which are not part of the reference."""
 HOOKS = {
     "score_parameters": "what each scalar or layer is worth",
@@ -101,7 +101,8 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
 }  # fmt: skip
 """Types in the arguments and results of a plugin author's methods, by page: its title and the types."""
 NOT_FOR_AUTHORS = (
-    "remembered", "to_plain", "from_plain", "restore", "saved", "to_json", "from_json", "whole", "freeze",
+    "remembered", "to_plain", "from_plain", "restore", "saved", "to_json", "from_json", "whole", "freeze", "memo",
+    "once", "planned",
 )  # fmt: skip
 """Members that the core uses for parties, recipes and records."""
 

@@ -36,6 +36,10 @@ class Labels(fedplug.Protector, fedplug.AccountKeeper):
         """A label that is never flipped has no epsilon."""
         return "" if release.kept < 1 else f"kept={release.kept:g} must be below 1"
 
+    def units(self, release: Flips) -> float:
+        """No toy client has more examples."""
+        return 1000.0
+
     def epsilon_of(self, releases: Sequence[Flips], delta: float) -> dict[str, float]:
         """Warner's: log(p / (1 - p)), which adds up."""
         return {"epsilon_pure": sum(math.log(one.kept / (1 - one.kept)) for one in releases)}
@@ -57,6 +61,9 @@ class Records(fedplug.AccountKeeper):
 
     def round_release(self, client: Any, facts: Any) -> Steps:
         raise AssertionError("a ledger is told what a round releases, and asks nobody")
+
+    def units(self, release: Steps) -> float:
+        return round(1 / release.rate)
 
     def epsilon_of(self, releases: Sequence[Steps], delta: float) -> dict[str, float]:
         return {"epsilon_toy": float(sum(one.steps * one.rate / one.multiplier for one in releases))}

@@ -71,7 +71,7 @@ def doubled(protocol: Protocol) -> Any:
         context, _ = he_keys.context_of(component, protocol.server)
 
         def twice(part: bytes) -> bytes:
-            return component.backend.add(context, [("a", [part]), ("b", [part])], component.slots)[0]
+            return component.backend.add(context, [[part], [part]], component.slots)[0]
 
         return with_bytes(twice)(reply)  # type: ignore[no-any-return]
 

@@ -36,6 +36,8 @@ CLIENTS = 20
 class FakeAccountant:
     """Records its questions."""
 
+    name = "toy.book"
+
     def __init__(self) -> None:
         self.asked: list[tuple[list[tuple[str, float, float, int]], float, str]] = []
 

@@ -21,7 +21,7 @@ import os
 import signal
 from typing import Any
 
-from fedplug import Block, Client, Facts, Field, Options, at_client
+from fedplug import Client, Facts, Field, Options, Sealed, Words, at_client
 from fedplug.api.errors import ProtectionError
 from fedplug_baselines import lwe
 from fedplug_secagg import bonawitz, plus
@@ -48,10 +48,10 @@ class Mortal:
                 raise ProtectionError("as if it had been killed")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def seal(self: Any, block: Block, client: Client, facts: Facts) -> Block:
+    def seal(self: Any, words: Words, client: Client, facts: Facts) -> Sealed:
         """Before it, and after it."""
         self.dies(client, "sealing")
-        found = super().seal(block, client, facts)  # type: ignore[misc]
+        found: Sealed = super().seal(words, client, facts)  # type: ignore[misc]
         self.dies(client, "sealed")
         return found
 

@@ -15,7 +15,8 @@ def a_row(round: int, **changes: Any) -> Row:
     plain: dict[str, Any] = {
         "round": round, "accuracy": 0.5 + round / 1000, "loss": 2.0 / round, "train_loss": 1.5 / round,
         "client_accuracy": {0: 0.4, 1: 0.9}, "clients": {"asked": 2, "answered": 2},
-        "zones": {"encrypted": 0.25, "noised": 0.75, "retained": 0.0, "clear": 0.0}, "sealed": ["encrypted"],
+        "zones": {"encrypted": 0.25, "noised": 0.75, "retained": 0.0, "clear": 0.0},
+        "sealed": ["encrypted"],
         "seconds": {"train": 9.0, "protect": 1.0}, "wall_seconds": 2.0,
         "bytes": {
             "up": {"total": 1_500_000, "phases": {"upload": 1_500_000},

@@ -14,8 +14,8 @@ from fedplug.recipe.catalog import ADAPTER, COMMAND, DISPLAY, RECIPES, REPORT, S
 from scripts import script
 
 PLUGINS = (
-    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "borda",
-    "rowlog", "trackers",
+    "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "altfl",
+    "borda", "clover", "rowlog", "trackers",
 )  # fmt: skip
 
 
@@ -121,3 +121,13 @@ def test_what_is_generated_is_fresh() -> None:
     assert set(made) >= set((ROOT / "docs/reference").rglob("*.md")), "pages under docs/reference that nothing makes"
     stale = [page.name for page, text in made.items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
     assert not stale, f"{stale} are stale; run: python docs/generate.py"
+
+
+def test_the_smallest_plugin_of_each_hook_is_shown() -> None:
+    templates = ROOT / "plugins/lab/src/fedplug_lab/templates"
+    text = (ROOT / "docs/plugins/smallest.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- same: plugins/lab/src/fedplug_lab/templates/(\w+)\.py -->", text)
+    assert set(shown) == {path.stem for path in templates.glob("*.py")} - {"dataset", "model", "test"}
+    for name in shown:
+        lines = (templates / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        assert len(list(filter(None, lines)) if name == "sealer" else lines) <= 25, name

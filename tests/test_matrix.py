@@ -15,7 +15,7 @@ import phe
 import pytest
 from fedplug.api.blocks import BASE_ZONES, CLEAR, ENCRYPTED, NOISED, RETAINED
 from fedplug.api.errors import RecipeError
-from fedplug.api.roles import Sealer
+from fedplug.api.roles import Closer
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_sensecrypt._phe import Phe
@@ -27,6 +27,7 @@ CLIP, CLIP_L1 = {"use": "std.clip", "norm": 0.1}, {"use": "std.clip_l1", "norm":
 FISHER, SENSITIVITY = {"use": "selectiveshield.fisher"}, {"use": "sensecrypt.sensitivity"}
 PSI = {"use": "fedre.psi", "samples": 1, "preference": {"box": [1, 1, 3, 3]}}
 MAGNITUDE = {"use": "paraaegis.magnitude"}
+SGD = {"use": "std.sgd"}
 
 # For each negotiation: its options, and the scorers it needs.
 NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
@@ -34,6 +35,7 @@ NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "std.single_zone@encrypted": ({"zone": ENCRYPTED}, []),
     "std.by_name": ({"zones": {ENCRYPTED: ["*.weight"]}, "other_zone": NOISED}, []),
     "std.by_name@retained": ({"zones": {RETAINED: ["*.bias"]}, "other_zone": NOISED}, []),
+    "altfl.alternating": ({"cycle": [NOISED, ENCRYPTED]}, []),
     "borda.layers": ({}, [MAGNITUDE]),
     "paraaegis.vote": ({"ratio": 0.3}, [MAGNITUDE]),
     "selectiveshield.consensus": ({"tau": 0.05, "rho": 0.3}, [FISHER]),
@@ -73,6 +75,7 @@ SEALED: dict[str, list[Any]] = {
     "baselines.ckks": [{"use": "baselines.ckks"}],
     "baselines.batchcrypt": [{"use": "baselines.batchcrypt"}],
     "baselines.lwe": [CLIP, {"use": "baselines.lwe", **EPSILON}],
+    "clover.sparse_shares": [{"use": "clover.sparse_shares", "norm": 0.1, **EPSILON}],
     "secagg.bonawitz": [
         CLIP, {"use": "std.rotate"}, {"use": "std.distributed_skellam", **EPSILON}, {"use": "secagg.bonawitz"}
     ],
@@ -90,10 +93,10 @@ SLOW = ("std.paillier", "sensecrypt.paillier")
 
 
 PARTIAL = (
-    "baselines.fedml_he", "baselines.maskcrypt", "baselines.random_mask", "borda.layers", "fas.share",
-    "fedre.sensitive_layers", "paraaegis.vote", "selectiveshield.consensus", "std.by_name",
+    "altfl.alternating", "baselines.fedml_he", "baselines.maskcrypt", "baselines.random_mask", "borda.layers",
+    "fas.share", "fedre.sensitive_layers", "paraaegis.vote", "selectiveshield.consensus", "std.by_name",
 )  # fmt: skip
-"""Negotiations that encrypt a part of the model, the same at all clients."""
+"""Negotiations that encrypt a part of the model, the same at all clients; or all of it in some rounds."""
 
 SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus", "threshold.bfv")
 """Encryptions without a key holder."""
@@ -127,9 +130,13 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "negotiation": ("baselines.fedml_he",), "sealed": SHARED,
         "aggregator": ("std.mean", "fedre.pda_pam"),
     }),
+    ("clover.sparse_shares cannot encrypt the maps", {
+        "negotiation": ("baselines.fedml_he",), "sealed": ("clover.sparse_shares",),
+    }),
     ("it packs every tensor separately", {"sealed": ("baselines.ckks",), "negotiation": PARTIAL}),
     ("needs a zone that lies alike at all clients, but sensecrypt.select lets each have", {
-        "negotiation": ("sensecrypt.select",), "sealed": ("baselines.ckks", "baselines.batchcrypt", *SHARED),
+        "negotiation": ("sensecrypt.select",),
+        "sealed": ("baselines.ckks", "baselines.batchcrypt", "clover.sparse_shares", *SHARED),
     }),
     ("fedre.layer_budgets clips each layer itself", {
         "negotiation": ("baselines.adaptive_clip",), "plain": ("fedre.layer_budgets",),
@@ -171,7 +178,7 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
     """One round on 60 digits among three clients."""
     options, scorers = NEGOTIATIONS[negotiation]
     held = zones_of(negotiation)
-    own = negotiation == "baselines.feddpa"  # it trains and negotiates, by one component
+    own = negotiation in ("altfl.alternating", "baselines.feddpa")  # they train and negotiate, by one component
     noisy = next((zone for zone in (NOISED, CLEAR) if zone in held), None)
     chains = {zone: SEALED[sealed] if zone == ENCRYPTED else [] for zone in held if zone != RETAINED}
     if noisy:
@@ -198,7 +205,7 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
             "clients": 3, "public": 8, "partition": {"use": "std.iid"},
         },
         "model": {"use": "std.mlp", "hidden": []},
-        "train": {"use": "baselines.feddpa" if own else "std.sgd", "epochs": 2, "batch_size": 16, "lr": 0.05},
+        "train": {"epochs": 2, "batch_size": 16, "lr": 0.05, **({"use": negotiation, **options} if own else SGD)},
         "score_parameters": list({use["use"]: use for use in wanted}.values()),
         "negotiate_mask": negotiation if own else {"use": negotiation.partition("@")[0], **options},
         "protect": chains,
@@ -223,7 +230,7 @@ def zones_of(negotiation: str) -> tuple[str, ...]:
 @functools.cache
 def must_undo(name: str) -> bool:
     """Whether postprocess must name the component."""
-    return issubclass(Catalog.discover().groups["protect"][name].load(), Sealer) or name == "std.rotate"
+    return issubclass(Catalog.discover().groups["protect"][name].load(), Closer) or name == "std.rotate"
 
 
 def combinations() -> Iterator[tuple[str, str, str, str]]:

@@ -319,7 +319,7 @@ class NoisedBallots(BareBallots):
 
     @at_client
     def lengths(self, client: Client) -> Values:
-        return client.release(self, "lengths", np.array([np.linalg.norm(client.update)], np.float32))
+        return client.release(self, np.array([np.linalg.norm(client.update)], np.float32))
 
 
 def test_ballots_with_noise_are_those_that_were_released(toys: Any) -> None:
@@ -343,6 +343,30 @@ def test_an_account_rests_on_its_keeper(toys: Any) -> None:
     assert issubclass(FullBatches, AccountKeeper)
     line = verdict.toward("server")
     assert (line.state, line.unit, line.rests_on[0]) == ("guaranteed", "record", "on the word of toy.odd")
+
+
+class NothingSpent(fedplug.Accountant):
+    """State that nothing costs anything."""
+
+    def compose(self, releases: Any, delta: float, adjacency: str) -> dict[str, float]:
+        return {"mine": 0.0}
+
+
+class NoNumber(NothingSpent):
+    """Divide nothing by nothing."""
+
+    def compose(self, releases: Any, delta: float, adjacency: str) -> dict[str, float]:
+        return {"mine": math.nan}
+
+
+def test_an_accountant_of_an_authors_own_is_believed_on_the_authors_word(toys: Any) -> None:
+    laplace = ({"use": "std.clip_l1", "norm": 1.0}, {"use": "std.laplace", "epsilon": 4})
+    toys("accountant", NothingSpent)
+    line = verdict_of(*laplace, accountant=ODD).toward("server")
+    assert (line.epsilon, line.rests_on) == (0.0, ["on the word of toy.odd"])
+    assert verdict_of(CLIP, NOISE, accountant=ODD).toward("server").rests_on == ["noise that fedplug itself adds"]
+    toys("accountant", NoNumber)
+    assert "component toy.odd, compose: epsilon by mine is nan; it must be >= 0" in refusal_of(*laplace, accountant=ODD)
 
 
 class PublicByData(fedplug.PublicPlan):

@@ -102,7 +102,7 @@ class Halves(Toy, fedplug.Groups, fedplug.Ballots):
     @at_client
     def parity(self, client: Client) -> NDArray[np.float32]:
         """Whether this client's number is odd, under noise that hides it."""
-        return client.release(self, "parity", [client.client_id % 2])
+        return client.release(self, [client.client_id % 2])
 
     def ballots(self, facts: Facts) -> Operations:
         """What the ballots of round 1 cost."""

@@ -258,7 +258,7 @@ class Votes(Toy, fedplug.Negotiation, fedplug.Ballots):
     @fedplug.at_client
     def vote(self, client: Client) -> Any:
         client.plan = Plan.single("clear", client.facts.layout.size, client.facts.zones)
-        return client.release(self, "votes", [100.0 + client.client_id])
+        return client.release(self, [100.0 + client.client_id])
 
     def reveals(self, facts: Facts) -> list[fedplug.Reveals]:
         return [fedplug.Reveals("votes", ("server",), covered_by="epsilon", asked=("vote",))]

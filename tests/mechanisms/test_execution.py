@@ -639,13 +639,13 @@ def test_a_post_on_a_sum_sees_the_mean() -> None:
 
 def ballot(who: Any, values: Any, *operations: Any) -> Any:
     part = Part(name="votes")
-    return release(part, operations, "votes", values, who, context(who, part))
+    return release(part, operations, values, who, context(who, part))
 
 
 def test_a_ballot_is_clipped_and_noised_at_the_client() -> None:
     clip, noise = Clip(1.0), Noise.gaussian(2.0, source="reproducible")
     found = ballot(party(3), [3.0, 4.0], clip, noise)
-    drawn = fedplug.stream(7, 3, 0, "votes", "votes").standard_normal(2) * 2.0
+    drawn = fedplug.stream(7, 3, 0, "votes", "count").standard_normal(2) * 2.0
     assert found == pytest.approx(np.array([0.6, 0.8]) + drawn, abs=1e-6)
     assert found.dtype == np.float32
     assert not np.array_equal(ballot(party(3), [3.0, 4.0], clip, Noise.gaussian(2.0)), found)
@@ -655,7 +655,7 @@ def test_a_ballot_is_clipped_and_noised_at_the_client() -> None:
 def test_the_server_clips_each_ballot_and_noises_their_sum() -> None:
     clip, noise = Clip(1.0), Noise.gaussian(2.0, source="reproducible", trust="central")
     found = ballot(Server(), {4: [3.0, 4.0], 1: [0.5, 0.0]}, clip, noise, Post(lambda values, public: values * 2))
-    drawn = fedplug.stream(7, "server", 0, "votes", "votes").standard_normal(2) * 2.0
+    drawn = fedplug.stream(7, "server", 0, "votes", "count").standard_normal(2) * 2.0
     assert found == pytest.approx(2 * (np.array([1.1, 0.8]) + drawn), abs=1e-5)
 
 
@@ -672,7 +672,7 @@ def test_ballots_are_not_released_without_the_noise_of_that_party() -> None:
     with pytest.raises(Misplaced, match="the ballots of votes give Map"):
         ballot(party(), [1.0], Map(lambda *_: None), Noise.gaussian(1.0))
     with pytest.raises(ProtectionError, match="nothing can be released outside a run"):
-        Client().release(Part(name="votes"), "votes", os.urandom(1))
+        Client().release(Part(name="votes"), os.urandom(1))
 
 
 @settings(deadline=None, max_examples=30)

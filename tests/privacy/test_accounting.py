@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from fedplug.privacy.accounting import (
     effective_multiplier,
@@ -41,6 +42,32 @@ def test_delta_is_the_formula_of_balle_and_wang(epsilon: float, multiplier: floa
     assert gaussian_delta(epsilon, multiplier) == pytest.approx(
         math.exp(first) - math.exp(second), rel=1e-9, abs=1e-12 * math.exp(first) + 1e-300
     )
+
+
+def without_cancelling(epsilon: float, multiplier: float) -> float:
+    """phi(x) integral over u > 0 of e^(x u - u^2 / 2) (1 - e^(-u / s)), x = 1/2s - e s: the difference of two Mills
+    ratios as an integral of what is positive.
+    """
+    x = 0.5 / multiplier - epsilon * multiplier
+    top = max(x, 0.0) + 40
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    edges = np.linspace(0, top, 81)
+    half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
+    u = (middle[:, None] + half[:, None] * nodes).ravel()
+    terms = np.exp(x * u - u * u / 2 - x * x / 2) * -np.expm1(-u / multiplier)
+    return float(terms @ (half[:, None] * weights).ravel()) / math.sqrt(2 * math.pi)
+
+
+@pytest.mark.parametrize("multiplier", [0.05, 0.3, 1.0, 20.0, 900.0, 1500.0, 1e5, 1e8, 1e10, 1e12, 1e14])
+@pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-12, 1e-15, 1e-18, 1e-30])
+def test_epsilon_is_right_to_ten_digits_at_every_multiplier_and_delta(multiplier: float, delta: float) -> None:
+    """The Mills ratios at two places that are 1e-8 apart have eight digits in common."""
+    epsilon = gaussian_epsilon(multiplier, delta)
+    if epsilon == 0:
+        assert without_cancelling(0.0, multiplier) <= delta * (1 + 1e-10)
+    else:
+        assert without_cancelling(epsilon * (1 + 1e-10), multiplier) <= delta * (1 + 1e-14)
+        assert without_cancelling(epsilon * (1 - 1e-9), multiplier) >= delta * (1 - 1e-12)
 
 
 @given(multipliers, deltas)

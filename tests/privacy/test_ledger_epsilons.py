@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import fedplug
 import pytest
 from account_toys import Records, Steps
 from fedplug.api.errors import PluginError
@@ -17,7 +18,7 @@ from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.privacy.views import level_epsilons, view_epsilons
+from fedplug.privacy.views import level_epsilons, units, view_epsilons
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, laplace, ledger_of
 
 
@@ -64,8 +65,10 @@ def keepers(kind: type[Records] = Records) -> dict[str, Records]:
     return {"record": kind(None)}
 
 
-def records_of(told: list[dict[int, tuple[float, float, float]]], **facts: Any) -> Ledger:
-    ledger = ledger_of(keepers=keepers(), **facts)
+def records_of(
+    told: list[dict[int, tuple[float, float, float]]], kind: type[Records] = Records, **facts: Any
+) -> Ledger:
+    ledger = ledger_of(keepers=keepers(kind), **facts)
     for round, records in enumerate(told):
         ledger.record(
             round, charged=[0, 1, 2], zone_sizes={"clear": 1000}, total=1000, releases={}, contributors={"clear": 3},
@@ -83,8 +86,7 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     assert stated.verdict.status == "protected_from_all"
     line = stated.views["server"]
     assert (line.unit, line.guarantee) == ("record", "epsilon 2.00 for each record")
-    assert line.rests_on[0] == f"on the word of {Records(None).name}"
-    assert "1 / number of records" in line.rests_on[1]
+    assert line.rests_on == [f"on the word of {Records(None).name}"]
     assert line.not_covered[0] == "a client as a whole"
     assert "of a whole client: reads the clear zone of every upload, without noise" in line.detail
     assert stated.verdict.headline.startswith("Each record's data are protected from the server")
@@ -92,11 +94,53 @@ def test_records_are_stated_apart_and_for_the_worst_client() -> None:
     assert weak.verdict().status == "no_meaningful_guarantee"
     said = "epsilon 25.00 for each record promises too little: it is above 20"
     assert {line.reason for line in weak.verdict().lines if line.state != "absent"} == {said}
-    loose = records_of([dict.fromkeys(range(3), (2.0, 0.1, 10.0))], delta=0.5)
-    assert loose.verdict().toward("client").reason.startswith("delta 0.5 is not below 1 / ")
     again = ledger_of(keepers=keepers())
     again.restore(ledger.state(), ledger.log)
     assert level_epsilons(again) == level_epsilons(ledger)
+
+
+def test_a_delta_is_compared_with_the_number_of_what_it_is_per() -> None:
+    """Three clients of 8 records each: a delta of 0.3 is below 1 / 3, and lets 7 of 24 records out."""
+    told = [dict.fromkeys(range(3), (2.0, 1 / 8, 4.0))] * 2
+    for delta, reason in ((0.3, "delta 0.3 is not below 1 / 24 records"), (1 / 25, "")):
+        stated = records_of(told, delta=delta, num_clients=3).report()
+        lines = [line for line in stated.verdict.lines if line.state != "absent"]
+        assert {line.reason for line in lines} == {reason}
+        assert {line.guarantee for line in lines} == {"no guarantee" if reason else "epsilon 0.50 for each record"}
+        assert stated.verdict.status == ("no_meaningful_guarantee" if reason else "protected_from_all")
+        assert any(warning.startswith(f"{reason};") for warning in stated.warnings) == bool(reason)
+
+
+def test_units_are_those_of_the_clients_that_took_part() -> None:
+    """Of rounds that say different numbers the largest counts, and of a client that says none, none is known."""
+    told = [{0: (2.0, 0.5, 1.0), 1: (2.0, 0.25, 1.0), 2: (2.0, 0.25, 1.0)}]
+    assert units(records_of(told), "record") == 2 + 4 + 4
+    assert units(records_of([*told, {**told[0], 0: (2.0, 0.1, 1.0)}]), "record") == 10 + 4 + 4
+    assert units(records_of([{0: (2.0, 0.5, 1.0)}]), "record") == math.inf
+
+
+def test_no_number_of_units_is_no_guarantee() -> None:
+    class Silent(Records):
+        units = fedplug.AccountKeeper.units
+
+    class Wrong(Records):
+        def units(self, release: Steps) -> float:
+            return math.nan
+
+    told = [dict.fromkeys(range(3), (2.0, 0.1, 10.0))]
+    silent = records_of(told, kind=Silent)
+    said = "delta 1e-05 is per record, and nobody says how many there are"
+    assert {line.reason for line in silent.verdict().lines if line.state != "absent"} == {said}
+    assert silent.verdict().status == "no_meaningful_guarantee"
+    with pytest.raises(PluginError, match=r"component toy\.records, units: nan must be the number of a client"):
+        records_of(told, kind=Wrong).verdict()
+
+
+def test_a_delta_for_clients_is_compared_with_their_number() -> None:
+    releases = {"noised": [CENTRAL]}
+    for delta, reason in ((DELTA, ""), (0.3, "delta 0.3 is not below 1 / 10 clients")):
+        ledger = enter(ledger_of(num_clients=10, delta=delta), {"noised": 1000}, releases, charged=list(range(10)))
+        assert ledger.verdict().toward("released_model").reason == reason
 
 
 def test_no_party_that_is_shown_what_gives_records_away_has_a_guarantee_of_them() -> None:

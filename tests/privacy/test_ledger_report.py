@@ -7,11 +7,27 @@ import math
 
 import pytest
 from fedplug.api.known import Release
+from fedplug.api.operations import Party
 from fedplug.api.roles import Reveals
 from fedplug.api.verdict import Verdict
 from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug.privacy.ledger import Ledger
+from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.privacy.views import priced_part
-from ledger_toys import CLIENTS, DELTA, LOCAL, SIGMA, VECTORS, enter, exact, ledger_of, reason
+from ledger_toys import (
+    CENTRAL,
+    CLIENTS,
+    DELTA,
+    LOCAL,
+    SIGMA,
+    VECTORS,
+    FakeAccountant,
+    enter,
+    exact,
+    laplace,
+    ledger_of,
+    reason,
+)
 
 
 def test_dp_fedavg_states_epsilon_unit_trust_and_adjacency() -> None:
@@ -51,6 +67,40 @@ def test_hybrid_has_no_end_to_end_dp() -> None:
     assert exact(ledger, "server") > 1, "un-noised values come back in what others upload"
 
 
+def test_whose_word_is_needed_is_said_in_the_lines_that_need_it() -> None:
+    """That fedplug adds the noise is said only where nobody else need be believed."""
+    fedplug_adds, holds = "noise that fedplug itself adds", "as long as the encryption holds"
+    closed = {"encrypted": EncryptionReport("key_server", False, "acme.seal", words=["acme.seal"])}
+    both = ["acme.seal", "acme.open"]
+    shared = {"encrypted": EncryptionReport("shares", True, "acme.seal", opens_with=3, words=both)}
+    sealed = {"encrypted": [dataclasses.replace(LOCAL, trust="distributed")]}
+
+    def rests(ledger: Ledger, party: Party) -> list[str]:
+        return ledger.verdict().toward(party).rests_on
+
+    hidden = enter(ledger_of(encryption=closed), {"encrypted": 1000}, sealed)
+    assert rests(hidden, "server") == [holds, "on the word of acme.seal"]
+    assert rests(hidden, "released_model") == ["on the word of acme.seal"]
+    assert fedplug_adds in rests(hidden, "client_and_server"), "the noise of an upload needs no encryption"
+    together = enter(ledger_of(encryption=shared), {"encrypted": 1000}, sealed)
+    assert rests(together, "client_and_server")[-2:] == [f"on the word of {name}" for name in both]
+    # Noise at the server is added to what was opened.
+    central = enter(ledger_of(encryption=closed), {"encrypted": 1000}, {"encrypted": [CENTRAL]})
+    assert rests(central, "released_model") == [fedplug_adds, "as long as the server really adds it"]
+    # An accountant states what it composes: sampled releases toward the model alone.
+    book = {"accountant": FakeAccountant(), "accountant_word": "acme.book"}
+    sampled = ledger_of(num_clients=500, sampling={"scheme": "poisson", "rate": 0.1}, **book)
+    enter(sampled, {"noised": 1000}, {"noised": [CENTRAL]}, charged=[0])
+    assert rests(sampled, "released_model") == ["as long as the server really adds it", "on the word of acme.book"]
+    assert fedplug_adds in rests(sampled, "client")
+    mixed = enter(ledger_of(**book), {"noised": 1000}, {"noised": [laplace()]})
+    assert rests(mixed, "server") == ["on the word of acme.book"]
+    exact_ones = enter(ledger_of(**book), {"noised": 1000}, {"noised": [LOCAL]})
+    assert rests(exact_ones, "server") == [fedplug_adds]
+    own = dataclasses.replace(LOCAL, word="acme.noise")
+    assert rests(enter(ledger_of(), {"noised": 1000}, {"noised": [own]}), "server") == ["on the word of acme.noise"]
+
+
 def test_no_protection_is_no_dp() -> None:
     ledger = enter(ledger_of(), {"clear": 1000}, {})
     assert ledger.verdict().status == "no_protection"
@@ -84,7 +134,7 @@ def test_unknown_noise_and_multiplier_zero_are_infinite() -> None:
 
 
 def test_delta_must_be_below_one_over_clients() -> None:
-    assert any("delta=0.1 must be below" in warning for warning in ledger_of(delta=0.1).report().warnings)
+    assert any("delta 0.1 is not below 1 / 20 clients" in warning for warning in ledger_of(delta=0.1).report().warnings)
     assert ledger_of().report().warnings == []
     loose = enter(ledger_of(delta=1 / CLIENTS), {"noised": 1000}, {"noised": [LOCAL]})
     assert loose.verdict().status == "no_meaningful_guarantee"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -56,6 +57,21 @@ def test_sampling_is_passed_on_with_its_accountant() -> None:
     found = ledger(plain)
     assert found.sampling == Sampling(scheme="poisson", rate=0.5)
     assert found.accountant is not None
+
+
+def test_who_is_not_of_fedplug_itself_is_named() -> None:
+    """Another distribution may offer a component under a shipped one's name."""
+    sampled = {"sampling": {"scheme": "poisson", "rate": 0.5}, "accountant": {"use": "std.pld"}}
+    plain = paraaegis(0.3, seal={"use": "std.bfv"}, min_clients=2, **sampled)
+    for distribution, named in (("fedplug-std", False), ("acme", True)):
+        catalog = toy_catalog()
+        for group, name in (("protect", "std.bfv"), ("postprocess", "std.bfv"), ("accountant", "std.pld")):
+            offered = catalog.groups[group][name]
+            catalog.groups[group][name] = dataclasses.replace(offered, distribution=distribution)
+        recipe = Recipe.from_plain(plain, catalog)
+        found = ledger_of(recipe, Composition(recipe), Layout.of([("w", (65, 10))]))
+        assert found.encryption["encrypted"].words == (["std.bfv"] if named else [])
+        assert found.accountant_word == ("std.pld" if named else "")
 
 
 def test_buffers_that_are_averaged_are_shown_to_everybody() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from fedplug.api.errors import PluginError
 from fedplug.api.known import Known, Release
 from fedplug.api.operations import Bound, Noise
 from fedplug.privacy.accounting import composed_epsilon, gaussian_rdp_epsilon
-from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneEntry, inverse_square
+from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneEntry, composed_by, inverse_square
 from ledger_toys import DELTA, enter, laplace, ledger_of
 
 # -- the ledger --------------------------------------------------------------------------------------------------------
@@ -65,8 +67,25 @@ def test_a_restored_ledger_is_equal() -> None:
     assert again.report() == ledger.report()
 
 
+@pytest.mark.parametrize("stated", [{"pld": math.nan}, {"pld": -1.0}, {"pld": None}, {"pld": True}, {}, 0.5])
+def test_an_accountant_that_states_no_epsilon_is_an_error_that_names_it(stated: Any) -> None:
+    book = SimpleNamespace(name="toy.book", compose=lambda *asked: stated)
+    with pytest.raises(PluginError, match=r"component toy\.book, compose: .* must be"):
+        composed_by(book, [("laplace", 2.0, 1.0, 3)], DELTA, "zero_out")
+
+
+def test_an_accountant_that_fails_is_named() -> None:
+    def compose(*asked: Any) -> dict[str, float]:
+        raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(PluginError, match=r"component toy\.book, compose: .*division by zero"):
+        composed_by(SimpleNamespace(name="toy.book", compose=compose), [], DELTA, "zero_out")
+
+
 class Composer:
     """An accountant that composes, and records its questions."""
+
+    name = "toy.book"
 
     def compose(
         self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import fedplug
@@ -9,12 +12,16 @@ import pytest
 from fedplug import Clip, Facts, Known, Noise, Operations, WeightedSum, hookimpl
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, ProtectionError
+from fedplug.recipe import composition
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, amplified
+from fedplug.recipe.composition import Composition, amplified, shipped
 from fedplug.recipe.parts import Sampling
 from fedplug.recipe.recipe import Recipe
-from toy_components import recipe_of
+from packaging.requirements import Requirement
+from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -51,6 +58,34 @@ def test_every_component_is_one_object_with_its_name(recipe: Recipe, fake_catalo
     assert composition.components["std.clip"] is not composition.components["std.clip@noised"]
     assert composition.components["std.gaussian"].options.epsilon == 8
     assert Composition(recipe).components["std.ckks"] is not composition.components["std.ckks"]
+
+
+def test_what_is_of_fedplug_itself_follows_from_who_offers_it(recipe: Recipe, tmp_path: Path) -> None:
+    """A catalog of the same names from elsewhere, a file of one's own, and another's part within a shipped model."""
+    everything = Composition(recipe)
+    assert not any(everything.shipped(name) for name in recipe.components), "std.clip of the distribution test"
+    (tmp_path / "book.py").write_text(
+        "import fedplug\n\nclass Book(fedplug.Accountant):\n    def compose(self, releases, delta, adjacency):\n"
+        "        return {'mine': 0.1}\n"
+    )
+    own = f"{tmp_path / 'book.py'}:Book"
+    plain = recipe_of(accountant={"use": own, "name": "std.pld"}, model={"use": "std.lora", "around": "std.mlp"})
+    mixed = Recipe.from_plain(plain, toy_catalog())
+    found = Composition(mixed)
+    assert {name for name in mixed.components if not found.shipped(name)} == {"std.pld"}
+    assert not found.shipped("nobody")
+    around = dict(mixed.model.inner)["around"]
+    assert shipped(around)
+    strange = (("around", dataclasses.replace(around, distribution="acme")),)
+    assert not shipped(dataclasses.replace(mixed.model, inner=strange))
+
+
+def test_distributions_of_fedplug_are_those_of_its_extra() -> None:
+    """A list that is written nowhere else; what is in `plugins-contrib` is of others."""
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["all"]
+    found = composition._shipped()
+    assert found == {"fedplug", *(Requirement(each).name for each in extra)}
+    assert "fedplug-borda" not in found
 
 
 def test_one_calls_exactly_the_component_named(recipe: Recipe, fake_catalog: Catalog) -> None:

@@ -46,8 +46,8 @@ def test_no_secret_is_agreed_on_where_nobody_needs_one() -> None:
 
 
 def test_a_server_that_swaps_the_box_is_found_out() -> None:
-    """The locked box of the encryption keys is bound to its terms, and the sealed secrets to recipe and receiver."""
-    for swapped in ("adopt_keys", "take_secret"):
+    """The locked box of the encryption keys is bound to its published terms, sealed secrets to recipe and receiver."""
+    for swapped in ("hear", "take_secret"):
         protocol, engine, _ = build(paraaegis())
         exchange = engine.exchange
 
@@ -65,8 +65,8 @@ def test_a_server_that_swaps_the_box_is_found_out() -> None:
                 body = codec.decode(codec.unframe(data))
                 calls = [codec.decode(call) for call in body["calls"]]
                 for call in calls:
-                    if call[3] == "adopt_keys" == swapped:
-                        call[4][1] = {**call[4][1], "bits": 3}
+                    if call[3] == "hear" == swapped and "terms" in call[4][1]:
+                        call[4][1] = {"terms": {**call[4][1]["terms"], "bits": 3}}
                     elif call[3] == "take_secret" == swapped:
                         call[4][0] = next((box for whose, box in boxes.items() if whose != address), call[4][0])
                 body["calls"] = [codec.encode(call) for call in calls]

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Block
+from fedplug import Block, Opened, Total
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, PluginError, ProtectionError
 from fedplug.api.facts import Facts
+from fedplug.mechanisms.closing import Closing
 from fedplug.wire.calls import Call, Reply, read_reply, request
 from fedplug_std.bfv import Bfv
 from fedplug_std.he_contexts import RingContext
@@ -58,7 +59,7 @@ def test_with_all_that_the_server_has_nothing_decrypts(scheme: str, holder: str,
     # 1. Its own components, state and cache: the context it adds with has no secret key, in memory either.
     component = protocol.composition.components[scheme]
     with pytest.raises(ProtectionError, match="no secret key"):
-        component.open(sealed.replace(contributors=1), server, protocol.facts(1))
+        Closing.of("encrypted", protocol.facts(1)).open(sealed.replace(contributors=4), range(4), server)
     cached = server.cache[scheme].context
     assert (cached.secret_key, cached.public_key) == (b"", b"")
     with pytest.raises(ProtectionError, match="no secret key"):
@@ -106,11 +107,11 @@ def test_the_holder_does_open(scheme: str, holder: str, tmp_path: Path) -> None:
 def test_a_client_refuses_to_open_a_single_upload(scheme: str, tmp_path: Path) -> None:
     story = Story(encrypted(scheme, "clients"), tmp_path)
     client = story.party("client:2")
-    component = story.engine._hosts["client:2"].composition.components[scheme]  # type: ignore[attr-defined]
+    closing = Closing.of("encrypted", client.facts)
     for claimed in (1, 2, 4):
         refusal = "holds 1 updates" if claimed == 1 else f"does not hold the {claimed} updates that are claimed"
         with pytest.raises(ProtectionError, match=refusal):
-            component.open(story.upload().replace(contributors=claimed), client, client.facts)
+            closing.open(story.upload().replace(contributors=claimed), range(claimed), client)
 
 
 # -- the key server (spec 37) ------------------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ def ciphertexts(value: Any) -> list[bytes]:
 def asked(story: Story, block: Block) -> Reply:
     """The key server's answer to a server that asks it to open a block."""
     name = "std.bfv" if "std.bfv" in story.protocol.composition.components else "std.ckks"
-    sent = (name, block, [], "all", [0, 1, 3], {})
+    sent = (name, block, [], "all", [0, 1, 3])
     call = Call.of(story.protocol.steps.open, sent, "key_server", 2)  # a round of which nothing was opened
     data, _ = request(story.protocol.recipe.digest, [call])
     ((_, answer),) = story.engine.exchange({"key_server": data})
@@ -149,11 +150,10 @@ def asked(story: Story, block: Block) -> Reply:
 def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> None:
     fail = {"use": "toy.fail", "clients": [0, 1], "rounds": [2]}
     story = Story(encrypted(scheme, "key_server", min_clients=3, rounds=3, score_parameters=[fail]), tmp_path)
-    component = story.protocol.composition.components[scheme]
-    facts, server = story.protocol.facts(1), story.protocol.server
+    closing, server = Closing.of("encrypted", story.protocol.facts(1)), story.protocol.server
     uploads = {client_id: story.upload(client_id) for client_id in range(4)}
     for members in ([1], [0, 2]):
-        few = component.add_blocks({c: uploads[c] for c in members}, server, facts)
+        few = closing.add({c: uploads[c] for c in members}, server.weights, server)
         reply = asked(story, few)
         assert reply.value is None
         refusal = f"holds {len(members)} updates; opening fewer than min_clients=3 would show too much of each"
@@ -162,7 +162,7 @@ def test_the_key_server_refuses_sums_of_too_few(scheme: str, tmp_path: Path) -> 
         reply = asked(story, few.replace(contributors=3))
         assert reply.value is None
         assert "does not hold the 3 updates that are claimed" in reply.error.message
-    enough = component.add_blocks({c: uploads[c] for c in (0, 1, 3)}, server, facts)
+    enough = closing.add({c: uploads[c] for c in (0, 1, 3)}, server.weights, server)
     assert asked(story, enough).value.values.shape == (650,)
 
 
@@ -202,11 +202,12 @@ def test_a_zone_that_too_few_have_sent_is_skipped(holder: str) -> None:
 def raises_in_round_2(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     opens = Bfv.open
 
-    def fails_once(self: Bfv, block: Block, party: Any, facts: Facts) -> Block:
+    def fails_once(self: Bfv, total: Total, party: Any, facts: Facts) -> Opened:
         if facts.round == 1:
             raise error
-        return opens(self, block, party, facts)
+        return opens(self, total, party, facts)
 
+    fails_once.__name__ = "open"
     monkeypatch.setattr(Bfv, "open", fails_once)
 
 
@@ -221,7 +222,7 @@ def test_a_sum_that_the_key_server_refuses_is_skipped_in_that_round(monkeypatch:
 
 def test_a_scheme_that_breaks_at_the_key_server_ends_the_run_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     raises_in_round_2(monkeypatch, ZeroDivisionError("by the test"))
-    said = r"component std\.bfv, hook postprocess, zone encrypted, Open: ZeroDivisionError: by the test"
+    said = r"component std\.bfv, zone encrypted, open: ZeroDivisionError: by the test"
     with pytest.raises(PluginError, match=said):
         run_protocol(encrypted("std.bfv", "key_server", rounds=3))
 

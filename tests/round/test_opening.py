@@ -195,15 +195,15 @@ def test_the_same_bytes_from_the_same_clients_are_opened_again(engine: str, tmp_
         assert isinstance(found, bytes)
         return read_reply(found)[0]
 
-    name, block, plain, group, senders, published = _payload(asked)
+    name, block, plain, group, senders = _payload(asked)
     assert reply(asked).value.values.tobytes() == read_reply(answer)[0].value.values.tobytes()
     assert len(noted(tmp_path, "key_server")) == 1
     changed = block.replace(ciphertexts=(*block.ciphertexts[:-1], block.ciphertexts[-1] + b"\0"))
     others = [
-        ((name, changed, plain, group, senders, published), "OpenedBefore", "with other ciphertexts"),
-        ((name, block, plain, group, [0, 1, 2, 7], published), "OpenedBefore", "from other clients"),
-        ((name, changed, plain, "another", senders, published), "OpenedBefore", "with other ciphertexts"),
-        ((name, block, plain, group, senders[1:], published), "ProtectionError", "4 updates came with the numbers of"),
+        ((name, changed, plain, group, senders), "OpenedBefore", "with other ciphertexts"),
+        ((name, block, plain, group, [0, 1, 2, 7]), "OpenedBefore", "from other clients"),
+        ((name, changed, plain, "another", senders), "OpenedBefore", "with other ciphertexts"),
+        ((name, block, plain, group, senders[1:]), "ProtectionError", "4 updates came with the numbers of"),
     ]
     for payload, kind, why in others:
         call = Call.of(protocol.steps.open, payload, "key_server", 0)

@@ -334,7 +334,7 @@ class Charged(Bare, Ballots):
 
     @at_client
     def bit(self, client: Client) -> Any:
-        return client.release(self, "bit", [client.update[0] > 0])
+        return client.release(self, [client.update[0] > 0])
 
     def ballots(self, facts: Facts) -> Operations:
         return Clip(1.0), Noise.gaussian(2.0)
@@ -345,7 +345,7 @@ class Hides(Charged):
 
     @at_client
     def bit(self, client: Client) -> Any:
-        client.release(self, "bit", [1.0])
+        client.release(self, [1.0])
         return bool(client.update[0] > 0)
 
 

@@ -34,7 +34,7 @@ UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
     "a zone that stays": (PLAIN, with_value({"blocks": {"retained": 1}}), "'retained', which is not to be sent"),
     "a zone of no recipe": (PLAIN, with_value({"blocks": {5: 1}}), "a zone 5, which is not to be sent"),
     "short": (PLAIN, with_block(lambda b: b.replace(size=5, values=b.values[:5])), "has 5 scalars, those of most"),
-    "weighted": (PLAIN, with_block(lambda b: b.replace(weighted=True)), "scalars, weighted, those of"),
+    "weighted": (PLAIN, with_block(lambda b: b.replace(weighted=True)), "says weighted=True, which must be False"),
     "nan": (PLAIN, with_block(lambda b: b.replace(values=b.values * np.nan)), "NaN or infinite values in the noised"),
     "no values": (PLAIN, with_block(lambda b: b.replace(values=None)), "must hold either values, or ciphertexts"),
     "sealed": (PLAIN, with_block(lambda b: b.replace(values=None, sealed_by="std.bfv")), "is sealed by std.bfv, which"),
@@ -45,8 +45,8 @@ UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
         SEALED, with_block(lambda b: b.replace(ciphertexts=(), sealed_by=None, values=np.zeros(650, np.float32))),
         "is sealed by None, which must be std.bfv",
     ),
-    "cut": (SEALED, with_block(lambda b: b.replace(ciphertexts=())), "sent 0 ciphertexts for 650 values, expected 1"),
-    "garbage": (SEALED, with_bytes(lambda part: b"x" * len(part)), "ciphertext 0 of client 1 cannot be used"),
+    "cut": (SEALED, with_block(lambda b: b.replace(ciphertexts=())), "those of most others 650 scalars in 1 parts"),
+    "garbage": (SEALED, with_bytes(lambda part: b"x" * len(part)), "client 1: ciphertext 0 cannot be used"),
     "elsewhere": (OWN, with_block(lambda b: b.replace(positions=b.positions + np.uint32(2))), "has position 650, but"),
     "buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": 3}}, "its batch-norm buffers are 3"),
     "other buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": {}}}, "batch-norm buffers lack '"),
@@ -125,7 +125,7 @@ def test_an_encrypted_mean_is_the_plain_mean(scheme: str, key_holder: str) -> No
     outcome = run_protocol(plain)
     vector, weights = initial_vector(plain), weights_of(outcome)
     if scheme == "std.bfv":
-        keys = outcome.protocol.server.state[scheme]["terms"]
+        keys = outcome.protocol.facts(0).of(scheme)["terms"]
         step = 0.125 / (2 ** (keys["bits"] - 1) - 1)
     else:
         step = 2.0**-17

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -114,3 +116,12 @@ def test_an_update_without_examples_is_the_same_at_all_clients(monkeypatch: pyte
     assert np.abs(updates[0]).max() == pytest.approx(0.001, rel=1e-3)
     assert all(np.array_equal(updates[0], update) for update in updates)
     assert [sorted(entry.zones) for entry in outcome.protocol.ledger.log] == [["clear"], []]
+
+
+def test_examples_that_such_training_brings_are_counted() -> None:
+    protocol, engine, _ = build(recipe_of())
+    protocol.setup()
+    client = next(iter(engine.clients.clients.values())).without_past()
+    brought = copy.copy(client)
+    brought.data = dataclasses.replace(client.data, train=client.data.shared_test.take(np.arange(5)))
+    assert (client.num_examples, brought.num_examples) == (0, 5)

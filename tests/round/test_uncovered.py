@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from fedplug import (
     Cohort,
     Facts,
     FedplugError,
-    Known,
     Noise,
     Operations,
     Reveals,
@@ -26,8 +24,10 @@ from fedplug import (
     at_client,
     at_key_server,
 )
+from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
 from fedplug.api.verdict import Verdict
+from fedplug.mechanisms.closing import Closing
 from fedplug.privacy.views import PLAIN_VALUES
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
@@ -159,19 +159,19 @@ class Peeking(SingleZone):
         says: bool = False
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        total = facts.component("std.bfv").add_blocks(cohort.ask(self.sealed), cohort.server, facts)
-        cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total)
+        sealed = cohort.ask(self.sealed)
+        total = Closing.of("encrypted", facts).add(sealed, cohort.server.weights, cohort.server)
+        cohort.server.memory(self)["seen"] = cohort.key_server.ask(self.opened, total, sorted(sealed))
 
     @at_client
     def sealed(self, client: Client) -> Any:
         assert client.update is not None
-        facts = dataclasses.replace(client.facts, known=Known(zone="encrypted", link="std.bfv"))
         block = Block("encrypted", len(client.update), client.update, divisor=client.weight)
-        return facts.component("std.bfv").seal(block, client, facts)
+        return Closing.of("encrypted", client.facts).close(block, client)
 
     @at_key_server
-    def opened(self, key_server: Any, total: Block) -> Any:
-        return key_server.facts.component("std.bfv").open(total, key_server, key_server.facts).mean()
+    def opened(self, key_server: Any, total: Block, senders: list[int]) -> Any:
+        return Closing.of("encrypted", key_server.facts).open(total, senders, key_server).mean()
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         sealed = Reveals("ciphertexts", ("server",), covered_by="nothing to pay", asked=("sealed",))
@@ -193,20 +193,18 @@ class Counts(SingleZone, Ballots):
     """Ask for counts of classes with noise."""
 
     class Options(SingleZone.Options):
-        """How often, and for which rounds it states this."""
+        """For which rounds it states this."""
 
-        times: int = 1
         every: bool = True
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
-        for _ in range(self.options.times):
-            cohort.ask(self.histogram)
+        cohort.ask(self.histogram)
 
     @at_client
     def histogram(self, client: Client) -> Any:
         counts = np.bincount(client.data.train.labels, minlength=10)
         noised = client.facts.round == 0 or self.options.every
-        return client.release(self, "counts", counts) if noised else counts
+        return client.release(self, counts) if noised else counts
 
     def ballots(self, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.gaussian(5.0)) if facts.round == 0 or self.options.every else ()
@@ -217,7 +215,7 @@ class Counts(SingleZone, Ballots):
 
 @pytest.mark.parametrize(
     ("options", "rounds", "holds"),
-    [({}, 2, True), ({"every": False}, 1, True), ({"times": 2}, 1, False), ({"every": False}, 2, False)],
+    [({}, 2, True), ({"every": False}, 1, True), ({"every": False}, 2, False)],
 )
 def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any], rounds: int, holds: bool) -> None:
     plain = odd(Counts, rounds=rounds)
@@ -226,6 +224,64 @@ def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any],
     assert promised(found) == holds
     if not holds:
         assert because(found).startswith("toy.odd has clients answer histogram more often in a round than")
+
+
+class Twice(Ballots):
+    """Ask for them again."""
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        cohort.ask(self.histogram)
+        super().negotiate_mask(cohort, facts)
+
+
+class TwoNames(Ballots):
+    """Ask for the same under another name: the mean of both has half the noise that is charged."""
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        cohort.ask(self.second)
+        super().negotiate_mask(cohort, facts)
+
+    @at_client
+    def second(self, client: Client) -> Any:
+        return self.histogram(client)
+
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        return [Reveals("histograms", ("server",), covered_by="epsilon", asked=("histogram", "second"))]
+
+
+class SumTwice(Ballots):
+    """Have the server add noise to one sum twice."""
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        answers = cohort.ask(self.histogram)
+        assert isinstance(facts.party, fedplug.Server)
+        few, rest = dict([*answers.items()][:1]), dict([*answers.items()][1:])
+        facts.party.release(self, few)  # of other clients it is another release, which they pay for
+        facts.party.release(self, rest)
+        if self.options.every:
+            facts.party.release(self, few)
+        SingleZone.negotiate_mask(self, cohort, facts)
+
+    @at_client
+    def histogram(self, client: Client) -> Any:
+        return np.bincount(client.data.train.labels, minlength=10).astype(np.float32)
+
+    def ballots(self, round: int, facts: Facts) -> Operations:
+        return (Clip(1.0), Noise.gaussian(5.0, trust="central"))
+
+
+@pytest.mark.parametrize("kind", [Twice, TwoNames])
+def test_a_second_ballot_of_a_round_is_not_released_whatever_it_is_called(odd: Any, kind: type) -> None:
+    with pytest.raises(TooFewClients, match=r"toy\.odd: a second release of ballots in round 1, and a round is"):
+        verdict(odd(kind, rounds=1))
+
+
+def test_the_server_adds_noise_to_a_clients_ballot_once_a_round(odd: Any) -> None:
+    plain = odd(SumTwice, rounds=2)
+    with pytest.raises(ProtectionError, match=r"toy\.odd: a second release of ballots in round 1"):
+        verdict(plain)
+    plain["negotiate_mask"]["every"] = False
+    assert verdict(plain).toward("released_model").state == "guaranteed"
 
 
 # -- an extension that stops a run because of an event -----------------------------------------------------------------

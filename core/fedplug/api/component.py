@@ -1,9 +1,8 @@
 """How a component is written: typed options, and markers for methods that run elsewhere.
 
-A component is a subclass of its role (`fedplug.api.roles`, `fedplug.api.roles`) with a one-line summary as the
-first line of its docstring, a nested `Options` class and, where the role has a hook, a method of its name marked
-`@hookimpl`. The run gives each component instance a `name` attribute, under which recipes, messages and state refer to
-it.
+A component is a subclass of its role (`fedplug.api.roles`) with a one-line summary as the first line of its docstring,
+a nested `Options` class and, where the role has a hook, a method of its name. The run gives each component instance a
+`name` attribute, under which recipes, messages and state refer to it.
 
 Modules that define components must not import torch, tenseal or other heavy libraries at the top: `fedplug check` and
 `fedplug show` import them. Import heavy libraries inside the methods that use them.
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 hookimpl = pluggy.HookimplMarker("fedplug")
-"""Marks a method as the implementation of the hook of the same name."""
+"""Marks a method of an extension that wraps the hook of the same name: `@hookimpl(wrapper=True)`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -25,7 +25,7 @@ class FedplugError(Exception):
     run_folder: Path | None = None
 
     def blame(self, client_id: int) -> Self:
-        """Says that this client's upload alone is at fault; for `aggregate` and `add_blocks`."""
+        """Says that this client's upload alone is at fault; for what combines, adds or opens uploads."""
         self.client_id = client_id
         return self
 

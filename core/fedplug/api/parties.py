@@ -388,16 +388,16 @@ class Party:
         self.remembered = type(self.remembered).from_plain(plain.get("remembered"))
         self.state = state
 
-    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
-        """Values with the noise of a component's ballots in this round, which the ledger charges.
+    def release(self, component: Any, values: Any) -> NDArray[np.float32]:
+        """Values with the noise of a component's ballots in this round, which the ledger charges: once a round.
 
         Args:
             component: whose `ballots` state the operations on them.
-            what: names the values: noise of each name is drawn from a separate stream.
             values: float32 (n,), of this client; at the server, which adds noise to their sum, such values by client.
 
         Raises:
-            ProtectionError: its ballots have no noise that this party adds.
+            ProtectionError: its ballots have no noise that this party adds, or values of a client were released in this
+                round before.
         """
         raise ProtectionError(f"{component.name}: nothing can be released outside a run")
 
@@ -525,9 +525,9 @@ class Client(Party):
         none = np.empty(0, np.int64)
         other = copy.copy(self)
         other._examples = self.num_examples
-        other.data = dataclasses.replace(
-            self.data, train=self.data.train.take(none), own_test=self.data.own_test.take(none)
-        )
+        # What is shared by name may be what a site alone has.
+        tests = {name: getattr(self.data, name).take(none) for name in ("own_test", "shared_test")}
+        other.data, other.data_root = dataclasses.replace(self.data, train=self.data.train.take(none), **tests), None
         other.scores = {}
         return other
 

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
@@ -782,6 +783,13 @@ class AccountKeeper(Component, role=True):
         does not join. `epsilon_of` has an answer for everything that passes.
         """
         return ""
+
+    def units(self, release: Any) -> float:
+        """How many units a client has at most that states this release, > 0; infinity, the default, where nobody knows.
+
+        Delta is compared with their number over all clients: without it, epsilon is no guarantee.
+        """
+        return math.inf
 
     @abc.abstractmethod
     def epsilon_of(self, releases: Sequence[Any], delta: float) -> dict[str, float]:

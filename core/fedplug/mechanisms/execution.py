@@ -113,15 +113,16 @@ def add_up(
     return execute(step, total, server, facts)
 
 
-def release(
-    component: Any, operations: Operations, what: str, values: Any, party: Party, facts: Facts
-) -> NDArray[np.float32]:
+_BALLOT = "count"
+"""The stream of a ballot's reproducible noise; so the runs of before had it."""
+
+
+def release(component: Any, operations: Operations, values: Any, party: Party, facts: Facts) -> NDArray[np.float32]:
     """Values with the noise of a ballot: a client's own, or at the server the sum of what clients have said.
 
     Args:
         component: whose ballot it is.
         operations: of its ballots in this round.
-        what: names the values; the noise of each name is drawn from a separate stream.
         values: float32 (n,); at the server such values by client.
         party: that releases them.
         facts: the round.
@@ -145,7 +146,7 @@ def release(
     block = Block("ballots", 0, np.zeros(0, np.float32))
     blocks = {c: Block("ballots", np.size(v), np.asarray(v, np.float32).reshape(-1)) for c, v in sorted(each.items())}
     for number, (operation, known) in enumerate(zip(made, states, strict=False)):
-        run = _Execution(link, known, party, facts, False, number, purpose=what)
+        run = _Execution(link, known, party, facts, False, number, purpose=_BALLOT)
         if isinstance(operation, Noise) and not noised:
             for one in blocks.values():
                 added = one.plain().astype(np.float64) if added is None else added + one.plain()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fedplug.api.operations import Curve
 
 
+_CLOSE = 2.0**-8
+"""A sensitivity, in standard deviations, below which the two terms of a Gaussian's delta cancel."""
 _BISECTIONS = 100
 """Halvings of a bracket: more than float64 can resolve, so that solutions are exact to the last bits."""
 
@@ -35,7 +37,7 @@ def gaussian_delta(epsilon: float, noise_multiplier: float) -> float:
     """Smallest delta for which one Gaussian release is (epsilon, delta)-DP.
 
     Balle & Wang 2018, Theorem 8: Phi(1/2s - eps s) - e^eps Phi(-1/2s - eps s) for multiplier s. It is evaluated through
-    Mills ratios, which keeps its relative accuracy where the two terms nearly cancel.
+    Mills ratios, which keeps its relative accuracy where the two terms nearly cancel, to about 1e-12 at any multiplier.
 
     Args:
         epsilon: privacy loss, >= 0.
@@ -58,6 +60,9 @@ def gaussian_delta(epsilon: float, noise_multiplier: float) -> float:
     upper, lower = mean / 2 - epsilon * noise_multiplier, -mean / 2 - epsilon * noise_multiplier
     density = math.exp(-upper * upper / 2) / math.sqrt(2 * math.pi)
     # e^eps * phi(lower) equals phi(upper), so the subtrahend is phi(upper) * Phi(lower) / phi(lower).
+    if mean < _CLOSE:  # Gauss' rule of two points for the integral of the Mills ratio's slope between both places
+        middle, apart = epsilon * noise_multiplier, mean / math.sqrt(12)
+        return density * mean * (_mills_slope(middle - apart) + _mills_slope(middle + apart)) / 2
     if upper > 0:
         return max(0.0, math.erfc(-upper / math.sqrt(2)) / 2 - density * _mills(-lower))
     return max(0.0, density * (_mills(-upper) - _mills(-lower)))
@@ -154,14 +159,25 @@ def effective_multiplier(multipliers: Iterable[float]) -> float:
 
 
 def _mills(x: float) -> float:
-    """Phi(-x) / phi(x) for x >= 0."""
+    """Phi(-x) / phi(x) for x >= 0, or a little less."""
     if x < 6:
         return math.sqrt(math.pi / 2) * math.exp(x * x / 2) * math.erfc(x / math.sqrt(2))
-    # Laplace's continued fraction; from x = 6 on, 60 levels are exact to float64, and nothing underflows.
+    return 1 / (x + _fraction(x))
+
+
+def _mills_slope(x: float) -> float:
+    """How fast that falls: 1 - x Phi(-x) / phi(x)."""
+    return 1 - x * _mills(x) if x < 6 else (tail := _fraction(x)) / (x + tail)
+
+
+def _fraction(x: float) -> float:
+    """Laplace's continued fraction, of which 1 / (x + it) is the Mills ratio; from x = 6 on, 60 levels are exact to
+    float64, and nothing underflows.
+    """
     tail = 0.0
     for level in range(60, 0, -1):
         tail = level / (x + tail)
-    return 1 / (x + tail)
+    return tail
 
 
 def first_that_holds(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -233,7 +249,9 @@ def laplace_rdp(order: Any, noise_multiplier: float) -> Any:
     a, loss = np.asarray(order, np.float64), 1 / noise_multiplier
     up = np.log(a / (2 * a - 1)) + (a - 1) * loss
     down = np.log((a - 1) / (2 * a - 1)) - a * loss
-    return np.logaddexp(up, down) / (a - 1)
+    x = np.minimum(a * loss, _SMALL)
+    close = np.log1p((a * _beyond_linear(x - x / a) + (a - 1) * _beyond_linear(-x)) / (2 * a - 1))
+    return np.where(a * loss < _SMALL, close, np.logaddexp(up, down)) / (a - 1)
 
 
 def pure_rdp(order: Any, epsilon: float) -> Any:
@@ -245,7 +263,23 @@ def pure_rdp(order: Any, epsilon: float) -> Any:
     """
     a = np.asarray(order, np.float64)
     stay, leave = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)
-    return np.logaddexp(a * stay + (1 - a) * leave, a * leave + (1 - a) * stay) / (a - 1)
+    x = np.minimum(a * epsilon, _SMALL) / 2
+    close = np.log1p(2 * np.sinh(x) * np.sinh(x - x / a) / np.cosh(x / a))
+    return np.where(
+        a * epsilon < _SMALL, close, np.logaddexp(a * stay + (1 - a) * leave, a * leave + (1 - a) * stay)
+    ) / (a - 1)
+
+
+_SMALL = 2.0**-6
+"""An order times a loss below which the logarithm of a moment is far below one, and needs another formula."""
+
+
+def _beyond_linear(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """e^x - 1 - x for |x| up to `_SMALL`."""
+    series = np.ones_like(x)
+    for term in range(9, 2, -1):
+        series = 1 + series * x / term
+    return x * x / 2 * series
 
 
 def composed_epsilon(

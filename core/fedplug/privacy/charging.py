@@ -27,7 +27,18 @@ from fedplug.api.events import (
 from fedplug.api.facts import in_force, published_to
 from fedplug.api.known import Known, Release
 from fedplug.api.links import ballots_of, locked, released, seal_of, settled
-from fedplug.api.operations import Map, Misplaced, Noise, Operations, Party, Post, WeightedSum
+from fedplug.api.operations import (
+    Map,
+    Misplaced,
+    Noise,
+    Open,
+    Operations,
+    Party,
+    Post,
+    Scramble,
+    Seal,
+    WeightedSum,
+)
 from fedplug.api.parties import Server
 from fedplug.api.roles import Accountant, Reveals, Trainer
 from fedplug.privacy.ledger import NOTHING, Ledger
@@ -74,6 +85,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
                 f"{name} says that the shares of {seal.opens_with} clients open zone {zone}, and there are "
                 f"{recipe.data.clients}; state in Seal(opens_with=...) how many really do"
             )
+    book = recipe.accountant.name if recipe.accountant else ""
     return Ledger(
         recipe_name=recipe.name,
         num_clients=recipe.data.clients,
@@ -83,11 +95,14 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         sampling=recipe.sampling,
         encryption={
             zone: EncryptionReport(
-                seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme, seal.opens_with
+                seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme, seal.opens_with,
+                sorted({step.link.name for step in steps[zone] if step.has(Seal, Scramble, Open)
+                        if not composition.shipped(step.link.name)}),
             )
             for zone, (name, seal) in seals.items()
         },
-        accountant=composition.part(recipe.accountant.name, Accountant) if recipe.accountant else None,
+        accountant=composition.part(book, Accountant) if book else None,
+        accountant_word=book if book and not composition.shipped(book) else "",
         keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, facts),
         curves=curves,

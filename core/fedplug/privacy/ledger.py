@@ -47,6 +47,7 @@ class Ledger:
         encryption: of each encrypted zone, who can decrypt, and whether the aggregation server sees what is decrypted.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
+        accountant_word: its name, where it is not of fedplug itself.
         keepers: the components that keep an account of another level, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
@@ -63,6 +64,7 @@ class Ledger:
     sampling: Sampling | None = None
     encryption: Mapping[str, EncryptionReport] = dataclasses.field(default_factory=dict)
     accountant: Accountant | None = None
+    accountant_word: str = ""
     keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
+from fedplug.api.errors import PluginError, of_component
 from fedplug.api.known import Release
 from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, IntegerNoise, NoiseKind
 from fedplug.api.records import Count, Number, Record, Text
@@ -192,6 +194,7 @@ class EncryptionReport(Record):
         sums_seen_by_server: whether decrypted sums pass through the aggregation server.
         component, parameters: of the encryption.
         opens_with: how many clients, or what they hold, open an upload together; 1 where each holds a key.
+        words: components that are not of fedplug itself and close or open the zone, on whose word all this is.
     """
 
     key_holder: Text
@@ -199,6 +202,7 @@ class EncryptionReport(Record):
     component: Text = ""
     parameters: Text = ""
     opens_with: Count = 1
+    words: list[Text] = dataclasses.field(default_factory=list)
 
 
 class NoiseReport(NoiseKind, kw_only=True):
@@ -358,8 +362,42 @@ class Spent:
             return stated
         releases = [(name, multiplier, 1.0, count) for name, multiplier, count in others]
         releases += [("gaussian", multiplier, 1.0, 1)] if cost > 0 else []
-        tight = accountant.compose(releases, delta, "zero_out")
-        return stated if tight is None else {"epsilon_pld": tight["pld"], **stated}
+        tight = composed_by(accountant, releases, delta, "zero_out")
+        if tight is None:
+            return stated
+        method, value = next(iter(tight.items()))  # the headline; both are bounds, so the lower one holds
+        return {f"epsilon_{method}": min(value, stated["epsilon_rdp"]), **stated}
+
+
+def composed_by(
+    accountant: Accountant, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str
+) -> dict[str, float] | None:
+    """What an accountant states of releases; None where it does not know one of the mechanisms.
+
+    Raises:
+        PluginError: it fails, or states no epsilon.
+    """
+    with of_component(accountant.name, "compose"):
+        stated = accountant.compose(releases, delta, adjacency)
+    return None if stated is None else checked_epsilons(accountant.name, "compose", stated)
+
+
+def checked_epsilons(component: str, member: str, stated: Mapping[str, float]) -> dict[str, float]:
+    """What a component states by method, where each is an epsilon.
+
+    Raises:
+        PluginError: there is none, or one is negative or no number.
+    """
+    given: Any = stated  # by code that nobody has checked
+    if not isinstance(given, Mapping) or not given:
+        raise PluginError(f"component {component}, {member}: {given!r:.60} must be epsilons by method")
+    for method, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= 0:
+            raise PluginError(
+                f"component {component}, {member}: epsilon by {method} is {value!r:.60}; it must be >= 0, or infinite "
+                "where nothing is promised"
+            )
+    return {str(method): float(value) for method, value in given.items()}
 
 
 @dataclasses.dataclass(eq=False)

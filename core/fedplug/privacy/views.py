@@ -48,6 +48,8 @@ from fedplug.privacy.ledger_record import (
     SamplingReport,
     Spent,
     ZoneReport,
+    checked_epsilons,
+    composed_by,
 )
 from fedplug.recipe.check import PRICED
 
@@ -95,11 +97,28 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
             for numbers, times in history.items():
                 known += [] if numbers is None else [keeper.account.release(*numbers)] * times
             with of_component(keeper.name, "epsilon_of"):
-                epsilons = keeper.epsilon_of(known, ledger.delta)
-            by_history.append(dict.fromkeys(epsilons, math.inf) if None in history else epsilons)
+                found = keeper.epsilon_of(known, ledger.delta)
+            found = checked_epsilons(keeper.name, "epsilon_of", found)
+            by_history.append(dict.fromkeys(found, math.inf) if None in history else found)
         if by_history:
             stated[level] = {method: max(float(one[method]) for one in by_history) for method in by_history[0]}
     return stated
+
+
+def units(ledger: Ledger, level: str) -> float:
+    """How many units of a level the clients that took part have together, at most; infinity where nobody knows.
+
+    Raises:
+        PluginError: the component that keeps the account states no number above 0.
+    """
+    keeper, total = ledger.keepers[level], 0.0
+    for releases in ledger.accounts[level].values():
+        with of_component(keeper.name, "units"):
+            each = [math.inf if one is None else float(keeper.units(keeper.account.release(*one))) for one in releases]
+        if wrong := [count for count in each if not count > 0]:
+            raise PluginError(f"component {keeper.name}, units: {wrong[0]:g} must be the number of a client, above 0")
+        total += max(each, default=0.0)
+    return total
 
 
 def level_epsilons(ledger: Ledger) -> dict[str, float]:
@@ -132,7 +151,7 @@ def _within(
     """
     least: dict[str, float] = {}
     for aside in (0.01, 0.5) if slack else (0.0,):
-        stated = accountant.compose(releases, (1 - aside) * delta, adjacency)
+        stated = composed_by(accountant, releases, (1 - aside) * delta, adjacency)
         if stated is None:
             raise PluginError(f"accountant {accountant.name} states no epsilon of sampled Gaussian releases")
         for method, value in stated.items():
@@ -261,11 +280,27 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
         seen = _seen(ledger, party)
         return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, seen, nominal=stated, colluders=colluders)
     limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
+    accounted = "epsilon_without_sampling" in stated.zero_out or next(iter(stated.zero_out)) not in _OWN_METHODS
+    words = [_word(ledger.accountant_word)] if accounted and ledger.accountant_word else []
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
-        ledger.delta, _seen(ledger, party), stated, rests_on=[*view.rests_on],
+        ledger.delta, _seen(ledger, party), stated, rests_on=_resting(view.rests_on, words),
         not_covered=_not_covered(ledger, party), colluders=colluders, nothing=not view.zero_out.any(),
     )  # fmt: skip
+
+
+_OWN_METHODS = ("epsilon_exact", "epsilon_rdp")
+"""What the core states without an accountant."""
+
+
+def _word(component: str) -> str:
+    return f"on the word of {component}"
+
+
+def _resting(rests_on: Iterable[str], words: Iterable[str] = ()) -> list[str]:
+    """On what a guarantee rests. That fedplug adds the noise is said where no component need be believed."""
+    every = list(dict.fromkeys([*rests_on, *words]))
+    return [each for each in every if each != EXECUTED or not any(one.startswith(_word("")) for one in every)]
 
 
 def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) -> Line:
@@ -281,10 +316,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
             line = dataclasses.replace(
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
-                rests_on=[
-                    f"on the word of {keeper.name}",
-                    f"as long as delta {ledger.delta:g} is far below 1 / number of {level}s, which is not known here",
-                ],
+                rests_on=[_word(keeper.name)],
                 not_covered=["a client as a whole", *_not_covered(ledger, cast(Party, line.party))],
             )  # fmt: skip
     return line
@@ -513,7 +545,8 @@ def _server(ledger: Ledger) -> Guarantee | Nothing:
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
         zero = Spent.of(ledger.num_clients)
-        return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds", (ENCRYPTION,))
+        closed = (ENCRYPTION, *_seal_by(ledger, sealed))
+        return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds", closed)
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
     # Those that it can decrypt it sees before it adds its own noise.
     own = ledger.priced(
@@ -533,7 +566,7 @@ def _server(ledger: Ledger) -> Guarantee | Nothing:
     count, feedback = ledger.num_clients, ledger.feedback
     return Guarantee(
         Spent.of(count, [own, feedback]), Spent.of(count, [own.doubled(), feedback]), because,
-        (*_noise_by(ledger), *((ENCRYPTION,) if ledger.sealed else ())),
+        (*_noise_by(ledger), *((ENCRYPTION, *_seal_by(ledger, ledger.costs)) if ledger.sealed else ())),
     )  # fmt: skip
 
 
@@ -605,6 +638,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
             f"as long as {_covered(ledger)}{' at most' if several else ' alone'} join{'' if several else 's'} the "
             f"server; that {fewest} clients are needed to open an upload is on "
             f"the word of {words}",
+            *_seal_by(ledger, shared & ledger.costs.keys()),
         )
     return Guarantee(own, own.doubled(), because, (*_noise_by(ledger), *rests))
 
@@ -634,14 +668,21 @@ def _everybody(
         few = f"sees {_sums(ledger)} of {_few(zones, bare)}, without noise"
         return Nothing(few, f"sees {_sums(ledger, '')} of the {zones} zone without noise")
     spent = ledger.priced(ledger.noised, price)
-    return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on))
+    # Noise that clients add is in a sum as far as what closes it lets it through.
+    local = [zone for zone, cost in ledger.noised.items() if cost.releases > cost.central]
+    return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on, *_seal_by(ledger, local)))
 
 
 def _noise_by(ledger: Ledger) -> tuple[str, ...]:
     """On whose word the noise is what it is priced at."""
     words = _words(ledger)
     executed = any(not release.words for _, release in _releases(ledger))
-    return (*((EXECUTED,) if executed else ()), *(f"on the word of {name}" for name in words))
+    return (*((EXECUTED,) if executed else ()), *map(_word, words))
+
+
+def _seal_by(ledger: Ledger, zones: Iterable[str]) -> tuple[str, ...]:
+    """On whose word zones are closed as is said, and their sums hold what was put into them."""
+    return tuple(_word(name) for zone in zones if zone in ledger.encryption for name in ledger.encryption[zone].words)
 
 
 def _sums(ledger: Ledger, over: str = " over clients") -> str:
@@ -711,24 +752,31 @@ def report(ledger: Ledger) -> LedgerReport:
 
 
 def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
-    """Why an epsilon promises too little; empty if it may be a guarantee. Records are no fewer than clients."""
+    """Why an epsilon promises too little; empty if it may be a guarantee."""
     if math.isinf(epsilon):
         return "the noise does not protect: epsilon is infinite"
     if epsilon > LARGEST_MEANINGFUL:
         whose = f" for each {level}" if level else ""
         return f"epsilon {number(epsilon)}{whose} promises too little: it is above {LARGEST_MEANINGFUL:g}"
-    if ledger.delta >= 1 / ledger.num_clients:
-        return f"delta {ledger.delta:g} is not below 1 / {ledger.num_clients} clients"
-    return ""
+    return _loose(ledger, level)
+
+
+def _loose(ledger: Ledger, level: str = "") -> str:
+    """Why delta is not below 1 / number of clients, or units of a level; empty if it is.
+
+    What publishes one of n units, drawn by lot, is (0, 1/n)-DP.
+    """
+    count, who = (units(ledger, level), f"{level}s") if level else (ledger.num_clients, "clients")
+    if math.isinf(count):
+        return f"delta {ledger.delta:g} is per {level}, and nobody says how many there are"
+    return f"delta {ledger.delta:g} is not below 1 / {count:g} {who}" if ledger.delta >= 1 / count else ""
 
 
 def warnings(ledger: Ledger) -> Iterator[str]:
     """Warnings for readers of epsilon; one that holds for several rounds appears as often."""
-    if ledger.delta >= 1 / ledger.num_clients:
-        yield (
-            f"delta={ledger.delta:g} must be below 1 / number of clients = {1 / ledger.num_clients:g}; with this "
-            "delta, publishing one whole client at random would pass"
-        )
+    for level in ("", *ledger.accounts):
+        if loose := _loose(ledger, level):
+            yield f"{loose}; a delta of 1 / n allows publishing one whole {level or 'client'} of n, drawn by lot"
     if ledger.so_far.reproducible:
         yield SEED_IS_KNOWN
     releases = _releases(ledger)

@@ -5,9 +5,11 @@ The core calls exactly one component per hook call. Extensions wrap hooks throug
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -145,6 +147,11 @@ class Composition:
             raise PluginError(f"component {name} does not have the role {role.__name__}")
         return component
 
+    def shipped(self, name: str) -> bool:
+        """Whether a component is of fedplug itself; what is said of others rests on their word. See `shipped`."""
+        use = self.recipe.components.get(name)
+        return use is not None and shipped(use)
+
     @property
     def trainer(self) -> Trainer:
         """The recipe's trainer."""
@@ -209,6 +216,25 @@ class Composition:
 
         getattr(self._looking_on.hook, hook).call_extra([noted], arguments)
         return given[0] if given else method(**arguments)
+
+
+def shipped(use: Use) -> bool:
+    """Whether a component, with all that is within it, is of the core, or of a distribution that the core's extra `all`
+    brings; never one of the user's own files, or of another distribution under the same name.
+    """
+    return all(each.distribution in _shipped() for each in use.nested)
+
+
+@functools.cache
+def _shipped() -> frozenset[str]:
+    """The core, and the distributions of its extra `all`, as its own metadata say."""
+    from importlib_metadata import PackageNotFoundError, requires
+
+    with contextlib.suppress(PackageNotFoundError):
+        brought = r"""([\w.-]+).*;.*\bextra\s*==\s*["']all["']"""
+        found = (re.match(brought, requirement) for requirement in requires("fedplug") or ())
+        return frozenset({"fedplug", *(each[1] for each in found if each)})
+    return frozenset()
 
 
 def shown_copy(result: Any) -> Any:

@@ -195,6 +195,7 @@ class Use:
         files: those that its options name.
         inner: the components within it, by key.
         made_of: its class; None in a draft, where it cannot be had.
+        distribution: the installed package that offers it; empty of a file of the user's own.
     """
 
     use: str
@@ -208,6 +209,7 @@ class Use:
     files: tuple[OwnFile, ...] = ()
     inner: tuple[tuple[str, Use], ...] = ()
     made_of: type | None = dataclasses.field(default=None, compare=False, repr=False)
+    distribution: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)
 
     @property
     def section(self) -> str:

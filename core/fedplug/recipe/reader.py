@@ -253,7 +253,8 @@ class _Reading:
         options = options.model_copy(update={key: File(file=each.name, sha256=each.sha256) for key, each in files})
         named = tuple(each for _, each in files)
         known = dataclasses.replace(
-            known, options=options, own=own, files=named, inner=within, made_of=component_class
+            known, options=options, own=own, files=named, inner=within, made_of=component_class,
+            distribution=entry.distribution if entry and not own else "",
         )  # fmt: skip
         self.uses[place.path] = self._defined[name] = known
 

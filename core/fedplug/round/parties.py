@@ -70,6 +70,7 @@ class HostedClient(Client):
         self.tells_classes = False
         self.comparison: Comparison | None = None
         self._released: NDArray[np.float32] | None = None
+        self._balloted: set[tuple[int, str]] = set()  # rounds and components
 
     @property
     def model(self) -> Model:
@@ -93,7 +94,7 @@ class HostedClient(Client):
         model, and only what such training remembers.
         """
         other = self.without_examples()
-        other.personal, other.update, other.cache, other._examples = None, None, {}, 0
+        other.personal, other.update, other.cache, other._examples = None, None, {}, None
         other.remembered = dataclasses.replace(
             self.remembered, retained=None, buffers=self._host.buffers, weight=1.0, accounts={}
         )
@@ -141,10 +142,13 @@ class HostedClient(Client):
         self.operations = {}
         return reports
 
-    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
+    def release(self, component: Any, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        operations = ballots_of(component.name, self.facts)
-        self._released = release(component, operations, what, values, self, self.facts)
+        facts = self.facts.at(max(self.facts.round, 0))  # those of the set-up are those of round 1
+        if (facts.round, component.name) in self._balloted:
+            raise _second_ballot(component.name, facts.round)
+        self._released = release(component, ballots_of(component.name, facts), values, self, self.facts)
+        self._balloted = {(facts.round, component.name), *(last for last in self._balloted if last[0] == facts.round)}
         return self._released
 
     def has_released(self, answer: Any) -> bool:
@@ -184,25 +188,30 @@ class HostedClient(Client):
         self.take_vector(fetch(saved["vector"]))
         self.personal = None if saved["personal"] is None else fetch(saved["personal"])
         self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), plan["whole"])
-        self.scores, self.cache = {}, {}
+        self.scores, self.cache, self._balloted = {}, {}, set()
 
 
 class HostedServer(Server):
     """The aggregation server of a run.
 
     Attributes:
-        released: rounds and components whose ballots it has added noise to.
+        released: by round and component, the clients whose ballots are in a sum to which it has added noise.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.released: set[tuple[int, str]] = set()
+        self.released: dict[tuple[int, str], set[int]] = {}
 
-    def release(self, component: Any, what: str, values: Any) -> NDArray[np.float32]:
+    def release(self, component: Any, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        self.released = {(round, name) for round, name in self.released if round == self.facts.round}
-        self.released.add((self.facts.round, component.name))
-        return release(component, ballots_of(component.name, self.facts), what, values, self, self.facts)
+        round, clients = self.facts.round, {*values} if isinstance(values, Mapping) else {0}
+        self.released = {place: whose for place, whose in self.released.items() if place[0] == round}
+        before = self.released.setdefault((round, component.name), set())
+        if before & clients:
+            raise _second_ballot(component.name, round)
+        released = release(component, ballots_of(component.name, self.facts), values, self, self.facts)
+        before |= clients
+        return released
 
 
 class HostedKeyServer(KeyServer):
@@ -481,7 +490,7 @@ class ClientHost:
             if noised and not client.has_released(answer):
                 raise ProtectionError(
                     f"component {component}: its ballots have noise, and {method} answers with values that did not "
-                    "pass through it; answer with client.release(self, name, values), and with nothing else"
+                    "pass through it; answer with client.release(self, values), and with nothing else"
                 )
             return answer
 
@@ -548,6 +557,13 @@ class KeyServerHost:
     def _at_round(self, round: int) -> None:
         published = published_to(self.party.remembered.published, "all")
         self.party.facts = facts_of(self.composition, self.layout, round, published=published)
+
+
+def _second_ballot(component: str, round: int) -> ProtectionError:
+    return ProtectionError(
+        f"component {component}: a second release of ballots in round {round + 1}, and a round is charged for one; put "
+        "all values of a client into one array"
+    )
 
 
 def counts_operations(recipe: Recipe) -> bool:

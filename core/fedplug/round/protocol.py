@@ -364,10 +364,10 @@ class Protocol:
             self._note_uncovered(facts)  # now: the round may end before its uploads are entered
         for name, operations in self.composition.ballots(facts):
             noises = [one for one in operations if isinstance(one, Noise) and one.trust == "central"]
-            if noises and (facts.round, name) not in self.server.released:
+            if noises and not self.server.released.get((facts.round, name)):
                 raise ProtectionError(
                     f"component {name}: its ballots of round {facts.round + 1} have noise that the server adds, and it "
-                    "added none; use what cohort.server.release(self, name, values) gives"
+                    "added none; use what cohort.server.release(self, values) gives"
                 )
         self.events.tell(Negotiated(facts.round, tuple(asked), groups))
         self.office.require(len(cohort))

@@ -292,14 +292,15 @@ def _is_letter(item: tuple[Any, Any]) -> bool:
     return type(item[0]) is int and isinstance(item[1], bytes)
 
 
-Shape = tuple[int | None, int]
-"""Scalars of a block, and the parts that it is closed in, if all must have as many."""
+Shape = tuple[int | None, int | None]
+"""Scalars of a block, and the parts that it is closed in; None where not all must have as many, or it is not closed."""
 
 
 def shapes_of(upload: Upload) -> dict[str, Shape]:
     """By zone, what must be alike at all clients."""
     return {
-        zone: (block.size, len(block.ciphertexts)) if block.positions is None else (None, 0)
+        zone: (None, None) if block.positions is not None
+        else (block.size, None if block.sealed_by is None else len(block.ciphertexts))
         for zone, block in upload.blocks.items()
     }
 
@@ -334,4 +335,4 @@ def _odd(features: Mapping[int, Hashable]) -> dict[int, Any]:
 
 def _said(shape: Shape) -> str:
     size = "its own positions" if shape[0] is None else f"{shape[0]} scalars"
-    return f"{size}{f' in {shape[1]} parts' if shape[1] else ''}"
+    return size if shape[1] is None else f"{size} in {shape[1]} part{'s' if shape[1] != 1 else ''}"

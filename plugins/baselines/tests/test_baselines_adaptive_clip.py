@@ -101,7 +101,7 @@ def test_the_noise_on_the_count_is_as_stated() -> None:
     for round in range(2000):
         server = server_of(made, round=round, rounds=2000, clients=9)
         answers = {client_id: np.array([0.5], np.float32) for client_id in range(2)}
-        found.append(server.release(made, "count", answers)[0])
+        found.append(server.release(made, answers)[0])
     assert np.std(found) == pytest.approx(1.0 / math.sqrt(0.25) / 2, rel=0.08)
     assert np.mean(found) == pytest.approx(1.0, abs=0.12)
 

@@ -51,10 +51,10 @@ class FakeClient:
     def memory(self, component: Any) -> dict[str, Any]:
         return self.state
 
-    def release(self, component: Any, what: str, values: Any) -> np.ndarray:
+    def release(self, component: Any, values: Any) -> np.ndarray:
         party = Client(client_id=self.client_id)
         party.facts = dataclasses.replace(RUN, round=self.facts.round)
-        sent = release(component, component.ballots(party.facts), what, values, party, party.facts)
+        sent = release(component, component.ballots(party.facts), values, party, party.facts)
         self.log.update(party.log)
         return sent
 

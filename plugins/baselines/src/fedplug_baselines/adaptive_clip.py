@@ -132,7 +132,7 @@ class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedpl
             within = self._answers(cohort, cohort.ask(self.is_within))
             # 1/2 is subtracted from each answer, so that one client moves the count by 1/2 compared with none.
             centred = {client_id: np.array([answer - 0.5], np.float32) for client_id, answer in within.items()}
-            count = cohort.server.release(self, "count", centred)
+            count = cohort.server.release(self, centred)
             # The share of a noised count can be any number. Clamping it costs nothing and keeps one step small.
             share = min(1.0, max(0.0, 0.5 + float(count.sum()) / max(1, len(within))))
             memory["next"] = norm * math.exp(-self.options.rate * (share - self.options.quantile))

@@ -264,6 +264,10 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             f"{options.batch_size} over some number of examples, {MOST_EXAMPLES} at most"
         )
 
+    def units(self, release: SampledSteps) -> float:
+        """The number of examples, which follows from the rate; at a rate of 1 there are `batch_size` at most."""
+        return float(round(self.options.batch_size / release.sampling_rate)) if release.sampling_rate > 0 else math.inf
+
     def epsilon_of(self, releases: Sequence[SampledSteps], delta: float) -> dict[str, float]:
         """Epsilon of one record, by `epsilon_pld` and `epsilon_rdp`: see `dp_sgd_accounting.record_epsilons`.
 

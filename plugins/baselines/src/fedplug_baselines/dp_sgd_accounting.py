@@ -1,4 +1,4 @@
-"""Record-level privacy accounting of DP-SGD with Opacus: noise for a target epsilon, and epsilon of the steps taken."""
+"""Record-level privacy accounting of DP-SGD: noise for a target epsilon by Opacus, and epsilon of the steps taken."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import functools
 import math
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 from fedplug.api.errors import ProtectionError
 from fedplug.privacy.accounting import gaussian_noise_multiplier
-from fedplug_std.loss_distributions import Gaussian, epsilon_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from fedplug_std.accountants import Pld
 
 
 class SampledSteps(NamedTuple):
@@ -32,14 +28,6 @@ class SampledSteps(NamedTuple):
     steps: int
 
 
-_ORDERS = (
-    [1 + k / 10 for k in range(1, 100)] + list(range(11, 64)) + list(range(64, 256, 8)) + list(range(256, 2049, 128))
-)
-"""Renyi orders: those of Opacus, and larger ones. Without the larger ones small epsilons are overestimated."""
-_LARGEST_COMPOSED = 300.0
-"""Largest epsilon by Renyi DP for which distributions are composed. Above it they take memory for no useful digit."""
-_MOST_COMPOSED = 10_000_000
-"""Largest number of steps for which they are composed, for the same reason."""
 _LEAST_NOISE, _MOST_NOISE, _LEAST_RATE = 1e-100, 1e100, 1e-12
 """Between these the formulas stay within floating point. Less noise counts as none. More noise, or a smaller rate,
 counts as these bounds, which cost more."""
@@ -98,9 +86,7 @@ def record_epsilons(releases: Iterable[tuple[float, float, float]], delta: float
         delta: failure probability, 0 < delta < 1.
 
     Returns:
-        `epsilon_pld` by privacy loss distributions (`fedplug_std.loss_distributions`), an upper bound at most
-        0.1% too high, and `epsilon_rdp` by Opacus' Renyi accountant at a wide range of orders. Where distributions
-        would take too much memory or time, both names have the Renyi value.
+        `epsilon_pld` and `epsilon_rdp`, by `std.pld`.
     """
     counts: collections.Counter[tuple[float, float]] = collections.Counter()
     for (multiplier, rate, steps), times in collections.Counter(releases).items():
@@ -117,23 +103,8 @@ def _record_epsilons(counts: tuple[tuple[tuple[float, float], int], ...], delta:
         return {"epsilon_pld": 0.0, "epsilon_rdp": 0.0}
     if any(multiplier < _LEAST_NOISE for (multiplier, _), _ in counts):
         return {"epsilon_pld": math.inf, "epsilon_rdp": math.inf}
-    from opacus.accountants.analysis import rdp
-
-    total = np.sum([steps * _rdp(multiplier, rate) for (multiplier, rate), steps in counts], axis=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        renyi = max(0.0, float(rdp.get_privacy_spent(orders=_ORDERS, rdp=total, delta=delta)[0]))
-    small = all(steps <= _MOST_COMPOSED for _, steps in counts)
-    if not (small and renyi <= _LARGEST_COMPOSED):
-        return {"epsilon_pld": renyi, "epsilon_rdp": renyi}
-    found = epsilon_of([(Gaussian(multiplier, rate), steps) for (multiplier, rate), steps in counts], delta)
-    return {"epsilon_pld": min(found, renyi), "epsilon_rdp": renyi}
+    releases = [("gaussian", multiplier, rate, steps) for (multiplier, rate), steps in counts]
+    return {f"epsilon_{method}": value for method, value in _ACCOUNTANT.compose(releases, delta, "zero_out").items()}
 
 
-@functools.lru_cache(maxsize=1024)
-def _rdp(multiplier: float, rate: float) -> NDArray[np.float64]:
-    """Renyi DP of one step at each order."""
-    from opacus.accountants.analysis import rdp
-
-    found = rdp.compute_rdp(q=rate, noise_multiplier=multiplier, steps=1, orders=_ORDERS)
-    return np.asarray(found, np.float64)
+_ACCOUNTANT = Pld(Pld.Options())

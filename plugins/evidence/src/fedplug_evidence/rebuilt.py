@@ -26,7 +26,7 @@ from fedplug.privacy.ledger_record import (
     strongest_other,
 )
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, amplified, instantiate
+from fedplug.recipe.composition import Composition, amplified, instantiate, shipped
 from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Sampling, Use
 from fedplug.recipe.recipe import Recipe, plan_of
@@ -187,9 +187,9 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
         set[str](),
         False,
     )
-    accountant = None
+    accountant, word = None, ""
     if charges.accountant:
-        accountant = _accountant(plain.get("accountant"), catalog)
+        accountant, word = _accountant(plain.get("accountant"), catalog)
         if accountant is None:
             left_out |= _OF_EPSILON | ({"sampling", "warnings"} if charges.sampling else set())
             unpriced = True
@@ -203,26 +203,31 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
     ledger = Ledger(
         recipe_name=stated.recipe, num_clients=charges.clients, rounds=charges.rounds, min_clients=charges.min_clients,
         delta=charges.delta, sampling=None if charges.sampling is None else Sampling(**charges.sampling),
-        encryption=stated.encryption, accountant=accountant, reveals=stated.reveals, presence=charges.presence,
+        encryption=stated.encryption, accountant=accountant, accountant_word=word, reveals=stated.reveals,
+        presence=charges.presence,
         colluders=max([1, *(r.colluders for e in charges.log for z in e.zones.values() for r in z.releases)]),
     )  # fmt: skip
     return _Begun(ledger, None, left_out, unpriced, unchecked)
 
 
-def _accountant(plain: Any, catalog: Catalog) -> Accountant | None:
-    """The accountant that a recipe names, with its options; None if it is not installed."""
+def _accountant(plain: Any, catalog: Catalog) -> tuple[Accountant | None, str]:
+    """The accountant that a recipe names, with its options, and its name where it is not of fedplug itself; None if it
+    is not installed.
+    """
     entry = catalog.get("accountant", plain["use"]) if isinstance(plain, Mapping) else None
     if entry is None:
-        return None
+        return None, ""
     try:
         kind: Any = entry.load()
         options = {key: value for key, value in plain.items() if key not in ("use", "name")}
-        made = instantiate(
-            Use(entry.name, entry.name, "accountant", kind.Options.model_validate(options), made_of=kind)
-        )
+        use = Use(
+            entry.name, plain.get("name", entry.name), "accountant", kind.Options.model_validate(options),
+            made_of=kind, distribution=entry.distribution,
+        )  # fmt: skip
+        made = instantiate(use)
     except (FedplugError, ValueError):
-        return None
-    return made if isinstance(made, Accountant) else None
+        return None, ""
+    return (made, "" if shipped(use) else use.name) if isinstance(made, Accountant) else (None, "")
 
 
 def own_uses(plain: Any) -> Iterator[str]:

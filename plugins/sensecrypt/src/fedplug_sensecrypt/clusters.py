@@ -178,7 +178,7 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
         memory["sent"] = True
         gamma = client.scores_by(options.by)
         if self.stddev() > 0:
-            return client.release(self, "vector", gamma)
+            return client.release(self, gamma)
         clipped = clip(gamma, math.inf if options.norm is None else options.norm)
         client.log[f"{self.name}.clipped"] = float(clipped is not gamma)
         return clipped

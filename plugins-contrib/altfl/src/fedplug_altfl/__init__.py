@@ -1,0 +1,1 @@
+"""Alt-FL, an example of a third-party plugin: rounds alternate between protected training and synthetic data."""
