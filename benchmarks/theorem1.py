@@ -28,7 +28,7 @@ from typing import Any
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, Field, Known, hookimpl
+from fedplug import Client, Cohort, Facts, Field, at_client, hookimpl
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "paraaegis-static.yaml"
 ROUNDS, NORM, DELTA, DRAWS = 10, 0.01, 1e-5, 20
@@ -66,12 +66,17 @@ class Seen(fedplug.Extension):
         return (yield)
 
     @hookimpl(wrapper=True)
-    def protect(self, known: Known, facts: Facts) -> Any:
-        """Called when the client asks for the operations on its noised zone; by then it has a plan."""
-        client = facts.party
-        if isinstance(client, Client) and client.plan is not None:
-            np.savez(self._file("plan", client, facts), places=client.plan.positions("noised"))
-        return (yield)
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> Any:
+        """The clients keep the plan that they agree on."""
+        result = yield
+        cohort.tell(self.keep)
+        return result
+
+    @at_client
+    def keep(self, client: Client) -> None:
+        """The positions of this client's zone with noise."""
+        assert client.plan is not None
+        np.savez(self._file("plan", client, client.facts), places=client.plan.positions("noised"))
 
     def _file(self, what: str, client: Client, facts: Facts) -> Path:
         return Path(self.options.folder) / f"{facts.round}-{client.client_id}-{what}.npz"
