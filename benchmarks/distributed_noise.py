@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug import Block, Client, Facts, Layout, Server
+from fedplug import Block, Client, Facts, Layout
 from fedplug.api.errors import ProtectionError
-from fedplug.api.links import Link, fold
+from fedplug.api.links import Link
 from fedplug.mechanisms.execution import execute
 from fedplug.mechanisms.rotation import rotate
 from fedplug.privacy.accounting import gaussian_noise_multiplier
@@ -59,9 +59,9 @@ class Round:
             parts[name] = cls(cls.Options(**options))
             parts[name].name = name
         layout = Layout.of([("vector", (size,))])
-        self.facts = Facts(0, 1, layout, ("encrypted",), clients, clients, 1, "", Server(), parts)
-        links = [Link("encrypted", "protect", name, part, "client") for name, part in parts.items()]
-        self.steps = fold(links, self.facts)
+        links = tuple(Link("encrypted", "protect", name, part, "client") for name, part in parts.items())
+        self.facts = Facts(0, 1, layout, ("encrypted",), clients, clients, 1, "", parts, links={"encrypted": links})
+        self.steps = self.facts.steps("encrypted")
         (release,) = self.steps[-1].after.releases
         self.std, self.norm, self.grid = release.noise_multiplier * release.clipping_norm, release.clipping_norm, grid
 
