@@ -20,7 +20,7 @@ from fedplug_std.rotation import Rotate
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_toys import closed, enter, ledger_of
-from noise_toys import context
+from noise_toys import facts_of
 from numpy.typing import NDArray
 from toy_components import paraaegis, recipe_of
 from toy_protocol import run_protocol
@@ -37,7 +37,7 @@ def made(kind: Any, **options: Any) -> Any:
 
 def given_by(component: Any, norm: float = 1.0, clients: int = 10, size: int = 1000) -> tuple[Known, Any]:
     """What the component does to clipped values, and what is known behind it."""
-    facts = dataclasses.replace(context(component), num_clients=clients, min_clients=clients, rounds=4)
+    facts = dataclasses.replace(facts_of(component), num_clients=clients, min_clients=clients, rounds=4)
     before = Known(zone="noised", link="std.shared", layers=(size,), bounds=(Bound(norm),))
     operations = component.protect(known=before, facts=facts)
     return before.after(*operations), operations
@@ -119,12 +119,12 @@ def test_decay_and_schedules() -> None:
 def test_it_needs_a_bound_and_values_without_noise(kind: Any) -> None:
     component = made(kind, epsilon=1, delta=DELTA)
     with pytest.raises(Misplaced, match="noise is scaled to a clipping norm"):
-        component.protect(known=Known(zone="noised", link="it"), facts=context(component))
+        component.protect(known=Known(zone="noised", link="it"), facts=facts_of(component))
     noised = given_by(component)[0]
     with pytest.raises(Misplaced, match="this zone has noise already"):
-        component.protect(known=noised, facts=context(component))
+        component.protect(known=noised, facts=facts_of(component))
     with pytest.raises(Misplaced, match=r"put std\.shared before the noise, which is on a grid"):
-        made(Rotate).protect(known=noised, facts=context(component))
+        made(Rotate).protect(known=noised, facts=facts_of(component))
 
 
 # -- prices ------------------------------------------------------------------------------------------------------------
