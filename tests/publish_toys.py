@@ -6,7 +6,21 @@ from typing import Any, ClassVar, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Clip, Cohort, Facts, Field, Known, Noise, Operations, Plan, Plans, Scale
+from fedplug import (
+    Client,
+    Clip,
+    Cohort,
+    Facts,
+    Field,
+    Known,
+    Noise,
+    Operations,
+    Plan,
+    Plans,
+    Reveals,
+    Scale,
+    at_client,
+)
 from fedplug.api.blocks import CLEAR, RETAINED
 from toy_base import Toy
 
@@ -61,6 +75,32 @@ class Pace(Toy, fedplug.PublicPlan):
     def prepare(self, cohort: Cohort, facts: Facts) -> None:
         """May publish."""
         self._step("prepare", cohort, facts)
+
+
+class Votes(Pace, fedplug.Ballots):
+    """Publish a factor, and have clients release zeros under noise that would follow from it."""
+
+    released: ClassVar[list[float]] = []
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        """Publishes first."""
+        super().negotiate_mask(cohort, facts)
+        cohort.ask(self.vote)
+
+    @at_client
+    def vote(self, client: Client) -> Any:
+        """Zeros, under noise; notes their standard deviation."""
+        noised = client.release(self, "zeros", np.zeros(4000, np.float32))
+        self.released.append(float(noised.std()))
+        return noised
+
+    def ballots(self, facts: Facts) -> Operations:
+        """Noise of 8, or of the factor where that is known."""
+        return Clip(1.0), Noise.gaussian(facts.of(self).get("factor", 8.0))
+
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        """The votes."""
+        return [Reveals("votes", ("server",), covered_by="epsilon", asked=("vote",))]
 
 
 class Paced(Toy, fedplug.Protector, fedplug.Opener):
@@ -128,11 +168,11 @@ class Rests(Toy, fedplug.Trainer):
         """In rounds 1, 3, ..."""
         return facts.round % 2 == 0
 
-    def personalise(self, client: fedplug.Client, facts: Facts) -> None:
+    def personalise(self, client: Client, facts: Facts) -> None:
         """A model of the client's own, ahead of the global one."""
         client.personal = client.vector + np.float32(1 + client.client_id)
 
-    def train(self, client: fedplug.Client, facts: Facts) -> dict[str, float]:
+    def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Moves by the sum of the labels, and notes what it was handed."""
         memory = client.memory(self)
         labels = int(client.data.train.labels.sum())
@@ -149,7 +189,7 @@ class Rests(Toy, fedplug.Trainer):
 
 
 PUBLISHING: dict[str, dict[str, type]] = {
-    "negotiate_mask": {PACE: Pace, "toy.turns": Turns},
+    "negotiate_mask": {PACE: Pace, "toy.turns": Turns, "toy.votes": Votes},
     "protect": {"toy.paced": Paced, "toy.bounded": Bounded},
     "postprocess": {"toy.paced": Paced},
     "trainer": {"toy.rests": Rests},

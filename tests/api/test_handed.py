@@ -17,9 +17,9 @@ def client() -> Client:
 def test_it_has_no_examples_and_no_scores_and_its_number_of_examples_is_public() -> None:
     party = client()
     other = party.without_examples()
-    assert (len(other.data.train), len(other.data.own_test), other.scores) == (0, 0, {})
+    data = other.data
+    assert (len(data.train), len(data.own_test), len(data.shared_test), other.scores) == (0, 0, 0, {})
     assert other.num_examples == 3
-    assert len(other.data.shared_test) == 3  # shared by all
     assert other.memory(Named()) is party.memory(Named())
 
 

@@ -1,150 +1,46 @@
-"""Links give operations where they may; rules that no link can judge by itself: what must come later in the chain."""
+"""Links give operations where they may, and the core folds them."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import fedplug
-import numpy as np
 import pytest
 from fedplug import (
     Clip,
     Combine,
-    Facts,
-    FixedPoint,
     Known,
-    Layout,
     Look,
     Map,
     Misplaced,
     Noise,
     Open,
-    Operations,
-    Post,
     Round,
     Scale,
-    Scramble,
-    Seal,
-    Shift,
     WeightedSum,
     Widen,
 )
 from fedplug.api import grids
 from fedplug.api.errors import PluginError, ProtectionError
-from fedplug.api.links import Hook, Link, Step, ballot_states, fold, misplaced_links, unpriced, uploaded
+from fedplug.api.links import Hook, Link, Step, ballot_states, fold, uploaded
 from fedplug.api.operations import Bound
 from fedplug.api.roles import Site
-
-
-class Says(fedplug.Protector):
-    """Returns the given operations in every hook."""
-
-    def __init__(self, name: str, *given: Any) -> None:
-        self.name, self.given = name, given
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        """Whatever it is."""
-        return self.given
-
-    aggregate = postprocess = protect
-
-
-class Seals(Says, fedplug.Sealer):
-    """May close and open values."""
-
-    def seal(self, *_: Any) -> Any:
-        raise AssertionError("links are folded here, and not run")
-
-    add = open = unseal = reseal = seal
-
-    def reveals(self, facts: Any) -> tuple[()]:
-        return ()
-
-
-class Scrambles(Seals, fedplug.Scrambler):
-    """The same where the server reads."""
-
-
-class Refuses(Says):
-    """Fits nowhere."""
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        """Nothing."""
-        raise Misplaced("not here")
-
-
-class Fails(Says):
-    """Is broken."""
-
-    def protect(self, known: Known, facts: Facts) -> Operations:
-        """Nothing."""
-        raise KeyError("what")
-
-
-def context() -> Facts:
-    return Facts(0, 1, Layout.of([("a.w", (3,)), ("b.w", (1,))]), (), 3, 2, 7, "")
-
-
-ADD = Says("sum", WeightedSum())
-MAP, POST = Map(lambda block, client, facts: block), Post(lambda values, public: values)
-COMBINE = Combine(lambda blocks, weights, facts: blocks[0])
-
-
-def links_of(*parts: Says, behind: tuple[Says, ...] = (), site: Site = "server") -> tuple[Link, ...]:
-    chain = [Link("noised", "protect", part.name, part, "client") for part in parts]
-    opened = [Link("noised", "postprocess", part.name, part, site) for part in behind]
-    return (*chain, Link("noised", "aggregate", "sum", ADD, "server"), *opened)
-
-
-def problems(*parts: Says) -> list[str]:
-    return [f"{link.name}: {message}" for link, message in misplaced_links(links_of(*parts), context())]
-
-
-CLIP, HIDE = Says("clip", Clip(1.0)), Says("hide", Widen())
-SEAL = Seals("seal", Seal(scheme="a test", opened_by="key_server", numbers=FixedPoint(math.inf, 0.0)))
-SCRAMBLE = Scrambles("scramble", Scramble(hides="values", numbers=FixedPoint(math.inf, 0.0)))
-
-
-def noise(std: Any, **given: Any) -> Says:
-    return Says("noise", Noise.gaussian(std, **given))
-
-
-def by_scores(at_least: float) -> Noise:
-    return Noise.by(lambda scores, present: [1.0, 1.0], reads="scores", at_least=at_least)
-
-
-@pytest.mark.parametrize("scale", [0.0, (0.3, 0.0)])
-def test_zeros_over_what_a_client_keeps_need_noise_on_every_value(scale: Any) -> None:
-    expected = [
-        "hide: zone noised gets no noise, so the zeros would show what a client retains; put noise after hide, for "
-        "instance {use: std.gaussian, epsilon: 8, delta: 1.0e-5}"
-    ]
-    assert problems(HIDE, CLIP) == problems(HIDE, SEAL) == problems(HIDE, CLIP, noise(scale)) == expected
-
-
-def test_zeros_under_noise_are_no_problem() -> None:
-    assert problems(HIDE, CLIP, noise(0.1)) == problems(CLIP, HIDE, noise((0.1, 0.2))) == []
-    assert problems(HIDE, CLIP, Says("noise", by_scores(0.5))) == []
-    (problem,) = problems(HIDE, CLIP, Says("noise", by_scores(0.0)))  # of which some client may have none
-    assert problem.startswith("hide: zone noised gets no noise, so the zeros would show what a client retains")
-
-
-def test_noise_for_a_sum_needs_an_encryption_behind_it() -> None:
-    ours = noise(0.1, trust="distributed")
-    for chain in ((CLIP, ours), (CLIP, ours, SCRAMBLE)):
-        (problem,) = problems(*chain)
-        assert problem.startswith("noise: the noise of noise is enough for a sum, not for an upload, and uploads of")
-        assert "encrypt the zone after noise" in problem
-    assert problems(CLIP, ours, SEAL) == []
-    both = Seals("both", Noise.gaussian(0.1, trust="distributed"), *SEAL.given)
-    assert problems(CLIP, both) == []
-    assert problems(CLIP, noise(0.1)) == []
-
-
-def test_what_is_misplaced_is_said_once() -> None:
-    """It counts as if it did nothing, so links that need it complain too."""
-    assert problems(HIDE, Refuses("noise")) == ["noise: not here"]
+from link_toys import (
+    ADD,
+    CLIP,
+    COMBINE,
+    MAP,
+    POST,
+    SCRAMBLE,
+    SEAL,
+    Fails,
+    Says,
+    Seals,
+    by_scores,
+    context,
+    links_of,
+    noise,
+)
 
 
 def test_noise_that_is_worth_nothing_still_moves_values() -> None:
@@ -238,7 +134,7 @@ def test_a_function_alone_promises_nothing() -> None:
 
 
 def test_a_hook_that_fails_is_named() -> None:
-    said = r"^component odd, hook protect: KeyError: 'what' \(test_links\.py:\d+\)$"
+    said = r"^component odd, hook protect: KeyError: 'what' \(link_toys\.py:\d+\)$"
     with pytest.raises(PluginError, match=said):
         fold([Link("noised", "protect", "odd", Fails("odd"), "client")], context())
 
@@ -284,24 +180,6 @@ def test_the_price_of_a_links_own_mechanism_rests_on_that_link() -> None:
     for noises, words in ((own, ["odd"]), (Noise.gaussian(1.0), []), (by_scores(1.0), [])):
         (release,) = only(Clip(1.0), noises).after.releases
         assert release.words == words
-
-
-def test_no_bound_no_price_and_the_check_says_so() -> None:
-    def said(*parts: Says, **more: Any) -> list[str]:
-        return [f"{link.name}: {message}" for link, message in unpriced(fold(links_of(*parts, **more), context()))]
-
-    missing = "noise: nothing bounds the L2 norm of the noised values before the noise of noise, so it has no price"
-    assert [text.partition(" and gives")[0] for text in said(noise(1.0))] == [missing]
-    assert [text.partition(" and gives")[0] for text in said(Says("l1", Clip(1.0, order=1)), noise(1.0))] == [missing]
-    assert said(CLIP, noise(1.0)) == said(noise(0.0)) == said(CLIP, Says("free", MAP), CLIP, noise(1.0)) == []
-    assert said(CLIP, noise(1.0), Says("half", Scale(0.5), Round(0.5), Shift(lambda _: np.ones(4)), POST)) == []
-    (found,) = said(CLIP, noise(1.0), Says("free", MAP))
-    assert found.startswith("free: free changes noised values behind the noise with the data in hand, so the noise ")
-    assert "give Post(function), which is handed values alone" in found
-    assert said(CLIP, noise(1.0), behind=(Says("free", MAP),)) == []  # at the server, of uploads with noise
-    assert said(CLIP, behind=(noise(1.0),)) == []
-    (found,) = said(Says("nothing"), behind=(noise(1.0),))
-    assert found.startswith("noise: nothing bounds the L2 norm")
 
 
 # -- ballots -----------------------------------------------------------------------------------------------------------

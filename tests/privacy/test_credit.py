@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fedplug.api.known import Release
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.ledger_record import _STEPS_PER_STD, noise_of_others, strongest, strongest_other
+from fedplug.privacy.costs import _STEPS_PER_STD, noise_of_others, strongest, strongest_other
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, exact, held, ledger_of, shares

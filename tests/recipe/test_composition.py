@@ -17,6 +17,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, amplified, shipped
 from fedplug.recipe.parts import Sampling
 from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.trust import RUNS
 from packaging.requirements import Requirement
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
@@ -70,7 +71,7 @@ def test_what_is_of_fedplug_itself_follows_from_who_offers_it(recipe: Recipe, tm
     )
     own = f"{tmp_path / 'book.py'}:Book"
     plain = recipe_of(accountant={"use": own, "name": "std.pld"}, model={"use": "std.lora", "around": "std.mlp"})
-    mixed = Recipe.from_plain(plain, toy_catalog())
+    mixed = Recipe.from_plain(plain, toy_catalog().under(RUNS))
     found = Composition(mixed)
     assert {name for name in mixed.components if not found.shipped(name)} == {"std.pld"}
     assert not found.shipped("nobody")

@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import Cohort, Facts
+from fedplug import Block, Clip, Cohort, Facts, Known, Look, Noise, Opener, Operations, Protector, Server
 from fedplug.api.errors import PluginError, TooFewClients
 from fedplug.api.events import Published
 from fedplug.engines.base import Engine
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.round.parties import HostedClient
+from fedplug.round.sums import Arrivals
+from fedplug.runs.folder import read_ledger
 from mix_toys import install
-from publish_toys import PACE, PUBLISHING, Pace
+from publish_toys import PACE, PUBLISHING, Pace, Votes
 from run_toys import resume, rows_of, start, stopped
-from toy_components import pushed, recipe_of
+from toy_components import TOYS, pushed, recipe_of
 from toy_protocol import Outcome, Watched, calls_of, initial_vector, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
@@ -153,6 +155,24 @@ def test_a_resumed_run_goes_by_what_was_published_before(
     assert [row["loss"] for row in rows_of(whole)] == [row["loss"] for row in rows_of(start(tmp_path, bare(rounds=4)))]
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_round_that_was_cut_off_is_paid_for_by_what_was_published_in_it(grouped: bool, tmp_path: Path) -> None:
+    """The checkpoint before it does not know that, nor which groups there are."""
+    plain = bounded(rounds=1, groups={"use": "toy.halves"} if grouped else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Arrivals, "close", interrupted)
+        folder = start(tmp_path, plain)
+    assert resume(folder) == 0
+    log = [entry for entry in read_ledger(folder).log if "noised" in entry.zones]
+    found = [(entry.charged, entry.zones["noised"].releases[0].noise_multiplier) for entry in log]
+    assert found == 2 * ([([0, 2], 4.0), ([1, 3], 16.0)] if grouped else [("all", 4.0)])
+
+
+def interrupted(*_: Any) -> None:
+    """As by Ctrl-C, when uploads are in."""
+    raise KeyboardInterrupt
+
+
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
@@ -234,17 +254,85 @@ def test_a_round_is_priced_by_what_was_published_in_it() -> None:
     assert one.epsilon() == pytest.approx(gaussian_epsilon(4.0, 1e-5))
 
 
-@pytest.mark.parametrize("covered_by", ["epsilon", "nothing to pay", None])
-def test_what_nothing_pays_for_leaves_no_guarantee(covered_by: str | None) -> None:
-    ledger = run_protocol(bounded(negotiate_mask=pace(zone="noised", covered_by=covered_by))).protocol.ledger
+@pytest.mark.parametrize("groups", [None, {"use": "toy.halves"}])
+def test_ballots_are_released_under_the_noise_that_is_paid_for(groups: dict[str, Any] | None) -> None:
+    """They are paid for before anybody is asked, and so before anything of the round is published."""
+    Votes.released.clear()
+    votes = pace(zone="noised") | {"use": "toy.votes"}
+    ledger = run_protocol(bounded(negotiate_mask=votes, groups=groups)).protocol.ledger
+    assert Votes.released == pytest.approx([8.0] * 8, rel=6 / 8000**0.5)
+    paid = [each.releases[0] for entry in ledger.log for name, each in entry.zones.items() if name.endswith("votes")]
+    assert [release.noise_multiplier for release in paid] == [8.0, 8.0]
+
+
+class Afterwards(Pace, Opener):
+    """Publish when uploads are in."""
+
+    site = "server"
+
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
+        """Looks."""
+        return (Look(self.look),)
+
+    def look(self, block: Block, server: Server, facts: Facts) -> None:
+        """Publishes."""
+        assert server.cohort is not None
+        server.cohort.publish(self, {"factor": 0.001}, covered_by="nothing to pay")
+
+
+def test_nothing_is_published_that_uploads_on_their_way_did_not_go_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    for group in ("negotiate_mask", "postprocess"):
+        monkeypatch.setitem(TOYS[group], "toy.afterwards", Afterwards)
+    late = {"use": "toy.afterwards", "when": "setup", "zone": "noised"}
+    with pytest.raises(PluginError, match=r"toy\.afterwards publishes after uploads were asked for, which go, and are"):
+        run_protocol(bounded(negotiate_mask=late, postprocess={"noised": ["toy.afterwards"]}))
+
+
+class Long(Pace):
+    """Publish many numbers, of which a group has one of its own in the middle."""
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        """Publishes."""
+        factor = self.factor(facts.round, cohort)
+        middle = np.where(np.arange(5001) == 2500, factor, 0.0)
+        cohort.publish(self, {"numbers": middle}, covered_by="nothing to pay")
+
+
+class OfNumbers(Protector):
+    """Clip to the number in the middle."""
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        """A clip, and noise."""
+        return Clip(float(facts.of(PACE).get("numbers", np.ones(5001))[2500])), Noise.gaussian(1.0)
+
+
+def test_groups_pay_by_all_that_was_published_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it looks alike on paper."""
+    monkeypatch.setattr(Long, "factor", staticmethod(lambda round, cohort: 1.0 if 0 in cohort.reach else 0.125))
+    monkeypatch.setitem(TOYS["negotiate_mask"], PACE, Long)
+    monkeypatch.setitem(TOYS["protect"], "toy.bounded", OfNumbers)
+    ledger = run_protocol(bounded(rounds=1, groups={"use": "toy.halves"})).protocol.ledger
+    entries = [entry for entry in ledger.log if "noised" in entry.zones]
+    found = [(entry.charged, entry.zones["noised"].releases[0].noise_multiplier) for entry in entries]
+    assert found == [([0, 2], 1.0), ([1, 3], 8.0)]
+
+
+@pytest.mark.parametrize(
+    ("component", "covered_by", "holds"),
+    [
+        (PACE, "nothing to pay", True), ("toy.votes", "epsilon", True),
+        (PACE, None, False), (PACE, "epsilon", False),  # it adds no noise
+    ],
+)  # fmt: skip
+def test_what_nothing_pays_for_leaves_no_guarantee(component: str, covered_by: str | None, holds: bool) -> None:
+    publishes = pace(zone="noised", covered_by=covered_by) | {"use": component, "name": PACE}
+    ledger = run_protocol(bounded(negotiate_mask=publishes)).protocol.ledger
     shown = [each for each in ledger.reveals if each.what == f"what {PACE} publishes"]
-    assert len(shown) == (covered_by is None)
+    assert len(shown) == (not holds)  # once, whatever is published in other rounds
     verdict = ledger.verdict()
-    if covered_by is None:
-        assert verdict.status == "no_protection"
+    assert verdict.status == ("protected_from_all" if holds else "no_protection")
+    if not holds:
         assert verdict.toward("server").reason.startswith(f"sees what {PACE} publishes, ")
-    else:
-        assert verdict.status == "protected_from_all"
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
         SEALED, with_block(lambda b: b.replace(ciphertexts=(), sealed_by=None, values=np.zeros(650, np.float32))),
         "is sealed by None, which must be std.bfv",
     ),
-    "cut": (SEALED, with_block(lambda b: b.replace(ciphertexts=())), "has 650 scalars in 0 parts"),
+    "cut": (SEALED, with_block(lambda b: b.replace(ciphertexts=())), "650 scalars in 0 parts, those of most"),
     "garbage": (SEALED, with_bytes(lambda part: b"x" * len(part)), "client 1: ciphertext 0 cannot be used"),
     "elsewhere": (OWN, with_block(lambda b: b.replace(positions=b.positions + np.uint32(2))), "has position 650, but"),
     "buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": 3}}, "its batch-norm buffers are 3"),

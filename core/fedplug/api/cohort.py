@@ -99,7 +99,8 @@ class Cohort:
         covered_by: Literal["epsilon", "nothing to pay"] | None = None,
     ) -> None:  # fmt: skip
         """Makes values public facts: from the next step on all parties of this cohort's group have them in
-        `facts.of(component)`, and hooks of facts may go by them. They stay until the component publishes again.
+        `facts.of(component)`, and hooks of facts may go by them. They stay until the component publishes again: in the
+        set-up, or in a round before uploads are asked for.
 
         Args:
             component: that publishes; what it published before is replaced.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug.api import grids
@@ -19,7 +19,6 @@ from fedplug.api.operations import (
     Clip,
     Combine,
     Look,
-    Map,
     Misplaced,
     Noise,
     Open,
@@ -360,10 +359,13 @@ def ballots_of(name: str, facts: Facts) -> Operations:
     component = facts.components.get(name)
     if not isinstance(component, Ballots):
         return ()
+
+    def stated(now: Facts) -> Operations:
+        # All pay before anybody is asked, so that nothing of the round is public yet, nor does a group have its own.
+        return as_operations(component.ballots(dataclasses.replace(now, published={})), "ballots", name)
+
     with of_component(name, "ballots"):
-        return facts.once(
-            f"ballots {name}", lambda now: as_operations(component.ballots(now), "ballots", name)
-        )
+        return facts.once(f"ballots {name}", stated)
 
 
 def ballot_states(name: str, operations: Operations, facts: Facts) -> tuple[Operations, tuple[Known, ...]]:
@@ -487,86 +489,3 @@ def _check_place(link: Link, known: Known, operation: Operation) -> None:
                 f"{link.name} opens the {link.zone} sum at site={link.site!r}, but {known.closer} says that "
                 f"{closed.opened_by} open it, which is site={_site_of(closed)!r}"
             )
-
-
-def misplaced_links(links: tuple[Link, ...], facts: Facts) -> list[tuple[Link, str]]:
-    """Every link that cannot run in its place, with a sentence; folded without stopping."""
-    problems: list[tuple[Link, str]] = []
-    steps = fold(links, facts, lambda link, message: problems.append((link, message)))
-    at_clients: Link | None = None
-    for number, step in enumerate(steps):
-        link = step.link
-        if link.hook == "postprocess":
-            if link.site == "server" and locked(steps[:number]):
-                problems.append((
-                    link,
-                    f"{link.name} runs at the aggregation server, which relays the {link.zone} sum and cannot read it: "
-                    "the key server answers the clients alone; write sums_visible_to: server, or have it run at the "
-                    "clients",
-                ))
-            if at_clients is not None and link.site != "client":
-                where = {"server": "the aggregation server", "key_server": "the key server"}[link.site]
-                problems.append((
-                    link,
-                    f"{link.name} runs at {where}, but {at_clients.name} before it runs at the clients, behind which "
-                    f"nothing reaches {where}: it would never run; put it before {at_clients.name}, have the sum "
-                    "opened at the key server (key_holder: key_server), or have it run at the clients too",
-                ))
-            at_clients = at_clients or (link if link.site == "client" else None)
-    # A link that is misplaced counts as if it did nothing, so what is missing behind others is not reported again.
-    return problems or list(_unfinished_uploads(steps))
-
-
-def _unfinished_uploads(steps: Sequence[Step]) -> Iterator[tuple[Link, str]]:
-    """Links that take another link behind them, which they cannot see themselves, and which is not there."""
-    known = uploaded(steps)
-    if known is None:
-        return
-    for step in steps:
-        link, zone = step.link, step.link.zone
-        for operation in step.operations if link.hook == "protect" else ():
-            if isinstance(operation, Widen) and not _noise_everywhere(known):
-                yield link, (
-                    f"zone {zone} gets no noise, so the zeros would show what a client retains; put noise after "
-                    f"{link.name}, for instance {{use: std.gaussian, epsilon: 8, delta: 1.0e-5}}"
-                )
-            # Scrambled words are not ciphertexts that stay closed to the server, so they do not count.
-            sealed = isinstance(known.closed, Seal)
-            if isinstance(operation, Noise) and operation.trust == "distributed" and not sealed:
-                yield link, (
-                    f"the noise of {link.name} is enough for a sum, not for an upload, and uploads of zone {zone} are "
-                    f"visible; encrypt the zone after {link.name}, or let it add as much as one upload needs "
-                    "(choice: local)"
-                )
-
-
-def _noise_everywhere(known: Known) -> bool:
-    """Whether some noise lies on every value; a size that differs between clients counts, one of 0 does not."""
-    return any(
-        min(scale, default=1.0) > 0 if isinstance(scale, tuple)
-        else release.noise_multiplier != 0 if scale is None
-        else scale > 0
-        for release, scale in zip(known.releases, known.scales, strict=True)
-    )  # fmt: skip
-
-
-def unpriced(steps: Iterable[Step]) -> Iterator[tuple[Link, str]]:
-    """Links whose noise has no price, or takes that of noise before it away, each with a sentence."""
-    for step in steps:
-        for number, operation in enumerate(step.operations):
-            before, behind = step.states[number : number + 2]
-            if isinstance(operation, Noise) and operation.std != 0 and _is_unbounded(operation, before):
-                yield step.link, (
-                    f"nothing bounds the L{operation.order:g} norm of the {step.link.zone} values before the noise of "
-                    f"{step.link.name}, so it has no price and gives no guarantee; put a clip of that norm before it"
-                )
-            elif isinstance(operation, Map) and len(behind.freed) > len(before.freed):
-                yield step.link, (
-                    f"{step.link.name} changes {step.link.zone} values behind the noise with the data in hand, so the "
-                    "noise counts for nothing; give Post(function), which is handed values alone, or put it before "
-                    "the noise"
-                )
-
-
-def _is_unbounded(noise: Noise, known: Known) -> bool:
-    return (known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)) is None

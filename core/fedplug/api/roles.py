@@ -469,7 +469,8 @@ class Ballots(Component, role=True):
         """The operations on the values that clients release in this round: a clip and a noise; none: nothing.
 
         `client.release(self, name, values)` executes them, or `cohort.server.release` where the server adds the noise;
-        the ledger charges everybody who was asked.
+        the ledger charges everybody who was asked. They follow from options and the round: `facts` has nothing that was
+        published.
         """
 
 

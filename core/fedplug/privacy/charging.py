@@ -379,7 +379,15 @@ class Charging:
         """The zones whose sums only the shares of several clients open."""
         return {zone for zone, holder in self.ledger.key_holders.items() if holder == "shares"}
 
-    def lost_round(self, round: int, charged: list[int], opening: int = 0, last: bool = True) -> None:
+    def public(self) -> str:
+        """What has been published, and to which groups, in hex; empty where nothing has since the set-up."""
+        memory = self.server.remembered
+        since = any(round >= 0 for told in memory.published.values() for round in told)
+        return codec.encode([memory.groups, memory.published]).hex() if since else ""
+
+    def lost_round(
+        self, round: int, charged: list[int], opening: int = 0, last: bool = True, public: str = ""
+    ) -> None:
         """Charges a round that was cut off after uploads had been asked for, and is now repeated with other noise.
 
         Reproducible noise repeats the very same upload, which costs nothing more. A sum that only shares open was not
@@ -390,11 +398,17 @@ class Charging:
             charged: who was asked to upload.
             opening: the fewest updates in a sum for which shares were asked for; 0 where nobody was.
             last: whether no later round was cut off with it.
+            public: as `public` gave it when the uploads were asked for: they went by that.
         """
-        self.server.remembered.repeated = sorted({*self.server.remembered.repeated, round})
-        releases = self.releases(round)
+        memory = self.server.remembered
+        memory.repeated = sorted({*memory.repeated, round})
+        now = memory.groups, memory.published
+        if public:
+            memory.groups, memory.published = codec.decode_saved(bytes.fromhex(public))
+        releases = self.releases(round, next(iter(memory.groups), "all"))
         if _is_new(releases) or self.accounts(round, charged):
             self._unseen(self.ledger, round, charged, releases, opening, repeated=last)
+        memory.groups, memory.published = now
 
     def ledger_at_failure(self) -> Ledger:
         """The ledger with the uploads that were asked for and not recorded any more, as a copy: a run that goes on

@@ -23,7 +23,8 @@ from fedplug.api.blocks import RETAINED
 from fedplug.api.known import Release
 from fedplug.api.operations import Curve
 from fedplug.api.roles import Reveals
-from fedplug.privacy.ledger_record import RoundEntry, SoFar, Spent, ZoneCost, ZoneEntry, entry_of, inverse_square
+from fedplug.privacy.costs import SoFar, Spent, ZoneCost, entry_of, inverse_square
+from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -269,7 +270,7 @@ class Ledger:
 
     def report(self) -> LedgerReport:
         """The whole account, as `ledger.json` has it."""
-        from fedplug.privacy.views import report
+        from fedplug.privacy.reporting import report
 
         return report(self)
 

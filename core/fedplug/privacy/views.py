@@ -1,4 +1,4 @@
-"""The guarantees of a ledger: epsilons, each adversary's view, the record in a run's folder and the verdict.
+"""The guarantees of a ledger: epsilons, each adversary's view and the verdict.
 
 A view is either a guarantee, as epsilon under both adjacencies, or `none` with the reason. Adversaries follow the
 protocol and look (honest but curious). A guarantee composes every zone with noise, since one client's zones come from
@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -19,8 +18,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.blocks import NOISED
 from fedplug.api.errors import PluginError, of_component
-from fedplug.api.operations import NoiseKind, Party
-from fedplug.api.records import shared
+from fedplug.api.operations import Party
 from fedplug.api.verdict import (
     ENCRYPTION,
     EXECUTED,
@@ -38,26 +36,13 @@ from fedplug.api.verdict import (
     number,
     quoted,
 )
-from fedplug.privacy.ledger_record import (
-    NEVER_COVERED,
-    SCHEMA,
-    LedgerReport,
-    LevelReport,
-    NoiseReport,
-    RoundsReport,
-    SamplingReport,
-    Spent,
-    ZoneReport,
-    checked_epsilons,
-    composed_by,
-)
-from fedplug.recipe.check import PRICED
+from fedplug.privacy.costs import Spent, checked_epsilons, composed_by
 
 if TYPE_CHECKING:
     from fedplug.api.known import Release
     from fedplug.api.roles import Accountant
+    from fedplug.privacy.costs import ZoneCost
     from fedplug.privacy.ledger import Ledger
-    from fedplug.privacy.ledger_record import ZoneCost
 
 
 def zone_epsilons(ledger: Ledger, zone: str | None = None) -> Epsilons | None:
@@ -241,26 +226,6 @@ def verdict(ledger: Ledger) -> Verdict:
     return Verdict.of(_lines(stated), _not_judged(stated))
 
 
-def _not_judged(ledger: Ledger) -> Iterator[str]:
-    """The coalitions without a line that can open uploads: the server with the key server, or with more clients than
-    a line covers.
-    """
-
-    def of_upload(zones: list[str], upload: str) -> str:
-        return upload if len(zones) == len(ledger.costs) else f"the {listed(zones)} zone of {upload}"
-
-    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
-    if held := [zone for zone in sealed if ledger.key_holders[zone] == "key_server"]:
-        yield f"the server together with the key server can decrypt {of_upload(held, 'every upload')}"
-    more = [
-        zone for zone in sealed
-        if ledger.key_holders[zone] == "shares" and _fewest_shares(ledger, [zone]) > ledger.colluders
-    ]  # fmt: skip
-    if more:
-        fewest = _fewest_shares(ledger, more)
-        yield f"the server together with {fewest} clients can open {of_upload(more, 'single uploads')}"
-
-
 def _lines(ledger: Ledger) -> list[Line]:
     kept = {level: each for level, each in levels(ledger).items() if math.isfinite(quoted(each))}
     return [_with_levels(ledger, _line(ledger, party, view), kept) for party, view in _guaranteed(ledger).items()]
@@ -307,7 +272,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
     """The line of a client, or of a level of which a component keeps account where that promises more."""
     worth = ("none", "beyond", "guaranteed")
     for level, stated in kept.items():
-        if line.state == "absent" or _voided(ledger, cast(Party, line.party)):
+        if line.state == "absent" or voided(ledger, cast(Party, line.party)):
             continue
         limit = _limit(ledger, quoted(stated), level)
         state: State = "beyond" if limit else "guaranteed"
@@ -320,35 +285,6 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
                 not_covered=["a client as a whole", *_not_covered(ledger, cast(Party, line.party))],
             )  # fmt: skip
     return line
-
-
-def _seen(ledger: Ledger, party: Party) -> str:
-    """A party's view of the updates, in plain words, whatever it guarantees."""
-    if not ledger.costs:
-        return "nothing of the updates"
-    totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
-    if party == "released_model":
-        return "the model after every round, and no upload"
-    if party == "client":
-        return f"{totals}, from which it can subtract its own, and the model"
-    if party == "key_holder":
-        return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
-    plain = [zone for zone in ledger.costs if zone not in ledger.sealed]
-    early = [zone for zone in plain if ledger.costs[zone].central and not ledger.costs[zone].bare]
-    bare = [zone for zone in plain if ledger.costs[zone].bare]
-    noised = [zone for zone in plain if zone not in (*bare, *early)]
-    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
-    single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_server"}
-    opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_server"
-    rest = [zone for zone in sealed if zone not in single]
-    parts = [
-        f"the {listed(bare)} zone as it is" if bare else "",
-        f"the {listed(noised)} zone with its noise" if noised else "",
-        f"the {listed(early)} zone before the noise" if early else "",
-        f"the {listed(sorted(single))} zone opened with the client's key" if single else "",
-        f"the {listed(rest)} zone as ciphertext" + (f", opened in {totals}" if opened else "") if rest else "",
-    ]
-    return f"each client's upload: {', '.join(part for part in parts if part)}"
 
 
 def _not_covered(ledger: Ledger, party: Party) -> list[str]:
@@ -366,7 +302,7 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
     follows from who was asked, which is secret, and the report states it for everybody.
     """
     if headline is not None and why_not_amplified(ledger) is None:
-        return {} if _voided(ledger, "released_model") else {"released_model": headline}
+        return {} if voided(ledger, "released_model") else {"released_model": headline}
     epsilons: dict[str, float] = {}
     seen: dict[str, Spent] = {}
     for name, view in _guaranteed(ledger).items():
@@ -391,7 +327,7 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
 
 def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
     """The guarantee for each adversary's view, or why there is none."""
-    return {name: _with_voided(view, _voided(ledger, name)) for name, view in _of_values(ledger).items()}
+    return {name: _with_voided(view, voided(ledger, name)) for name, view in _of_values(ledger).items()}
 
 
 def _with_voided(view: Guarantee | Nothing, voided: Nothing | None) -> Guarantee | Nothing:
@@ -440,12 +376,12 @@ def unprotected(ledger: Ledger, of_levels: Mapping[str, float]) -> list[str]:
     for party, view in _guaranteed(ledger).items():
         known = ledger.so_far.reproducible and isinstance(view, Guarantee) and view.zero_out.any()
         lost = isinstance(view, Nothing) and not view.absent
-        if (lost or known) and not (kept and not _voided(ledger, party)):
+        if (lost or known) and not (kept and not voided(ledger, party)):
             found.append(party)
     return found
 
 
-def _voided(ledger: Ledger, name: Party) -> Nothing | None:
+def voided(ledger: Ledger, name: Party) -> Nothing | None:
     """Why a view has no guarantee whatever the noise is: what nobody stated, or what gives too much away."""
     if unsaid := _unsaid(ledger):
         return unsaid
@@ -485,7 +421,7 @@ def headline_voided(ledger: Ledger) -> str:
     A party that is trusted, or reads values without noise, has no guarantee to lose.
     """
     for name, view in _of_values(ledger).items():
-        if isinstance(view, Guarantee) and (why := _voided(ledger, name)):
+        if isinstance(view, Guarantee) and (why := voided(ledger, name)):
             return why.detail
     return ""
 
@@ -511,7 +447,7 @@ def priced_part(ledger: Ledger) -> str:
     Empty where it prices everything that was released of the updates, and the aggregation server's view costs no more.
     """
     noised, bare = ledger.noised, ledger.bare
-    if noised and (bare or ledger.feedback.any() or _voided(ledger, "server") or headline_voided(ledger)):
+    if noised and (bare or ledger.feedback.any() or voided(ledger, "server") or headline_voided(ledger)):
         return listed(noised)
     return ""
 
@@ -677,7 +613,7 @@ def _everybody(
 def _noise_by(ledger: Ledger) -> tuple[str, ...]:
     """On whose word the noise is what it is priced at."""
     words = _words(ledger)
-    executed = any(not release.words for _, release in _releases(ledger))
+    executed = any(not release.words for _, release in logged_releases(ledger))
     return (*((EXECUTED,) if executed else ()), *map(_word, words))
 
 
@@ -707,6 +643,55 @@ def _few(zones: str, names: list[str]) -> str:
     return f"the {zones} zone" if len(zones.split()) <= 3 else f"{len(names)} zone{'s' if len(names) > 1 else ''}"
 
 
+def _not_judged(ledger: Ledger) -> Iterator[str]:
+    """The coalitions without a line that can open uploads: the server with the key server, or with more clients than
+    a line covers.
+    """
+
+    def of_upload(zones: list[str], upload: str) -> str:
+        return upload if len(zones) == len(ledger.costs) else f"the {listed(zones)} zone of {upload}"
+
+    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
+    if held := [zone for zone in sealed if ledger.key_holders[zone] == "key_server"]:
+        yield f"the server together with the key server can decrypt {of_upload(held, 'every upload')}"
+    more = [
+        zone for zone in sealed
+        if ledger.key_holders[zone] == "shares" and _fewest_shares(ledger, [zone]) > ledger.colluders
+    ]  # fmt: skip
+    if more:
+        fewest = _fewest_shares(ledger, more)
+        yield f"the server together with {fewest} clients can open {of_upload(more, 'single uploads')}"
+
+
+def _seen(ledger: Ledger, party: Party) -> str:
+    """A party's view of the updates, in plain words, whatever it guarantees."""
+    if not ledger.costs:
+        return "nothing of the updates"
+    totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
+    if party == "released_model":
+        return "the model after every round, and no upload"
+    if party == "client":
+        return f"{totals}, from which it can subtract its own, and the model"
+    if party == "key_holder":
+        return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
+    plain = [zone for zone in ledger.costs if zone not in ledger.sealed]
+    early = [zone for zone in plain if ledger.costs[zone].central and not ledger.costs[zone].bare]
+    bare = [zone for zone in plain if ledger.costs[zone].bare]
+    noised = [zone for zone in plain if zone not in (*bare, *early)]
+    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
+    single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_server"}
+    opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_server"
+    rest = [zone for zone in sealed if zone not in single]
+    parts = [
+        f"the {listed(bare)} zone as it is" if bare else "",
+        f"the {listed(noised)} zone with its noise" if noised else "",
+        f"the {listed(early)} zone before the noise" if early else "",
+        f"the {listed(sorted(single))} zone opened with the client's key" if single else "",
+        f"the {listed(rest)} zone as ciphertext" + (f", opened in {totals}" if opened else "") if rest else "",
+    ]
+    return f"each client's upload: {', '.join(part for part in parts if part)}"
+
+
 def listed_bare(ledger: Ledger, zones: list[str]) -> str:
     """Zones that were released without noise: one called noised that never had any is so only by name."""
     never = [zone for zone in zones if zone == NOISED and not ledger.costs[zone].releases]
@@ -718,40 +703,6 @@ def listed(zones: Iterable[str]) -> str:
     return " and ".join(zones)
 
 
-def report(ledger: Ledger) -> LedgerReport:
-    """The whole ledger; see `Ledger.report`."""
-    why, joint = why_not_amplified(ledger), zone_epsilons(ledger)
-    # Whatever else is stated of a secret cohort would tell how often the client with the most rounds was drawn.
-    stated = ledger if why else ledger.with_everybody()
-    return LedgerReport(
-        schema=SCHEMA,
-        recipe=ledger.recipe_name,
-        verdict=verdict(ledger),
-        warnings=list(dict.fromkeys(warnings(ledger))),
-        unit="client: the whole update of a client; the same epsilon holds for each of its records",
-        adjacency="add-or-remove: a client's contribution, or zeros instead; replace-one: any other, with twice the "
-        "sensitivity",
-        delta=ledger.delta,
-        trust=_trust(ledger),
-        epsilons=joint,
-        epsilon_prices=priced_part(ledger) or "everything released of the updates",
-        levels={level: _level(ledger, level, epsilons) for level, epsilons in levels(stated).items()},
-        zones={zone: _zone(stated, zone) for zone in stated.costs},
-        sampling=SamplingReport(
-            **(ledger.sampling.to_plain() if ledger.sampling else {"scheme": "all"}),
-            amplified=why is None,
-            why=why or "clients are sampled by secret coins",
-        ),
-        rounds=RoundsReport(ledger.rounds, _actual(ledger)),
-        encryption=dict(ledger.encryption),
-        noise=_noise(ledger),
-        reveals=ledger.reveals,
-        uncovered_messages=ledger.uncovered,
-        never_covered=list(NEVER_COVERED),
-        log=[entry.without_cohort() for entry in ledger.log] if why is None else ledger.log,
-    )
-
-
 def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
     """Why an epsilon promises too little; empty if it may be a guarantee."""
     if math.isinf(epsilon):
@@ -759,10 +710,10 @@ def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
     if epsilon > LARGEST_MEANINGFUL:
         whose = f" for each {level}" if level else ""
         return f"epsilon {number(epsilon)}{whose} promises too little: it is above {LARGEST_MEANINGFUL:g}"
-    return _loose(ledger, level)
+    return loose(ledger, level)
 
 
-def _loose(ledger: Ledger, level: str = "") -> str:
+def loose(ledger: Ledger, level: str = "") -> str:
     """Why delta is not below 1 / number of clients, or units of a level; empty if it is.
 
     What publishes one of n units, drawn by lot, is (0, 1/n)-DP.
@@ -773,121 +724,11 @@ def _loose(ledger: Ledger, level: str = "") -> str:
     return f"delta {ledger.delta:g} is not below 1 / {count:g} {who}" if ledger.delta >= 1 / count else ""
 
 
-def warnings(ledger: Ledger) -> Iterator[str]:
-    """Warnings for readers of epsilon; one that holds for several rounds appears as often."""
-    for level in ("", *ledger.accounts):
-        if loose := _loose(ledger, level):
-            yield f"{loose}; a delta of 1 / n allows publishing one whole {level or 'client'} of n, drawn by lot"
-    if ledger.so_far.reproducible:
-        yield SEED_IS_KNOWN
-    releases = _releases(ledger)
-    for zone, release in releases:
-        if release.as_published:
-            yield (
-                f"zone {zone}: the noise follows the paper's own formula, which does not give the epsilon that it "
-                "claims; epsilon here is what the noise really gives"
-            )
-        if release.mechanism not in (*PRICED, *ledger.curves):
-            yield f"zone {zone}: no accountant here for {release.mechanism} noise; it counts as no noise"
-    if ledger.sampling and releases and (why := why_not_amplified(ledger)):
-        yield f"sampling earns no credit: {why}"
-    entered = [(zone, facts) for entry in ledger.log for zone, facts in entry.zones.items()]
-    for link, zone in ((link, zone) for zone, facts in entered for link in facts.freed):
-        yield f"zone {zone}: {link} changes values behind the noise with data in hand, so the noise counts for nothing"
-    for _, release in releases:
-        if release.calibrated_delta not in (None, ledger.delta):
-            yield (
-                f"{release.link} calibrates its noise for delta={release.calibrated_delta:g}, but the ledger states "
-                f"epsilon at delta={ledger.delta:g}; write one delta at the top of the recipe and in {release.link}"
-            )
-    yield from (facts.uncredited for _, facts in entered if facts.uncredited)
-    for zone, cost in ledger.costs.items():
-        if cost.together is not None and len(cost.together) < ledger.num_clients:
-            yield (
-                f"zone {zone}: of the noise that clients share out over the rounds, that of {len(cost.together)} of "
-                f"{ledger.num_clients} counts: theirs is in the sums of all rounds"
-            )
-    for zone, holder in ledger.key_holders.items():
-        # A client that holds the key subtracts its own upload from a sum of two.
-        least, whom = (3, "clients") if holder == "clients" else (2, "the key server")
-        if ledger.min_clients < least:
-            yield (
-                f"zone {zone}: min_clients={ledger.min_clients} lets {whom} open sums that show a single update; set "
-                f"min_clients: {least} or more"
-            )
-    if ledger.feedback.any():
-        yield (
-            "the zone without noise influences what other clients upload later; the epsilon toward the server includes "
-            "this, but the epsilon of the noised zone alone does not"
-        )
-    # Ballots have separate entries, so a round with two entries was not repeated; one with a zone twice was.
-    released = Counter((entry.round, zone) for entry in ledger.log for zone in entry.zones)
-    if repeated := sorted({round for (round, _), count in released.items() if count > 1}):
-        yield f"rounds {repeated} were repeated after an interruption, and the ledger charges each repetition"
-    for round, zone in ledger.unopened:
-        yield f"round {round + 1} was repeated; zone {zone} was not opened a second time"
-    if (actual := _actual(ledger)) > ledger.rounds:
-        yield f"{actual} rounds were run, but {ledger.rounds} were planned: noise calibrated to the plan is too small"
-
-
-def _zone(ledger: Ledger, zone: str) -> ZoneReport:
-    cost = ledger.costs[zone]
-    entries = [(entry.total, entry.zones[zone]) for entry in ledger.log if zone in entry.zones]
-    last = entries[-1][1].releases
-    return ZoneReport(
-        largest_size=cost.largest,
-        largest_share=max(facts.size / total for total, facts in entries),
-        encrypted=zone in ledger.sealed,
-        rounds_with_noise=cost.releases,
-        rounds_without_noise=cost.bare,
-        mechanism=[release.mechanism for release in last],
-        clipping_norm=[release.clipping_norm for release in last],
-        std=[_std(release) for release in last],
-        noise_multiplier=[release.noise_multiplier for release in last],
-        epsilons=zone_epsilons(ledger, zone),
-    )
-
-
-def _std(release: Release) -> float | None:
-    """Standard deviation of a release's noise; None where the mechanism adds none."""
-    if release.mechanism == "pure":
-        return None
-    scale = float(release.clipping_norm * release.noise_multiplier)
-    return math.sqrt(2) * scale if release.mechanism == "laplace" else scale
-
-
-def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> LevelReport:
-    account, voided = ledger.keepers[level].account, _first_voided(ledger)
-    return LevelReport(
-        unit=f"{level}: {account.unit}",
-        trust=account.trust,
-        covers=account.covers + (f"; no guarantee toward {voided}" if voided else ""),
-        delta=ledger.delta,
-        epsilons=stated,
-    )
-
-
-def _first_voided(ledger: Ledger) -> str:
-    """A party toward which no account of a level holds, and why; empty where it holds toward everybody."""
-    found = ((PARTIES[name], _voided(ledger, name)) for name in PARTIES)
-    return next((f"{who}: {why.detail}" for who, why in found if why), "")
-
-
-def _noise(ledger: Ledger) -> list[NoiseReport]:
-    distinct = {NoiseReport(zone=zone, **shared(each, NoiseKind)) for zone, each in _releases(ledger)}
-    return sorted(distinct, key=lambda each: (each.zone, *dataclasses.astuple(each)))
-
-
-def _releases(ledger: Ledger) -> list[tuple[str, Release]]:
+def logged_releases(ledger: Ledger) -> list[tuple[str, Release]]:
     return [(zone, each) for entry in ledger.log for zone, facts in entry.zones.items() for each in facts.releases]
 
 
-def _trust(ledger: Ledger) -> str:
-    trusts = sorted({release.trust for _, release in _releases(ledger)})
-    return " and ".join(trusts) or "none"
-
-
-def _actual(ledger: Ledger) -> int:
+def actual_rounds(ledger: Ledger) -> int:
     """How many rounds were run, those that were repeated once."""
     return len({entry.round for entry in ledger.log})
 
@@ -895,5 +736,5 @@ def _actual(ledger: Ledger) -> int:
 def _words(ledger: Ledger) -> list[str]:
     """The components on whose word a price is: their code runs behind the noise, or says what the core executes."""
     return sorted({
-        word for zone, release in _releases(ledger) for word in (*release.words, *ledger.words.get(zone, ()))
+        word for zone, release in logged_releases(ledger) for word in (*release.words, *ledger.words.get(zone, ()))
     })  # fmt: skip

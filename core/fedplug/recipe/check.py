@@ -15,8 +15,9 @@ from fedplug.api import units
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.facts import Facts
-from fedplug.api.links import Step, fold, misplaced_links, unpriced
+from fedplug.api.links import Step, fold
 from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Noise, Operations, Seal
+from fedplug.api.order import misplaced_links, unpriced
 from fedplug.api.roles import (
     AccountKeeper,
     Closer,

@@ -486,8 +486,14 @@ class Protocol:
         """Makes values of a component public facts for the groups of a cohort; see `Cohort.publish`.
 
         Raises:
-            ValueError: the cohort is a part of a group: facts are the same for all of it.
+            ValueError: the cohort is a part of a group: facts are the same for all of it. Or uploads are on their way,
+                which go by what was public before.
         """
+        if self.office.phase in ("upload", "open"):
+            raise ValueError(
+                f"{component.name} publishes after uploads were asked for, which go, and are priced, by what was known "
+                "before; publish in setup, form_groups, negotiate_mask or prepare"
+            )
         values = codec.decode(codec.encode(dict(values)))  # as the clients get them, so that all have the same
         memory, round, reached = self.server.remembered, self.office.round, cohort.reach
         groups = [group for group, ids in cohort.groups.items() if reached.issuperset(ids)]

@@ -22,9 +22,10 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict
 
-from fedplug.api.errors import CheckpointError, FedplugError
+from fedplug.api import codec
+from fedplug.api.errors import CheckpointError, FedplugError, MessageError
 from fedplug.api.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
-from fedplug.api.records import Count, Record
+from fedplug.api.records import Count, Record, Text
 from fedplug.api.rows import Row
 from fedplug.privacy.charging import Charging
 from fedplug.privacy.ledger_record import RoundEntry
@@ -144,11 +145,15 @@ class Recording:
 
 
 class Charge(Record):
-    """A request: the 0-based round, the clients that pay, and for what; see `fedplug.api.events.Asking`."""
+    """A request: the 0-based round, the clients that pay, and for what; see `fedplug.api.events.Asking`.
+
+    With what they went by, as `Charging.public` gave it: a checkpoint before the round does not know it.
+    """
 
     round: Count
     charged: list[Count]
     what: Literal["upload", "ballots", "opening"]
+    public: Text = ""
 
 
 class Charges:
@@ -181,9 +186,12 @@ class Charges:
     def __len__(self) -> int:
         return len(self._noted)
 
-    def note(self, round: int, charged: list[int], what: Literal["upload", "ballots", "opening"] = "upload") -> None:
+    def note(
+        self, round: int, charged: list[int], what: Literal["upload", "ballots", "opening"] = "upload",
+        public: str = "",
+    ) -> None:  # fmt: skip
         """Adds a request."""
-        charge = Charge(round, charged, what)
+        charge = Charge(round, charged, what, public)
         self._lines.append(charge.to_plain())
         self._noted.append(charge)
 
@@ -211,8 +219,10 @@ class Charges:
 
     def _charge(self, number: int, line: bytes) -> Charge:
         try:
-            return Charge.from_json(line.decode())
-        except ValueError as error:
+            charge = Charge.from_json(line.decode())
+            codec.decode_saved(bytes.fromhex(charge.public) or codec.encode(None))
+            return charge
+        except (ValueError, MessageError) as error:
             raise CheckpointError(f"{self.file}, line {number}, is damaged: {line[:60]!r}; {self._remedy}") from error
 
 
@@ -324,7 +334,7 @@ class Archive:
                 behind = itertools.takewhile(lambda each: each.what != "upload", noted[number + 1 :])
                 opened = [len(each.charged) for each in behind if each.what == "opening"]
                 last = all(each.what != "upload" for each in noted[number + 1 :])
-                books.charging.lost_round(charge.round, charge.charged, min(opened, default=0), last)
+                books.charging.lost_round(charge.round, charge.charged, min(opened, default=0), last, charge.public)
 
     def _from(self, done: int, marks: Mapping[str, Any], rows: list[Row]) -> None:
         # What is later than the checkpoint goes first: it would know of more than the files hold.

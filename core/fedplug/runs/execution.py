@@ -532,8 +532,12 @@ class Execution:
         self.events = Events()
         show(self.display, self.events)
         self._have_extensions_listen()
-        note = self.archive.charges.note
-        self.events.subscribe(Asking, lambda event: note(event.round, list(event.clients), event.what))
+        self.events.subscribe(Asking, self._note_charge)
+
+    def _note_charge(self, event: Asking) -> None:
+        assert self.books is not None  # they were made before the first round
+        public = self.books.charging.public() if event.what == "upload" else ""
+        self.archive.charges.note(event.round, list(event.clients), event.what, public)
 
     def _have_extensions_listen(self) -> None:
         settings, recipe = self.settings, self.recipe

@@ -175,7 +175,7 @@ def test_one_bad_upload_costs_only_its_client_the_round() -> None:
     for how, reason in (
         (flip, "do not open"),
         (lambda block: block.replace(ciphertexts=(block.ciphertexts[0][:-8],)), "expected 5248"),
-        (lambda block: block.replace(ciphertexts=()), "has 650 scalars in 0 parts, those of most others"),
+        (lambda block: block.replace(ciphertexts=()), "those of most others 650 scalars in 1 part"),
     ):
         outcome = damage(how)
         assert outcome.rows[0].clients.answered == 3

@@ -16,7 +16,7 @@ from fedplug_paraaegis.vote import Vote
 from fedplug_std.scores import highest
 from hypothesis import given
 from hypothesis import strategies as st
-from vote_toys import KEY, FakeClient, FakeContext, ranks, vote
+from vote_toys import KEY, FakeClient, facts_of, ranks, vote
 
 # -- ballots -----------------------------------------------------------------------------------------------------------
 
@@ -42,7 +42,8 @@ def test_a_client_gives_one_ballot_under_a_key_though_the_server_says_which_atte
     attempt, notes = bytes(16), tmp_path / "openings" / "client-0.jsonl"
 
     def back(scores: np.ndarray) -> Any:
-        return FakeClient({"s": scores}, FakeContext(Layout.of([("w", (1000,))])), openings=Openings(notes))
+        facts = facts_of(component, Layout.of([("w", (1000,))]))
+        return FakeClient({"s": scores}, facts, openings=Openings(notes))
 
     ballot = component.nominate(back(one), attempt)
     assert np.array_equal(component.nominate(back(one), attempt), ballot)  # which shows nothing new

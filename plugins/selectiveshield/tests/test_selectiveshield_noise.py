@@ -30,7 +30,8 @@ from fedplug_std.gaussian import Gaussian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from toy_components import recipe_of
+from toy_components import paraaegis, recipe_of
+from toy_protocol import run_protocol
 
 DELTA = 1e-5
 K, C = 20, 0.5
@@ -214,6 +215,20 @@ def test_more_epsilon_needs_less_noise_and_more_rounds_need_more() -> None:
         by_rounds = [Noise.Options(epsilon=1, delta=DELTA, calibration=how).multiplier(0, t) for t in (1, 9, 90)]
         assert by_epsilon == sorted(by_epsilon, reverse=True)
         assert by_rounds == sorted(by_rounds)
+
+
+@pytest.mark.parametrize("how", ["exact", "rdp"])
+def test_epsilon_is_for_the_rounds_in_which_the_zone_is_sent(how: str) -> None:
+    """Three of four: in the first all is encrypted, and the noise is shared out; later nothing is."""
+    options: dict[str, Any] = {"epsilon": 1, "delta": DELTA, "calibration": how, "decay": 0.9}
+    sealed = [CLIP, ours(**options, choice="distributed"), {"use": "std.bfv", "key_holder": "clients"}]
+    plain = paraaegis(1.0, decay=1e-3, rounds=4, protect={"encrypted": sealed, "noised": [CLIP, ours(**options)]})
+    outcome = run_protocol(plain)
+    assert [row.zones["encrypted"] for row in outcome.rows] == [1, 0, 0, 0]
+    facts = [outcome.protocol.facts(round) for round in range(4)]
+    assert [(now.turn("noised"), now.times("noised")) for now in facts] == [(0, 3), (0, 3), (1, 3), (2, 3)]
+    used = [now.steps("noised")[1].after.releases[0].noise_multiplier for now in facts[1:]]
+    assert used == pytest.approx([Noise.Options(**options).multiplier(turn, 3) for turn in range(3)])
 
 
 # -- where it is refused -----------------------------------------------------------------------------------------------

@@ -17,14 +17,9 @@ from fedplug.api.roles import Accountant, Reveals
 from fedplug.api.rows import Compared
 from fedplug.api.verdict import Verdict
 from fedplug.privacy.charging import ledger_of, releases_of
+from fedplug.privacy.costs import credit_in_steps, strongest, strongest_other
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import (
-    LedgerReport,
-    RoundEntry,
-    credit_in_steps,
-    strongest,
-    strongest_other,
-)
+from fedplug.privacy.ledger_record import LedgerReport, RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, amplified, instantiate, shipped
 from fedplug.recipe.own_files import is_own

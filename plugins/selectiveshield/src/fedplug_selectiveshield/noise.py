@@ -99,7 +99,7 @@ class Noise(fedplug.Protector):
             return self
 
         def multiplier(self, round: int, rounds: int) -> float:
-            """sigma of a round, 0-based, of a run of `rounds`.
+            """sigma of a round, 0-based, of `rounds` in which the zone is sent.
 
             Raises:
                 ProtectionError: no schedule of that decay and length exists in float64.
@@ -108,7 +108,8 @@ class Noise(fedplug.Protector):
                 return super().multiplier(round, rounds)
             total = lemma_2_multiplier(self.epsilon or math.nan, self.delta or math.nan)  # validation leaves no None
             try:
-                return geometric_schedule(total, rounds, self.decay)[round]
+                # Of a zone that is not sent any more, what its noise would be is asked for all the same.
+                return geometric_schedule(total, rounds, self.decay)[min(round, rounds - 1)]
             except ValueError as error:
                 raise ProtectionError(str(error)) from error
 
@@ -194,6 +195,7 @@ class Noise(fedplug.Protector):
             options.of_client(rest), known, facts, factor, as_published=options.choice == "as_published",
             note=f"the least of any client; {self._paid(given, known.zone, facts)}",
         )  # fmt: skip
+        assert isinstance(others.std, int | float)  # Gaussian noise of one size
         return Clip(norms, others=bound), dataclasses.replace(others, std=stds, others=others.std)
 
     def _paid(self, given: list[int], zone: str, facts: Facts) -> str:
