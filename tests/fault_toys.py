@@ -12,6 +12,8 @@ import numpy as np
 from engine_toys import vectors_in
 from fedplug.engines.base import Engine, Job
 from fedplug.privacy.ledger_record import RoundEntry
+from fedplug.recipe.own_files import read_file
+from fedplug.recipe.trust import RUNS
 from fedplug.round.checkpoint import Checkpoints
 from fedplug_secagg.masked import Masked
 from run_toys import start
@@ -40,6 +42,7 @@ def mortal(
     """Clients whose sums are priced, and their faults. Reproducible noise, which lets models be compared exactly,
     protects nobody and has no price.
     """
+    RUNS.covers([read_file(Path(MORTAL))], "this test")
     use = {"use": f"{MORTAL}:{name}", "name": "mortal", "faults": list(faults), **_OPTIONS[name], **options}
     if name == "Lwe":
         use["source"] = source
