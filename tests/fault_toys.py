@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from engine_toys import vectors_in
 from fedplug.engines.base import Engine, Job
-from fedplug.privacy.ledger_record import RoundEntry
+from fedplug.privacy.entries import RoundEntry
 from fedplug.recipe.own_files import read_file
 from fedplug.recipe.trust import RUNS
 from fedplug.round.checkpoint import Checkpoints

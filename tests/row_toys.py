@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedplug.api.grades import PARTIES, Epsilons, Grade, State
 from fedplug.api.rows import Row
-from fedplug.api.verdict import PARTIES, Epsilons, Grade, Line, State, Verdict
+from fedplug.api.verdict import Line, Verdict
 from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
 from fedplug.runs.folder import Summary
 

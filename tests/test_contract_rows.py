@@ -12,7 +12,7 @@ from fedplug import Block, Client, Clip, Facts, Known, Map, Operations, Post, Re
 from fedplug.api.errors import RecipeError
 from fedplug.api.events import Asking
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.views import PLAIN_VALUES
+from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import hook_problems
 from fedplug.recipe.recipe import Recipe

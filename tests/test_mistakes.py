@@ -34,7 +34,7 @@ from fedplug import (
 )
 from fedplug.api.errors import FedplugError
 from fedplug.api.verdict import Verdict
-from fedplug.privacy.views import PLAIN_VALUES
+from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug_baselines.dp_sgd import DpSgd
 from toy_components import recipe_of
 from toy_protocol import run_protocol

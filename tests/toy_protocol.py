@@ -19,8 +19,8 @@ from fedplug.api.rows import Row
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.charging import ledger_of
+from fedplug.privacy.entries import RoundEntry
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import RoundEntry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import read_file, states_in

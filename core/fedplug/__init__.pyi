@@ -25,7 +25,6 @@ from fedplug.api.errors import MetricError as MetricError
 from fedplug.api.errors import RecipeError as RecipeError
 from fedplug.api.errors import ViewError as ViewError
 from fedplug.api.facts import Facts as Facts
-from fedplug.api.facts import stream as stream
 from fedplug.api.known import Known as Known
 from fedplug.api.operations import Clip as Clip
 from fedplug.api.operations import Combine as Combine
@@ -81,6 +80,7 @@ from fedplug.api.roles import Sealer as Sealer
 from fedplug.api.roles import Task as Task
 from fedplug.api.roles import Trainer as Trainer
 from fedplug.api.roles import Wants as Wants
+from fedplug.api.streams import stream as stream
 from fedplug.api.words import FixedPoint as FixedPoint
 from fedplug.api.words import Opened as Opened
 from fedplug.api.words import Sealed as Sealed

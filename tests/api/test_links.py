@@ -6,6 +6,19 @@ import math
 from typing import Any
 
 import pytest
+from chain_toys import (
+    CLIP,
+    MAP,
+    POST,
+    SEAL,
+    Fails,
+    Says,
+    by_scores,
+    context,
+    links_of,
+    noise,
+    only,
+)
 from fedplug import (
     Clip,
     Combine,
@@ -14,33 +27,13 @@ from fedplug import (
     Map,
     Misplaced,
     Noise,
-    Open,
     Round,
     Scale,
-    WeightedSum,
-    Widen,
 )
 from fedplug.api import grids
 from fedplug.api.errors import PluginError, ProtectionError
-from fedplug.api.links import Hook, Link, Step, ballot_states, fold, uploaded
+from fedplug.api.links import Link, ballot_states, fold, uploaded
 from fedplug.api.operations import Bound
-from fedplug.api.roles import Site
-from link_toys import (
-    ADD,
-    CLIP,
-    COMBINE,
-    MAP,
-    POST,
-    SCRAMBLE,
-    SEAL,
-    Fails,
-    Says,
-    Seals,
-    by_scores,
-    context,
-    links_of,
-    noise,
-)
 
 
 def test_noise_that_is_worth_nothing_still_moves_values() -> None:
@@ -55,60 +48,6 @@ def test_noise_that_is_worth_nothing_still_moves_values() -> None:
 
 
 # -- permitted places of an operation ----------------------------------------------------------------------------------
-
-
-def only(*given: Any, hook: Hook = "protect", site: Site = "client", before: tuple[Says, ...] = ()) -> Step:
-    """The steps of a link that returns these operations after others."""
-    links = [Link("noised", "protect", part.name, part, "client") for part in before]
-    if hook == "postprocess":
-        links.append(Link("noised", "aggregate", "sum", ADD, "server"))
-    return fold([*links, Link("noised", hook, "odd", Seals("odd", *given), site)], context())[-1]
-
-
-@pytest.mark.parametrize(
-    ("given", "where", "said"),
-    [
-        ((ADD.given[0],), {}, "component odd, hook protect: WeightedSum adds the uploads up, once, in the hook"),
-        ((COMBINE,), {}, "hook protect: Combine adds the uploads up, once, in the hook aggregate alone"),
-        ((*ADD.given, COMBINE), {"hook": "aggregate"}, "Combine adds the uploads up, once"),
-        ((Clip(1.0), *ADD.given), {"hook": "aggregate"}, "it gives Clip before the uploads are added up; give"),
-        ((), {"hook": "aggregate"}, "component odd, hook aggregate: it gives no sum; give WeightedSum"),
-        ((Widen(),), {"hook": "postprocess"}, "hook postprocess: Widen covers what a client keeps; give it in"),
-        (SEAL.given, {"hook": "postprocess"}, "hook postprocess: Seal closes uploads; give it in the hook protect"),
-        (SCRAMBLE.given, {"hook": "postprocess"}, "Scramble closes uploads; give it in the hook protect"),
-        (noise(1.0).given, {"hook": "postprocess"}, "odd adds noise at the clients to the noised sum, which they have"),
-        ((Clip(1.0),), {"before": (SEAL,)}, "odd must not come after encryption in the chain of zone noised"),
-        ((MAP,), {"before": (SCRAMBLE,)}, "which scramble has closed; put odd before scramble"),
-        ((POST,), {"before": (SEAL,), "hook": "postprocess"}, "odd cannot work on the noised sum, which seal has"),
-        ((Open(),), {"hook": "postprocess"}, "odd opens the noised sum, which nothing has closed; remove it there"),
-        (SEAL.given, {"before": (SEAL,)}, "zone noised: seal has closed it; keep one of the two"),
-        ((COMBINE,), {"before": (SEAL,), "hook": "aggregate"}, "odd must not come after encryption in the chain"),
-        (
-            (Open(),), {"before": (SEAL,), "hook": "postprocess", "site": "server"},
-            "odd opens the noised sum at site='server', but seal says that key_server open it, which is site=",
-        ),
-        ((Clip((1.0, 1.0, 1.0), per="layer"),), {}, "odd clips to norms of 3 layers, and the model has 2; give one a"),
-        (noise((1.0,)).given, {}, "odd gives noise for 1 layers, and the model has 2; give one size a layer"),
-        ((Noise(mechanism="cauchy", std=1.0),), {}, "odd: the core has no cauchy noise; write Noise.gaussian, "),
-    ],
-)  # fmt: skip
-def test_an_operation_that_cannot_be_executed_there_is_refused_with_the_remedy(
-    given: Any, where: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(Misplaced) as caught:
-        only(*given, **where)
-    assert said in str(caught.value)
-
-
-def test_who_closes_values_or_opens_them_is_a_sealer() -> None:
-    said = "component odd, hook protect: it gives Seal and is no Sealer; write class Says"
-    with pytest.raises(Misplaced, match=said):
-        fold([Link("noised", "protect", "odd", Says("odd", *SEAL.given), "client")], context())
-
-
-def test_weights_of_layers_need_uploads_that_are_open() -> None:
-    with pytest.raises(Misplaced, match="it weighs layers of uploads of zone noised, which seal has closed"):
-        only(WeightedSum(by=lambda blocks, server, facts: {}), hook="aggregate", before=(SEAL,))
 
 
 @pytest.mark.parametrize("given", ["noise", [Clip(1.0)], (1.0,), {"noise"}, ("noise",), None, Clip])
@@ -134,7 +73,7 @@ def test_a_function_alone_promises_nothing() -> None:
 
 
 def test_a_hook_that_fails_is_named() -> None:
-    said = r"^component odd, hook protect: KeyError: 'what' \(link_toys\.py:\d+\)$"
+    said = r"^component odd, hook protect: KeyError: 'what' \(chain_toys\.py:\d+\)$"
     with pytest.raises(PluginError, match=said):
         fold([Link("noised", "protect", "odd", Fails("odd"), "client")], context())
 

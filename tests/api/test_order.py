@@ -6,16 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug import (
-    Clip,
-    Noise,
-    Round,
-    Scale,
-    Shift,
-)
-from fedplug.api.links import fold
-from fedplug.api.order import misplaced_links, unpriced
-from link_toys import (
+from chain_toys import (
     CLIP,
     HIDE,
     MAP,
@@ -30,6 +21,16 @@ from link_toys import (
     links_of,
     noise,
 )
+from fedplug import (
+    Clip,
+    Noise,
+    Round,
+    Scale,
+    Shift,
+)
+from fedplug.api.links import fold
+from fedplug.api.order import misplaced_links
+from fedplug.api.pricing import unpriced
 
 
 def problems(*parts: Says) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 
 
 def test_a_stream_follows_from_seed_and_purpose_alone() -> None:

@@ -7,35 +7,18 @@ import math
 from typing import Any
 
 import pytest
+from fedplug.api.grades import PARTIES, Grade, Status
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
-from fedplug.api.verdict import (
-    MARKS,
-    MOST_WORDS,
-    PARTIES,
-    STATUSES,
-    Epsilons,
-    Grade,
-    Line,
-    State,
-    Status,
-    Verdict,
-    times,
-)
+from fedplug.api.verdict import MOST_WORDS, Verdict
+from fedplug.api.verdict_words import STATUSES
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_toys import CENTRAL, LOCAL, enter, ledger_of
+from verdict_toys import line
 
 STATES: tuple[Grade, ...] = ("guaranteed", "weak", "beyond", "none", "absent")
 BETTER = list(STATUSES)
-
-
-def line(party: str, grade: Grade, epsilon: float = 2.0) -> Line:
-    state: State = "guaranteed" if grade == "weak" else grade
-    epsilon = 11.0 if grade == "weak" else epsilon
-    stated = Epsilons({"epsilon_exact": epsilon}, {"epsilon_exact": 2 * epsilon})
-    reason = {"guaranteed": "", "beyond": "too large", "none": "reads it", "absent": "there is none"}[state]
-    return Line(party, state, reason, reason, 1e-5, "its own", stated if state in ("guaranteed", "beyond") else None)
 
 
 @pytest.mark.parametrize(
@@ -69,53 +52,6 @@ def test_a_party_that_loses_protection_never_makes_the_verdict_better(states: li
     assert level(worse) >= level(states)
 
 
-def test_a_guarantee_names_epsilon_delta_unit_and_both_adjacencies_in_words() -> None:
-    one = dataclasses.replace(line("client", "guaranteed"), rests_on=["it holds"], not_covered=["mask"])
-    assert str(one) == (
-        "another client: epsilon 2.00 for each client; the odds of a guess change by a factor of at most 7.4; "
-        "delta 1e-05, add-or-remove one client; replace-one: epsilon 4.00; rests on: it holds; not covered: mask"
-    )
-    assert str(line("key_holder", "absent")) == "the key server: no such party: there is none"
-    assert str(line("server", "beyond", 90.0)) == "the server: no guarantee: too large"
-
-
-def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
-    verdict = Verdict.of([line(party, "none") for party in PARTIES])
-    opening, *lines = verdict.text()
-    assert opening.startswith("No protection by any guarantee. There is no guaranteed limit on what the server,")
-    assert [one.strip() for one in lines[1::2]] == ["sees its own"] * 5
-    assert [MARKS["none"] in one and "no guarantee: reads it" in one for one in lines[::2]] == [True] * 5
-    assert len({*MARKS.values()}) == 5
-
-
-def test_an_epsilon_of_zero_that_noise_bought_keeps_its_terms() -> None:
-    bought = line("client", "guaranteed", 0.0)
-    nothing = dataclasses.replace(bought, nothing=True)
-    assert bought.guarantee == "epsilon 0 for each client"
-    assert "delta 1e-05" in bought.terms
-    assert (nothing.guarantee, nothing.terms) == ("learns nothing of the updates (epsilon 0)", "")
-
-
-def test_guarantees_of_other_units_are_told_apart() -> None:
-    """Records toward one party, clients toward another: neither represents both."""
-    record = dataclasses.replace(line("client", "guaranteed"), unit="record", epsilons=None, stated={"pld": 1.5})
-    server = dataclasses.replace(line("server", "guaranteed", 0.0), nothing=True)
-    verdict = Verdict.of([server, record])
-    assert verdict.opening == "Protected from everybody named, for each client or record"
-    assert verdict.headline == (
-        "Each client's data are protected from the server: nothing of the updates can be read; each record's data are "
-        "protected from another client, with epsilon 1.50 at most."
-    )
-
-
-def test_a_guarantee_with_a_useless_replace_one_epsilon_is_weak() -> None:
-    weak, edge = line("client", "guaranteed", 11.0), line("client", "guaranteed", 10.0)
-    assert weak.terms.endswith("epsilon 22.00, which promises nothing useful")
-    assert (weak.weak, weak.grade, weak.guarantee) == (True, "weak", "weak guarantee: epsilon 11.00 for each client")
-    assert (edge.weak, edge.grade, edge.guarantee) == (False, "guaranteed", "epsilon 10.00 for each client")
-    assert not dataclasses.replace(weak, unit="record", epsilons=None, stated={"pld": 11.0}).weak
-
-
 def test_a_weak_line_shows_in_the_status_the_sign_and_the_headline() -> None:
     verdict = Verdict.of([line("server", "guaranteed"), line("client", "weak"), line("released_model", "none")])
     assert verdict.opening == "Protected from some, not from everybody"
@@ -135,16 +71,6 @@ def test_a_larger_epsilon_never_makes_the_verdict_better(epsilons: list[float], 
     assert BETTER.index(found[1].status) >= BETTER.index(found[0].status)
 
 
-def test_coalitions_that_no_line_judges_are_named_last() -> None:
-    lines = [line(party, "guaranteed") for party in PARTIES]
-    verdict = Verdict.of(lines, ["the server together with the key server can decrypt every upload"])
-    assert verdict.caveat == "Not judged: the server together with the key server can decrypt every upload."
-    assert verdict.text()[-1].strip() == verdict.caveat
-    assert str(verdict).endswith(f". {verdict.caveat}")
-    assert Verdict.from_json(verdict.to_json()) == verdict
-    assert (Verdict.of(lines).caveat, Verdict.of(lines).status) == ("", verdict.status)
-
-
 def test_nothing_run_says_so() -> None:
     assert str(Verdict("nothing_run")) == "Nothing to judge."
     assert Verdict("nothing_run").text() == ["Nothing to judge. No round was recorded, so nothing was released."]
@@ -153,13 +79,6 @@ def test_nothing_run_says_so() -> None:
 def test_it_comes_back_from_json() -> None:
     verdict = Verdict.of([line(party, "guaranteed", math.inf) for party in PARTIES])
     assert Verdict.from_json(verdict.to_json()) == verdict
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "said"), [(1.0, "2.8"), (2.0, "7.4"), (5.69, "300"), (11.48, "97,000"), (math.log(9.99), "10")]
-)
-def test_odds_are_rounded_up(epsilon: float, said: str) -> None:
-    assert times(epsilon) == said
 
 
 ODD = Release("gaussian", 0.05, 1.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import fedplug
@@ -14,116 +13,43 @@ import pytest
 from fedplug import (
     Block,
     Client,
-    ClientData,
     Clip,
-    Combine,
-    Examples,
-    Facts,
-    FixedPoint,
     Layout,
-    Look,
     Map,
     Misplaced,
     Noise,
     Open,
-    Opened,
-    Operations,
     Plan,
     Post,
     Public,
     Rotate,
     Round,
     Scale,
-    Seal,
-    Sealed,
     Shift,
-    Total,
-    WeightedSum,
     Widen,
-    Words,
 )
-from fedplug.api.errors import PluginError, ProtectionError
+from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest
-from fedplug.api.links import Hook, Link, Step, fold
+from fedplug.api.links import Link, fold
 from fedplug.api.parties import Server
-from fedplug.api.roles import Site
-from fedplug.mechanisms.execution import add_up, execute, release
+from fedplug.mechanisms.execution import execute, release
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-
-LAYOUT = Layout.of([("a.w", (6,)), ("b.w", (4,))])
-ZONES = ("encrypted", "noised", "clear", "retained")
-VALUES = np.array([3, 0, 4, 0, 0, 0, 0, 0, 0, 12], np.float32)
-FLOATS = arrays(np.float32, 10, elements=st.floats(-1e6, 1e6, width=32))
-ADD = WeightedSum()
-
-
-class Part(fedplug.Sealer):
-    """Returns the operations that it was made with. Seals words as their bytes."""
-
-    def __init__(self, *given: Any, name: str = "odd") -> None:
-        self.name, self.given = name, given
-
-    def protect(self, known: Any, facts: Facts) -> Operations:
-        return self.given
-
-    aggregate = postprocess = protect
-
-    def reveals(self, facts: Facts) -> tuple[()]:
-        return ()
-
-    def seal(self, words: Words, client: Client, facts: Facts) -> Sealed:
-        return Sealed((words.values.tobytes(),))
-
-    def add(self, uploads: Sequence[Total], server: Any, facts: Facts) -> tuple[bytes, ...]:
-        return (np.sum([np.frombuffer(each.parts[0], np.int64) for each in uploads], 0).tobytes(),)
-
-    def open(self, total: Total, party: Any, facts: Facts) -> Opened:
-        return Opened(np.frombuffer(total.parts[0], np.int64))
-
-
-def party(client_id: int = 0, plan: Plan | None = None) -> Client:
-    """A client whose whole model is noised."""
-    client = Client(client_id=client_id, plan=plan or Plan.single("noised", 10, ZONES))
-    client.vector = np.arange(10, dtype=np.float32)
-    client.weight = 0.5
-    examples = Examples(np.zeros((3, 1, 1, 1), np.uint8), np.array([1, 2, 3]))
-    client.data = ClientData(examples, examples, examples, classes=("0", "1"), mean=(0.0,), std=(1.0,))
-    return client
-
-
-def context(who: Any, *parts: Part, round: int = 0) -> Facts:
-    components = {part.name: part for part in parts}
-    who.facts = Facts(round, 5, LAYOUT, ZONES, 4, 2, 7, "", components)
-    return who.facts  # type: ignore[no-any-return]
-
-
-def steps(*parts: Part, hook: Hook = "protect", site: Site = "client", facts: Facts | None = None) -> list[Step]:
-    """The links of a zone; for a sum, after a plain link."""
-    before = [] if hook == "protect" else [Link("noised", "aggregate", "sum", Part(ADD, name="sum"), "server")]
-    links = [*before, *(Link("noised", hook, part.name, part, site) for part in parts)]
-    return list(fold(links, facts or context(Server())))[len(before) :]
-
-
-def done(*operations: Any, values: Any = VALUES, who: Client | None = None, round: int = 0, **block: Any) -> Any:
-    """The result of a client's link on values."""
-    who = who or party()
-    part = Part(*operations)
-    facts = context(who, part, round=round)
-    values = np.asarray(values, np.float32)
-    before = values.copy()
-    (step,) = steps(part, facts=facts)
-    found = execute(step, Block("noised", len(values), values, **block), who, facts)
-    assert np.array_equal(values, before, equal_nan=True)  # its input is unchanged
-    return found.values if found.values is not None else found
-
+from operation_toys import (
+    ADD,
+    FLOATS,
+    SEAL,
+    VALUES,
+    ZONES,
+    Part,
+    context,
+    done,
+    norm_of,
+    party,
+    steps,
+)
 
 # -- clips -------------------------------------------------------------------------------------------------------------
-
-
-def norm_of(values: Any, order: float) -> float:
-    return float(np.linalg.norm(np.asarray(values, np.float64), order))
 
 
 @given(FLOATS, st.floats(1e-6, 1e7), st.sampled_from([1, 2, math.inf]))
@@ -336,139 +262,7 @@ def test_a_links_own_mechanism_gives_new_values() -> None:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_map_has_the_party_in_hand_and_of_a_block_its_values_are_taken() -> None:
-    def own(block: Block, client: Client, facts: Facts) -> Any:
-        assert (block.zone, facts.round, client.num_examples) == ("noised", 0, 3)
-        return block.replace(values=block.plain() + client.client_id, meta={"told": 1.0}, divisor=9.0)
-
-    who = party(2)
-    part = Part(Map(own))
-    facts = context(who, part)
-    found = execute(steps(part, facts=facts)[0], Block("noised", 10, VALUES, divisor=0.5), who, facts)
-    assert np.array_equal(found.plain(), VALUES + 2)
-    assert (dict(found.meta), found.divisor) == ({}, 0.5)
-
-
-def test_where_an_account_of_records_is_kept_a_function_has_no_examples_unless_it_asks() -> None:
-    def counts(block: Block, client: Client, facts: Facts) -> Any:
-        return block.plain() * np.float32(len(client.data.train))
-
-    def scores(block: Block, client: Client, facts: Facts) -> Any:
-        assert client.num_examples == 3  # which is public
-        return block.plain() * np.float32(len(client.scores))
-
-    who = party()
-    who.scores = {"size": np.ones(10, np.float32)}
-    for function, there in ((counts, 3), (scores, 1)):
-        for records, examples, times in ((False, False, there), (True, False, 0), (True, True, there)):
-            part = Part(Map(function, examples=examples))
-            facts = context(who, part)
-            (step,) = steps(part, facts=facts)
-            found = execute(step, Block("noised", 10, VALUES), who, facts, records=records)
-            assert np.array_equal(found.plain(), VALUES * times)
-    assert who.data.train.labels.tolist() == [1, 2, 3]
-
-
-def test_a_post_gets_values_public_facts_and_its_own_memory() -> None:
-    def momentum(values: Any, public: Public) -> Any:
-        before = public.memory.get("before", np.zeros_like(values))
-        public.memory["before"] = values + np.float32(0.5) * before
-        assert (public.zone, public.round, public.rounds, public.layout) == ("noised", 0, 5, LAYOUT)
-        assert public.positions is not None
-        assert np.array_equal(public.start, np.arange(10, dtype=np.float32))
-        return public.memory["before"]
-
-    who = party()
-    assert np.array_equal(done(Post(momentum), who=who), VALUES)
-    assert np.array_equal(done(Post(momentum), who=who), VALUES * np.float32(1.5))
-    assert np.array_equal(done(Post(momentum), who=party(1)), VALUES)
-    draws = [done(Post(lambda values, public: public.stream.random(10))) for _ in range(2)]
-    assert np.array_equal(*draws)
-
-
-def test_a_look_sees_the_values_and_changes_nothing() -> None:
-    seen: list[Any] = []
-
-    def look(block: Block, client: Client, facts: Facts) -> None:
-        seen.append((block.plain().copy(), client.client_id))
-        with pytest.raises(ValueError, match="read-only"):
-            block.plain()[0] = 99.0
-
-    assert np.array_equal(done(Look(look), Scale(2.0)), VALUES * 2)
-    ((values, client_id),) = seen
-    assert np.array_equal(values, VALUES)
-    assert client_id == 0
-    sealed = done(SEAL, Look(lambda *_: None))
-    assert sealed.sealed_by == "odd"
-
-
-WRONG: dict[str, tuple[Any, str]] = {
-    "short": (VALUES[:4], r"it gave float32\[4\]; its function must give floats \[10\]"),
-    "a column": (VALUES[:, None], r"it gave float32\[10, 1\]; its"),
-    "whole numbers": (VALUES.astype(np.int64), r"it gave int64\[10\]; its"),
-    "a list": (VALUES.tolist(), "it gave list; its"),
-    "nothing": (None, "it gave NoneType; its"),
-    "no numbers": (VALUES * np.float32(np.nan), "it made 10 finite values of 10 NaN or infinite, which cannot be used"),
-    "too large": (np.full(10, 1e300), "it made 10 finite values of 10 NaN or infinite"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-@pytest.mark.parametrize(
-    ("kind", "make"),
-    [
-        ("Map", lambda given: Map(lambda block, client, facts: given)),
-        ("Post", lambda given: Post(lambda values, public: given)),
-        ("Shift", lambda given: Shift(lambda public: given)),
-        ("Noise", lambda given: Noise.own("odd", lambda v, p, s: given, multiplier=1.0, source="secure", order=2)),
-    ],
-)  # fmt: skip
-def test_what_a_function_must_not_give_names_component_hook_zone_and_operation(
-    kind: str, make: Callable[[Any], Any], case: str
-) -> None:
-    given, said = WRONG[case]
-    with pytest.raises(ProtectionError, match=f"^component odd, hook protect, zone noised, {kind}: {said}"):
-        done(make(given))
-
-
-def test_values_that_diverged_before_are_not_laid_at_a_functions_door() -> None:
-    diverged = VALUES * np.float32(np.nan)
-    assert np.isnan(done(Map(lambda block, client, facts: block), values=diverged)).all()
-
-
-def broken(*_: Any) -> Any:
-    return {}["nowhere"]
-
-
-def leaves(*_: Any) -> Any:
-    raise SystemExit(3)
-
-
-@pytest.mark.parametrize(
-    "operation", [Map(broken), Post(broken), Look(broken), Shift(broken),
-                  Noise.own("odd", broken, multiplier=1.0, source="secure", order=2)],
-    ids=lambda operation: type(operation).__name__,
-)  # fmt: skip
-def test_a_function_that_fails_names_component_hook_zone_and_operation(operation: Any) -> None:
-    kind = type(operation).__name__
-    said = rf"^component odd, hook protect, zone noised, {kind}: KeyError: 'nowhere' \(test_execution\.py:\d+\)$"
-    with pytest.raises(PluginError, match=said):
-        done(operation)
-    with pytest.raises(PluginError, match=r"Map: SystemExit: 3 \(test_execution"):
-        done(Map(leaves))
-
-
-def test_an_error_of_fedplugs_own_says_what_it_says() -> None:
-    def refuses(*_: Any) -> Any:
-        raise ProtectionError("not with these values; take others")
-
-    with pytest.raises(ProtectionError, match=r"^not with these values; take others$"):
-        done(Map(refuses))
-
-
 # -- closing and opening: see test_closing.py --------------------------------------------------------------------------
-
-SEAL = Seal(scheme="bytes", opened_by="clients", numbers=FixedPoint(100.0, 2.0**-10))
 
 
 def test_a_seal_is_handed_words_of_weighted_values() -> None:
@@ -490,148 +284,6 @@ def test_who_opens_a_sum_gives_it_open() -> None:
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
-
-
-def summed(*operations: Any, blocks: dict[int, Block], weights: dict[int, float] | None = None) -> Block:
-    """The sum that an aggregator gives of uploads."""
-    part = Part(*operations)
-    server = Server()
-    facts = context(server, part)
-    (step,) = fold([Link("noised", "aggregate", "odd", part, "server")], facts)
-    return add_up(step, blocks, weights or dict.fromkeys(blocks, 1.0), server, facts)
-
-
-def uploads(*values: Any, **more: Any) -> dict[int, Block]:
-    return {i: Block("noised", len(v), np.asarray(v, np.float32), **more) for i, v in enumerate(values)}
-
-
-@given(st.lists(FLOATS, min_size=1, max_size=5), st.data())
-def test_a_weighted_sum_is_that_of_numpy(values: list[Any], data: Any) -> None:
-    weights = {i: data.draw(st.floats(0.1, 1.0)) for i in range(len(values))}
-    total = summed(ADD, blocks=uploads(*values), weights=weights)
-    expected = sum(weights[i] * value.astype(np.float64) for i, value in enumerate(values))
-    assert np.allclose(total.plain(), expected, rtol=1e-6, atol=1e-30)
-    assert (total.divisor, total.contributors) == (pytest.approx(sum(weights.values())), len(values))
-    assert np.allclose(total.mean(), expected / sum(weights.values()), rtol=1e-5, atol=1e-30)
-
-
-def test_positions_are_divided_by_those_who_sent_them_or_by_all() -> None:
-    blocks = {0: Block("noised", 2, np.array([3, 5], np.float32), np.array([1, 4], np.uint32)),
-              1: Block("noised", 2, np.array([7, 9], np.float32), np.array([4, 8], np.uint32))}  # fmt: skip
-    weights = {0: 1.0, 1: 0.5}
-    sent = summed(ADD, blocks=blocks, weights=weights)
-    assert sent.positions is not None
-    assert sent.positions.tolist() == [1, 4, 8]
-    assert sent.plain().tolist() == [3.0, 5 + 3.5, 4.5]
-    assert np.asarray(sent.divisor).tolist() == [1.0, 1.5, 0.5]
-    everybody = summed(WeightedSum(divided_by="all"), blocks=blocks, weights=weights)
-    assert everybody.divisor == 1.5
-    assert everybody.mean() == pytest.approx(np.array([3.0, 8.5, 4.5]) / 1.5)
-
-
-@pytest.mark.parametrize("divided_by", ["sent", "all"])
-def test_a_rate_multiplies_the_mean(divided_by: Any) -> None:
-    one = summed(WeightedSum(divided_by=divided_by), blocks=uploads(VALUES, VALUES))
-    slower = summed(WeightedSum(divided_by=divided_by, rate=0.25), blocks=uploads(VALUES, VALUES))
-    assert slower.mean() == pytest.approx(one.mean() / 4)
-    assert np.array_equal(slower.plain(), one.plain())
-
-
-def test_layers_are_weighed_one_by_one() -> None:
-    where = np.arange(10, dtype=np.uint32)
-    blocks = uploads(VALUES, VALUES * 2, positions=where)
-    factors = {0: (np.array([1.0, 0.5]), np.array([1.0, 0.5])), 1: (np.array([0.25, 0.0]), np.array([0.25, 0.0]))}
-    total = summed(WeightedSum(by=lambda blocks, server, facts: factors), blocks=blocks, weights={0: 0.1, 1: 0.9})
-    layer = np.repeat([0, 1], [6, 4])
-    expected = factors[0][0][layer] * VALUES + factors[1][0][layer] * VALUES * 2
-    assert total.plain() == pytest.approx(expected)
-    assert np.asarray(total.divisor) == pytest.approx(np.array([1.25, 0.5])[layer])
-
-
-@pytest.mark.parametrize(
-    ("shares", "said"),
-    [
-        ({}, "its function must give for client 0 two arrays of finite floats [2]"),
-        (None, "its function must give for client 0 two"), ({0: np.ones(2)}, "for client 0 two arrays"),
-        ({0: (np.ones(2), np.ones(2)), 1: (np.ones(3), np.ones(2))}, "for client 1 two arrays"),
-        ({0: (np.full(2, np.nan), np.ones(2))}, "for client 0 two arrays of finite"),
-        ({0: (np.ones(2), np.array([1.0, -1.0]))}, "it adds less than 0 to the divisor for client 0"),
-    ],
-)  # fmt: skip
-def test_weights_of_layers_are_two_arrays_a_client(shares: Any, said: str) -> None:
-    blocks = uploads(VALUES, VALUES, positions=np.arange(10, dtype=np.uint32))
-    with pytest.raises(ProtectionError) as caught:
-        summed(WeightedSum(by=lambda blocks, server, facts: shares), blocks=blocks)
-    assert str(caught.value).startswith("component odd, hook aggregate, zone noised, WeightedSum: ")
-    assert said in str(caught.value)
-    right = {c: (np.ones(2), np.ones(2)) for c in (0, 1)}
-    with pytest.raises(ProtectionError, match=r"came without positions.*ask for Wants\(positions=True\)"):
-        summed(WeightedSum(by=lambda blocks, server, facts: right), blocks=uploads(VALUES, VALUES))
-
-
-def test_what_follows_the_sum_is_done_to_it() -> None:
-    total = summed(ADD, Scale(0.5), Clip(1.0), blocks=uploads(VALUES, VALUES))
-    assert norm_of(total.plain(), 2) == pytest.approx(1.0, rel=1e-6)
-    assert total.divisor == 2.0
-
-
-def test_a_combination_gives_a_block() -> None:
-    def middle(blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
-        assert weights == {0: 1.0, 1: 1.0, 2: 1.0}
-        values = np.median([block.plain() for block in blocks.values()], 0).astype(np.float32)
-        return blocks[0].replace(values=values, divisor=1.0, contributors=3)
-
-    total = summed(Combine(middle), blocks=uploads(VALUES, VALUES * 9, -VALUES))
-    assert np.array_equal(total.plain(), VALUES)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (lambda first: VALUES, r"it gave an array float32\[10\]; it must give a Block"),
-        (lambda first: first.replace(zone="clear"), "it gave a block of zone clear"),
-        (lambda first: first.replace(values=VALUES.astype(np.float64)), r"its values are float64\[10\]"),
-        (lambda first: first.replace(divisor=math.nan), "its divisor is nan, which must be a number >= 0"),
-        (lambda first: first.replace(contributors=-1), "its contributors is -1, which must be a whole number >= 0"),
-        (lambda first: first.replace(values=np.full(10, np.inf, np.float32)), "it made 10 of 10 values NaN or infin"),
-    ],
-)  # fmt: skip
-def test_a_combination_that_cannot_be_is_the_aggregators_fault(given: Any, said: str) -> None:
-    with pytest.raises(ProtectionError, match=f"^component odd, hook aggregate, zone noised, Combine: {said}"):
-        summed(Combine(lambda blocks, weights, facts: given(blocks[0])), blocks=uploads(VALUES))
-    with pytest.raises(PluginError, match="component odd, hook aggregate, zone noised, Combine: KeyError"):
-        summed(Combine(broken), blocks=uploads(VALUES))
-
-
-@pytest.mark.parametrize("operation", [ADD, Combine(lambda b, w, c: b[1].replace(values=b[0].plain() + b[1].plain()))])
-def test_a_sum_that_an_upload_spoilt_is_its_clients_fault(operation: Any) -> None:
-    with pytest.raises(ProtectionError, match=r"client 1 sent .*NaN or infinite") as caught:
-        summed(operation, blocks=uploads(VALUES, VALUES * np.float32(np.nan)))
-    assert caught.value.client_id == 1
-
-
-def test_a_post_on_a_sum_sees_the_mean() -> None:
-    seen: list[Any] = []
-
-    def post(values: Any, public: Public) -> Any:
-        seen.append(values.copy())
-        return values * np.float32(2)
-
-    server = Server()
-    part = Part(Post(post))
-    facts = context(server, part)
-    (step,) = steps(part, hook="postprocess", site="server", facts=facts)
-    total = Block("noised", 10, VALUES, divisor=4.0, contributors=4)
-    found = execute(step, total, server, facts)
-    assert np.array_equal(seen[0], VALUES / 4)
-    assert np.array_equal(found.mean(), VALUES / 2)
-    assert found.contributors == 4
-    # With positions the divisor may be shared with other zones, and stays.
-    where = np.arange(10, dtype=np.uint32)
-    scattered = total.replace(positions=where, divisor=np.full(10, 4.0))
-    found = execute(step, scattered, server, facts)
-    assert np.array_equal(np.asarray(found.divisor), np.full(10, 4.0))
-    assert np.array_equal(found.mean(), VALUES / 2)
 
 
 # -- ballots -----------------------------------------------------------------------------------------------------------

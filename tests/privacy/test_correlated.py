@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fedplug.api.known import Release
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
+from fedplug.privacy.entries import RoundEntry
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import RoundEntry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import CLIENTS, DELTA, exact, ledger_of

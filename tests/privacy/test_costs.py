@@ -13,7 +13,7 @@ from fedplug.api.known import Known, Release
 from fedplug.api.operations import Bound, Noise
 from fedplug.privacy.accounting import composed_epsilon, gaussian_rdp_epsilon
 from fedplug.privacy.costs import SoFar, Spent, composed_by, inverse_square
-from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
+from fedplug.privacy.entries import RoundEntry, ZoneEntry
 from ledger_toys import DELTA, enter, laplace, ledger_of
 
 # -- the ledger --------------------------------------------------------------------------------------------------------

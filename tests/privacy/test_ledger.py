@@ -10,8 +10,8 @@ import pytest
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
-from fedplug.privacy.ledger_record import RoundEntry
-from fedplug.privacy.views import listed
+from fedplug.privacy.entries import RoundEntry
+from fedplug.privacy.wording import listed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_toys import DELTA, LOCAL, SIGMA, enter, ledger_of, reason

@@ -18,7 +18,8 @@ from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.privacy.views import level_epsilons, units, view_epsilons
+from fedplug.privacy.spent import level_epsilons, view_epsilons
+from fedplug.privacy.views import units
 from ledger_toys import CENTRAL, DELTA, LOCAL, SIGMA, FakeAccountant, enter, exact, laplace, ledger_of
 
 

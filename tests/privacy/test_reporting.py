@@ -13,7 +13,6 @@ from fedplug.api.verdict import Verdict
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.privacy.views import priced_part
 from ledger_toys import (
     CENTRAL,
     CLIENTS,
@@ -201,17 +200,5 @@ def test_a_small_epsilon_is_not_printed_as_zero() -> None:
     assert (f"epsilon {epsilon:.2e}" if epsilon else "(epsilon 0)") in str(tiny.verdict())
 
 
-def test_a_run_leads_with_the_part_that_its_epsilon_prices() -> None:
-    mixed = enter(
-        ledger_of(key_holders={"encrypted": "clients"}), {"noised": 7, "encrypted": 3}, {"noised": [LOCAL]}
-    )
-    assert priced_part(mixed) == "noised"
-    whole = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]})
-    assert priced_part(whole) == ""
 
 
-def test_a_priced_part_is_named_where_what_somebody_sees_voids() -> None:
-    ledger = enter(ledger_of(reveals=[VECTORS]), {"noised": 1000}, {"noised": [LOCAL]})
-    assert "sees vectors" in reason(ledger, "server")
-    assert ledger.verdict().status == "protected_from_some"
-    assert priced_part(ledger) == "noised"

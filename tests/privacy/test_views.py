@@ -11,7 +11,6 @@ from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.views import priced_part, view_epsilons
 from hypothesis import given, settings
 from ledger_toys import (
     CENTRAL,
@@ -23,7 +22,6 @@ from ledger_toys import (
     enter,
     exact,
     held,
-    laplace,
     ledger_of,
     reason,
     shares,
@@ -67,29 +65,6 @@ def test_encryption_alone_is_no_dp(holder: str) -> None:
         assert verdict.status == "no_protection"
         assert server.reason == "sees sums over clients of the encrypted zone, without noise"
         assert holds.reason == "sees sums over clients of the encrypted zone, without noise"
-
-
-@pytest.mark.parametrize(
-    ("holders", "facts", "said"),
-    [
-        ({"encrypted": "key_server"}, {}, ["the server together with the key server can decrypt every upload"]),
-        ({"encrypted": "clients"}, {}, []),
-        ({"encrypted": "shares"}, {"min_clients": 4}, ["the server together with 3 clients can open single uploads"]),
-        ({"encrypted": "shares"}, {}, ["the server together with 2 clients can open single uploads"]),
-        ({"encrypted": "shares"}, {"min_clients": 4, "colluders": 3}, []),
-        ({"encrypted": "shares"}, {"min_clients": 4, "colluders": 2},
-         ["the server together with 3 clients can open single uploads"]),
-    ],
-)  # fmt: skip
-def test_coalitions_that_open_uploads_and_have_no_line_are_named(
-    holders: dict[str, str], facts: dict[str, Any], said: list[str]
-) -> None:
-    ledger = enter(ledger_of(holders, **facts), {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})
-    assert ledger.verdict().not_judged == said
-    more = enter(ledger_of(holders, **facts), {"encrypted": 100, "clear": 900}, {})
-    assert [clause.partition(" can ")[2].partition(" of ")[0] for clause in more.verdict().not_judged] == [
-        f"{clause.partition(' can ')[2].split()[0]} the encrypted zone" for clause in said
-    ]
 
 
 def test_noise_below_encryption_protects_from_everybody() -> None:
@@ -150,13 +125,6 @@ def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float])
     assert exact(ledger, "released_model") <= exact(ledger, "client") <= exact(ledger, "client_and_server")
 
 
-def test_a_voided_view_is_named_with_zones_without_noise() -> None:
-    ledger = ledger_of(key_holders={"encrypted": "clients"}, reveals=[VECTORS])
-    enter(ledger, {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]})
-    assert ledger.verdict().toward("server").reason == "sees vectors, which no noise covers"
-    assert ledger.verdict().toward("client").reason == "sees sums over clients of the encrypted zone, without noise"
-
-
 @pytest.mark.parametrize(
     ("release", "to", "left"),
     [
@@ -183,24 +151,6 @@ def test_a_server_that_reads_only_ciphertexts_has_a_view_to_lose() -> None:
     assert ledger.verdict().toward("server").reason == "sees vectors, which no noise covers"
 
 
-@pytest.mark.parametrize("release", [LOCAL, CENTRAL])
-def test_an_answer_that_nobody_states_voids_every_view_and_is_named(release: Release) -> None:
-    ledger = enter(ledger_of(), {"noised": 1000}, {"noised": [release]})
-    ledger.message_uncovered("odd.groups", "asks clients for label, and says nowhere what the answers show")
-    for line in ledger.verdict().lines:
-        if line.state != "absent":
-            assert "odd.groups asks clients for label, and says nowhere" in reason(ledger, line.party)
-            assert line.reason == "odd.groups has answers sent that no statement covers"
-    assert ledger.verdict().status == "no_protection"
-    assert priced_part(ledger) == "noised"
-
-
-def test_a_clients_view_says_how_many_colluders_it_covers() -> None:
-    found = enter(ledger_of(), {"noised": 10}, {"noised": [LOCAL]}).report().views
-    assert found["client"].colluders == 1
-    assert "one client" in found["client"].detail
-
-
 @pytest.mark.parametrize("to", ["client", "key_holder"])
 def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
     shown = [Reveals("everybody's counts", (to,), voids=True, note="in the clear")]
@@ -209,28 +159,6 @@ def test_clients_that_hold_the_key_are_its_holders(to: Any) -> None:
         enter(ledger, {"encrypted": 10.0}, {"encrypted": [LOCAL]})
         views = ledger.report().views
         assert {name for name in ("client", "key_holder") if views[name].state == "none"} == lost
-
-
-@pytest.mark.parametrize(
-    "ledger",
-    [
-        enter(
-            ledger_of(key_holders={"encrypted": "clients"}), {"encrypted": 9}, {"encrypted": [held(108.0, 2.0**-17)]}
-        ),
-        enter(ledger_of(key_holders={"encrypted": "clients"}), {"encrypted": 100, "noised": 900}, {"noised": [LOCAL]}),
-        enter(ledger_of(), {"noised": 1000}, {"noised": [CENTRAL]}),
-        enter(ledger_of(), {"noised": 1000}, {"noised": [laplace()]}),
-        enter(
-            ledger_of(reveals=[Reveals("all", ("server",), voids=True, note="it does")]),
-            {"noised": 9},
-            {"noised": [LOCAL]},
-        ),
-    ],
-)
-def test_a_round_has_the_epsilons_that_the_report_has(ledger: Ledger) -> None:
-    stated = {name: view.epsilon for name, view in ledger.report().views.items() if view.epsilon is not None}
-    assert view_epsilons(ledger, ledger.epsilon()) == stated
-    assert stated
 
 
 def under_shares(shut: int, *, asked: int = 0, rounds: int = 10) -> Ledger:
@@ -262,9 +190,3 @@ def epsilon(ledger: Ledger, party: str) -> float:
     return found
 
 
-def test_a_sum_that_may_be_one_update_is_not_called_a_sum() -> None:
-    ledger = ledger_of(key_holders={"encrypted": "key_server"}, min_clients=1)
-    enter(ledger, {"encrypted": 100}, {})
-    line = ledger.report().views["server"]
-    assert "single updates" in line.reason
-    assert "sums" not in line.reason

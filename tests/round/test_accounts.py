@@ -12,7 +12,7 @@ from account_toys import Flips, Labels
 from fedplug import Account, Block, Map, Operations, RecipeError
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.roles import record_problems
-from fedplug.privacy.views import level_epsilons
+from fedplug.privacy.spent import level_epsilons
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost

@@ -28,7 +28,7 @@ from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
 from fedplug.api.verdict import Verdict
 from fedplug.mechanisms.closing import Closing
-from fedplug.privacy.views import PLAIN_VALUES
+from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import resume, start

@@ -509,8 +509,8 @@ class Seal(Checked, kw_only=True):
     numbers: Numbers
     opens_with: int = at_least(1, default=1)
     sums_visible_to: Literal["server", "clients"] = "server"
-    range: float = at_least(0, nan=True, default=cast(float, None))
-    step: float = at_least(0, nan=True, default=cast(float, None))
+    range: float = at_least(0, nan=True, default=cast("float", None))
+    step: float = at_least(0, nan=True, default=cast("float", None))
     position_block: int = 0
 
     def __post_init__(self) -> None:
@@ -529,8 +529,8 @@ class Scramble(Checked, kw_only=True):
 
     hides: Literal["values", "nothing proved"]
     numbers: Numbers
-    range: float = at_least(0, nan=True, default=cast(float, None))
-    step: float = at_least(0, nan=True, default=cast(float, None))
+    range: float = at_least(0, nan=True, default=cast("float", None))
+    step: float = at_least(0, nan=True, default=cast("float", None))
 
     def __post_init__(self) -> None:
         _take_numbers(self, self.numbers)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.links import Link, Step, fold, locked, uploaded
-from fedplug.api.operations import Map, Noise, Seal, Widen
+from fedplug.api.operations import Noise, Seal, Widen
 
 if TYPE_CHECKING:
     from fedplug.api.facts import Facts
@@ -72,25 +72,3 @@ def _noise_everywhere(known: Known) -> bool:
         else scale > 0
         for release, scale in zip(known.releases, known.scales, strict=True)
     )  # fmt: skip
-
-
-def unpriced(steps: Iterable[Step]) -> Iterator[tuple[Link, str]]:
-    """Links whose noise has no price, or takes that of noise before it away, each with a sentence."""
-    for step in steps:
-        for number, operation in enumerate(step.operations):
-            before, behind = step.states[number : number + 2]
-            if isinstance(operation, Noise) and operation.std != 0 and _is_unbounded(operation, before):
-                yield step.link, (
-                    f"nothing bounds the L{operation.order:g} norm of the {step.link.zone} values before the noise of "
-                    f"{step.link.name}, so it has no price and gives no guarantee; put a clip of that norm before it"
-                )
-            elif isinstance(operation, Map) and len(behind.freed) > len(before.freed):
-                yield step.link, (
-                    f"{step.link.name} changes {step.link.zone} values behind the noise with the data in hand, so the "
-                    "noise counts for nothing; give Post(function), which is handed values alone, or put it before "
-                    "the noise"
-                )
-
-
-def _is_unbounded(noise: Noise, known: Known) -> bool:
-    return (known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)) is None

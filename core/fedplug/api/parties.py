@@ -18,9 +18,10 @@ from pydantic import Field, PlainValidator
 
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import CheckpointError, MessageError, OpenedBefore, ProtectionError
-from fedplug.api.facts import Facts, stream
+from fedplug.api.facts import Facts
 from fedplug.api.files import append_line, private_folder, read_bytes, shorten
 from fedplug.api.records import MOST, Count, Record, Text, shown
+from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,8 @@ from fedplug.api import units
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
-from fedplug.api.verdict import BRIEF, Verdict, number
+from fedplug.api.verdict import Verdict
+from fedplug.api.verdict_words import BRIEF, number
 from fedplug.console.lines import folded
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ _FEW_GROUPS = 6
 def grouped_title(row: Row) -> str:
     """Title of the mean over groups of the figure that leads, on test data like their clients' own."""
     return f"{row.leads.name} in groups"
+
 
 class Display(Protocol):
     """Receives the progress of a protocol. Every round number is 1-based."""

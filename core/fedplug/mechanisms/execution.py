@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedplug.api import grids, norms
-from fedplug.api.blocks import RETAINED, Block, add_blocks, check_alike, in_float32
-from fedplug.api.blocks import block_problem as fields_problem
-from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
+from fedplug.api.blocks import RETAINED, Block
+from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Link, ballot_states, grids_of_layers, settled
 from fedplug.api.operations import (
     INTEGER,
@@ -40,6 +39,7 @@ from fedplug.api.operations import (
 )
 from fedplug.api.parties import Client, Server
 from fedplug.mechanisms.closing import Closing
+from fedplug.mechanisms.functions import called, float32, locked, not_finite, refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,35 +82,6 @@ def execute(
         if not isinstance(operation, WeightedSum | Combine):
             block = _Execution(step.link, known, party, facts, records, number, senders=senders).run(operation, block)
     return block
-
-
-def add_up(
-    step: Step, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
-) -> Block:
-    """The sum of the clients' blocks of one zone as the aggregator gives it.
-
-    Raises:
-        ProtectionError: it cannot be one; blames the client whose upload spoilt it, if one did.
-        PluginError: a function fails.
-    """
-    first, *_ = step.operations
-    if isinstance(first, Combine):
-        total = _called(step.link, first, first.function, blocks, dict(weights), facts)
-        if problem := shape_problem(total, step.link.zone):
-            raise _refusal(step.link, first, problem)
-        if wrong := not_finite(total):
-            spoilt = next((client_id for client_id, block in blocks.items() if not_finite(block)), None)
-            if spoilt is not None:
-                what = f"client {spoilt} sent values that are NaN or infinite, which would destroy the sum"
-                raise ProtectionError(what).blame(spoilt)
-            what = f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite"
-            raise _refusal(step.link, first, what)
-    else:
-        assert isinstance(first, WeightedSum)
-        total = _weighted_sum(step.link, first, blocks, weights, server, facts)
-        if len(step.operations) > 1:
-            total = in_float32(total)
-    return execute(step, total, server, facts)
 
 
 _BALLOT = "count"
@@ -177,35 +148,35 @@ class _Execution:
             case Clip():
                 return block.replace(values=self._clipped(operation, block))
             case Scale(factor):
-                return block.replace(values=_float32(block.plain() * np.float64(factor)))
+                return block.replace(values=float32(block.plain() * np.float64(factor)))
             case Round(step, beta=float()):
                 return block.replace(values=self._rounded_at_random(operation, block))
             case Round(step, toward_zero):
                 steps = block.plain().astype(np.float64) / step
-                return block.replace(values=_float32((np.trunc if toward_zero else np.rint)(steps) * step))
+                return block.replace(values=float32((np.trunc if toward_zero else np.rint)(steps) * step))
             case Rotate(back):
                 return block.replace(values=self._rotated(back, block))
             case Shift(float() as factor):
                 return block.replace(values=block.plain() + np.float32(factor) * self._model(operation, block))
             case Shift(by) if not isinstance(by, float):
-                vector = _called(self.link, operation, by, self._public(block))
+                vector = called(self.link, operation, by, self._public(block))
                 return block.replace(values=block.plain() + self._values(operation, vector, block))
             case Widen():
                 return self._widened(block)
             case Noise():
                 return block.replace(values=self._noised(operation, block))
             case Map():
-                given = _called(self.link, operation, operation.function, block, self._handed(operation), self.facts)
+                given = called(self.link, operation, operation.function, block, self._handed(operation), self.facts)
                 return block.replace(values=self._values(operation, given, block))
             case Post():
                 return self._post(operation, block)
             case Look():
-                seen = block if block.values is None else block.replace(values=_locked(block.values))
-                _called(self.link, operation, operation.function, seen, self.party, self.facts)
+                seen = block if block.values is None else block.replace(values=locked(block.values))
+                called(self.link, operation, operation.function, seen, self.party, self.facts)
                 return block
             case Seal() | Scramble():
                 if not isinstance(self.party, Client):
-                    raise _refusal(self.link, operation, "only clients close their uploads")
+                    raise refusal(self.link, operation, "only clients close their uploads")
                 return Closing(self.link, operation, self.facts).close(block, self.party)
             case Open():
                 return self._opened(operation, block)
@@ -219,7 +190,7 @@ class _Execution:
             return self._cut_off(clip, block)
         if clip.per == "layer":
             return self._clipped_by_layer(clip, block)
-        limit = max(norms.each(cast(norms.Size, clip.norm)))
+        limit = max(norms.each(cast("norms.Size", clip.norm)))
         # In float64, because float32 squares overflow from 2e19 on; and not by BLAS, whose threads cost more than they
         # save at this size when several processes share the cores.
         if clip.order == 2:
@@ -232,7 +203,7 @@ class _Execution:
             raise self._diverged(block)
         self._log_clipped(float(norm > limit))
         # The scale is of float64, where it cannot become denormal.
-        return values if norm <= limit else _float32(values * np.float64(limit / norm * _MARGIN))
+        return values if norm <= limit else float32(values * np.float64(limit / norm * _MARGIN))
 
     def _cut_off(self, clip: Clip, block: Block) -> NDArray[np.float32]:
         values, limits = block.plain(), np.asarray(clip.norm, np.float64)
@@ -257,7 +228,7 @@ class _Execution:
         lengths = np.sqrt(sums) if clip.order == 2 else sums ** (1 / clip.order)
         longer, factors = lengths > clips, np.ones_like(lengths)
         factors[longer] = clips[longer] / lengths[longer] * _MARGIN
-        return _float32(values * factors[place])
+        return float32(values * factors[place])
 
     def _log_clipped(self, share: float) -> None:
         if not self.purpose:  # of updates alone: the clip of a ballot would take the place of theirs
@@ -284,7 +255,7 @@ class _Execution:
                 break
         else:  # the chance is beta^100; toward zero no norm grows
             drawn = np.trunc(steps)
-        return _float32(drawn * rounding.step)
+        return float32(drawn * rounding.step)
 
     def _rotated(self, back: bool, block: Block) -> NDArray[np.float32]:
         """Turned by signs of the round, which all parties draw alike; a little shorter, so that float32 lifts no norm.
@@ -302,21 +273,21 @@ class _Execution:
         values = block.plain().astype(np.float64)
         rotate(values, self.facts.public_rng("rotation", self.link.name, block.zone), back=back)
         if back:
-            return _float32(values)
+            return float32(values)
         # Below the smallest normal number float32 rounds by more than the margin.
-        return _float32(np.where(np.abs(values) < 2 * np.finfo(np.float32).tiny, 0.0, values * _MARGIN))
+        return float32(np.where(np.abs(values) < 2 * np.finfo(np.float32).tiny, 0.0, values * _MARGIN))
 
     def _noised(self, noise: Noise, block: Block) -> NDArray[np.float32]:
         from fedplug.mechanisms.noise import add_laplace, add_noise
 
         values = block.plain()
         if noise.sample is not None:
-            drawn = _called(self.link, noise, noise.sample, values, self._public(block), self._stream())
+            drawn = called(self.link, noise, noise.sample, values, self._public(block), self._stream())
             return self._values(noise, drawn, block)
         if noise.size is not None:
             noise = self._sized(noise, noise.size, block)
         if noise.std is None or isinstance(noise.std, Mapping):
-            raise _refusal(self.link, noise, "it gives no std here, where the noise is to be added")
+            raise refusal(self.link, noise, "it gives no std here, where the noise is to be added")
         if noise.std == 0:
             return values
         if noise.mechanism in INTEGER:
@@ -334,8 +305,8 @@ class _Execution:
     def _noised_in_steps(self, noise: Noise, values: NDArray[np.float32]) -> NDArray[np.float32]:
         from fedplug.mechanisms.integers import add_integers
 
-        mechanism = cast("IntegerNoise", noise.mechanism)
-        return add_integers(values, cast(float, noise.std), noise.grid or 0.0, mechanism, noise.source, self._stream())
+        mechanism, std = cast("IntegerNoise", noise.mechanism), cast("float", noise.std)
+        return add_integers(values, std, noise.grid or 0.0, mechanism, noise.source, self._stream())
 
     def _noised_with_memory(
         self, noise: Noise, takes_back: tuple[float, ...], block: Block
@@ -355,10 +326,10 @@ class _Execution:
         round, values = self.facts.round, block.plain()
         if round in kept:
             what = f"it has added noise in round {round + 1} already, and continues from one round to the next"
-            raise _refusal(self.link, noise, what)
+            raise refusal(self.link, noise, what)
         if other := next((size for each in kept.values() if (size := len(each)) != block.size), None):
             what = f"it noised {other} values before, and {block.size} now; the zone must hold the same in all rounds"
-            raise _refusal(self.link, noise, what)
+            raise refusal(self.link, noise, what)
         assert isinstance(noise.std, int | float)  # as `settled` has it
         taken, drawn = np.zeros(block.size), np.zeros(round + 1)
         drawn[round] = noise.std
@@ -369,7 +340,7 @@ class _Execution:
         spread = float(np.linalg.norm(drawn)) / noise.std
         if isinstance(self.party, Client) and spread > noise.spread / _LAST_DIGITS:  # what closes it must hold it
             what = f"its noise has {spread:.9g} times the std that is drawn, and it gives spread={noise.spread:.9g}"
-            raise _refusal(self.link, noise, what)
+            raise refusal(self.link, noise, what)
         grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std)
         noised, kept[round] = add_correlated(values, noise.std, grid, noise.source, self._stream(), taken)
         made[round] = drawn
@@ -389,7 +360,7 @@ class _Execution:
         for number, where in zip(present, np.split(order, np.cumsum(np.bincount(place))[:-1]), strict=True):
             std, grid = stds[number], own[number]
             if not math.isfinite(std):
-                raise _refusal(self.link, noise, f"it gives no noise to layer {number}, which has values here")
+                raise refusal(self.link, noise, f"it gives no noise to layer {number}, which has values here")
             noised[where] = add(values[where], std, grid, noise.source, stream) if std else values[where]
         return noised
 
@@ -401,19 +372,19 @@ class _Execution:
         """
         client = self.party
         if not isinstance(client, Client):
-            raise _refusal(self.link, noise, "only a client has what its size follows from")
+            raise refusal(self.link, noise, "only a client has what its size follows from")
         read: tuple[Any, ...] = (client.num_examples,)
         if noise.reads == "scores":
             read = client.scores_by(noise.scorer), self._present(block)
-        given = _called(self.link, noise, lambda *read: np.asarray(size(*read), np.float64), *read)
+        given = called(self.link, noise, lambda *read: np.asarray(size(*read), np.float64), *read)
         layers = len(self.facts.layout.layers)
         if given.shape not in ((), (layers,)) or not (given >= 0).all():
             what = f"its size is {given.dtype}{list(given.shape)}; give one standard deviation, or one a layer"
-            raise _refusal(self.link, noise, f"{what}: floats [{layers}]")
+            raise refusal(self.link, noise, f"{what}: floats [{layers}]")
         std = float(given) if not given.ndim else tuple(given.tolist())
         used = self.known.multiplier(dataclasses.replace(noise, std=std))
         if noise.at_least is None or used < noise.at_least * _LAST_DIGITS:
-            raise _refusal(
+            raise refusal(
                 self.link, noise,
                 f"its noise has a multiplier of {used:.9g} at this client, and {noise.at_least or 0:.9g} is what is "
                 "charged for; state in at_least the least of any client",
@@ -422,7 +393,7 @@ class _Execution:
 
     def _present(self, block: Block) -> NDArray[np.int64]:
         """The numbers of the layers with values in the zone, those among them that zeros replace."""
-        client, layout = cast(Client, self.party), self.facts.layout
+        client, layout = cast("Client", self.party), self.facts.layout
         assert client.plan is not None  # nobody is asked for an upload without one
         sent = [block.zone, RETAINED] if self.known.covers_support else [block.zone]
         where = np.concatenate([client.plan.positions(zone) for zone in sent])
@@ -442,21 +413,21 @@ class _Execution:
 
     def _post(self, post: Post, block: Block) -> Block:
         if not self.known.summed:
-            given = _called(self.link, post, post.function, block.plain(), self._public(block))
+            given = called(self.link, post, post.function, block.plain(), self._public(block))
             return block.replace(values=self._values(post, given, block))
-        given = _called(self.link, post, post.function, block.mean(), self._public(block))
+        given = called(self.link, post, post.function, block.mean(), self._public(block))
         mean = self._values(post, given, block)
         if block.positions is None:
             return block.replace(values=mean, divisor=1.0)
         # Sums of other zones may lie at the same positions, and share the divisor.
-        return block.replace(values=_float32(mean * np.asarray(block.divisor, np.float64)))
+        return block.replace(values=float32(mean * np.asarray(block.divisor, np.float64)))
 
     def _opened(self, opening: Open, block: Block) -> Block:
         assert self.known.closed is not None  # as its place was checked
         opened = Closing(self.link, self.known.closed, self.facts).open(block, self.senders, self.party)
         if wrong := not_finite(opened):
             problem = f"it made {wrong} of {opened.size} values that it opened NaN or infinite"
-            raise _refusal(self.link, opening, problem)
+            raise refusal(self.link, opening, problem)
         return opened
 
     def _handed(self, operation: Map) -> Party:
@@ -508,7 +479,7 @@ class _Execution:
     def _model(self, shift: Shift, block: Block) -> NDArray[np.float32]:
         start = self._start(block)
         if start is None:
-            raise _refusal(self.link, shift, "the global model at these values is not known here")
+            raise refusal(self.link, shift, "the global model at these values is not known here")
         return start
 
     def _public(self, block: Block) -> Public:
@@ -538,116 +509,10 @@ class _Execution:
         values = given.values if isinstance(given, Block) else given
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != (block.size,):
             what = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else type(given).__name__
-            raise _refusal(self.link, operation, f"it gave {what}; its function must give floats [{block.size}]")
-        values = values if values.dtype == np.float32 else _float32(values)
+            raise refusal(self.link, operation, f"it gave {what}; its function must give floats [{block.size}]")
+        values = values if values.dtype == np.float32 else float32(values)
         wrong = int(np.count_nonzero(~np.isfinite(values)))
         if wrong and (block.values is None or np.isfinite(block.values).all()):
             what = f"it made {wrong} finite values of {block.size} NaN or infinite, which cannot be used"
-            raise _refusal(self.link, operation, what)
+            raise refusal(self.link, operation, what)
         return values
-
-
-def _weighted_sum(
-    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
-) -> Block:
-    if adds.by is not None:
-        return _sum_by_layers(link, adds, blocks, weights, server, facts)
-    total = _sum(blocks, weights, server, facts)
-    divisor = total.divisor if adds.divided_by == "sent" else float(sum(weights[client_id] for client_id in blocks))
-    return total if divisor is total.divisor and adds.rate == 1 else total.replace(divisor=divisor / adds.rate)
-
-
-def _sum(blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts) -> Block:
-    """Plain or closed."""
-    if next(iter(blocks.values())).sealed_by is None:
-        return add_blocks(blocks, weights, facts, rounded=False)
-    check_alike(blocks)
-    return Closing.of(next(iter(blocks.values())).zone, facts).add(blocks, weights, server)
-
-
-def _sum_by_layers(
-    link: Link, adds: WeightedSum, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
-) -> Block:
-    blocks = dict(sorted(blocks.items()))
-    add_blocks(blocks, weights, facts)  # blames the sender of what cannot be added
-    assert adds.by is not None
-    if any(block.positions is None for block in blocks.values()):
-        remedy = "ask for Wants(positions=True)"
-        problem = f"the {link.zone} blocks came without positions, so nobody knows their layers; {remedy}"
-        raise _refusal(link, adds, problem)
-    shares = _called(link, adds, adds.by, blocks, server, facts)
-    if problem := _shares_problem(shares, blocks, len(facts.layout.layers)):
-        raise _refusal(link, adds, problem)
-    layer = facts.layout.per_scalar(np.arange(len(facts.layout.layers)))
-    divisor, scaled = np.zeros(facts.layout.size), {}
-    for client_id, block in blocks.items():
-        where, (factor, share) = layer[block.positions], shares[client_id]
-        with np.errstate(over="ignore"):  # an infinite result is blamed on its client where blocks are added
-            values = (block.plain() * factor[where]).astype(np.float32)
-        scaled[client_id] = block.replace(values=values, weighted=True)
-        divisor[block.positions] += share[where]
-    total = add_blocks(scaled, weights, facts)
-    return total.replace(divisor=divisor[total.positions])
-
-
-def _shares_problem(given: Any, blocks: Mapping[int, Block], layers: int) -> str:
-    """What keeps something from being the weights of each client's layers; empty if they are."""
-    for client_id in blocks:
-        of_client = given.get(client_id) if isinstance(given, Mapping) else None
-        pair = of_client if isinstance(of_client, tuple) else ()
-        if len(pair) != 2 or not all(np.shape(part) == (layers,) and np.isfinite(part).all() for part in pair):
-            return f"its function must give for client {client_id} two arrays of finite floats [{layers}]"
-        if (np.asarray(pair[1]) < 0).any():
-            return f"it adds less than 0 to the divisor for client {client_id}"
-    return ""
-
-
-def shape_problem(given: Any, zone: str) -> str:
-    """What keeps something from being a block of a zone; empty if it is one."""
-    if not isinstance(given, Block):
-        what = f"an array {given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
-        return f"it gave {what}; it must give a Block (block.replace(values=...) makes one)"
-    if given.zone != zone:
-        return f"it gave a block of zone {given.zone}; a link gives the zone that it is handed"
-    if given.values is None and given.sealed_by is None:
-        return "it gave a block without values that nobody has closed"
-    return fields_problem(given)
-
-
-def not_finite(block: Block) -> int:
-    """How many plain values of a block are NaN or infinite."""
-    return 0 if block.values is None else int(np.count_nonzero(~np.isfinite(block.values)))
-
-
-def _called(link: Link, operation: Operation, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a plugin's function.
-
-    Raises:
-        PluginError: it fails; names the component, the hook and the operation.
-    """
-    try:
-        return function(*arguments)
-    except FedplugError:
-        raise
-    # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"{_place(link, operation)}: {cause_of(error)}") from error
-
-
-def _place(link: Link, operation: Operation) -> str:
-    return f"component {link.name}, hook {link.hook}, zone {link.zone}, {type(operation).__name__}"
-
-
-def _refusal(link: Link, operation: Operation, problem: str) -> ProtectionError:
-    return ProtectionError(f"{_place(link, operation)}: {problem}")
-
-
-def _locked(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    seen = values.view()
-    seen.flags.writeable = False
-    return seen
-
-
-def _float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        return cast("NDArray[np.float32]", values.astype(np.float32))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api import codec
@@ -39,30 +38,29 @@ from fedplug.api.operations import (
     Seal,
     WeightedSum,
 )
-from fedplug.api.parties import Server
+from fedplug.api.pricing import amplified, correlated, curve_problems, curves_of, remembered, stated_in
 from fedplug.api.roles import Accountant, Ballots, PublicPlan, Reveals, Trainer
 from fedplug.api.verdict import NOT_READ
+from fedplug.privacy import wording
 from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.recipe.check import curve_problems, curves_of, stated_in
-from fedplug.recipe.composition import Composition, amplified, correlated, remembered
-from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug.round.server_model import sized_in_public
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     from fedplug.api.blocks import Layout
     from fedplug.api.facts import Facts
     from fedplug.api.links import Step
+    from fedplug.api.parties import Server
     from fedplug.api.roles import Component
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
 
 
 _MACHINES = 1 - 1e-3
 """Scores that two machines work out differ by rounding, and the cost that follows from them by less than this."""
-_AFTERWARDS = (
-    "what the layers of this round cost together with its public scores, stated after the fact, since later scores "
-    "follow from earlier noise; before it, a bound"
-)
 
 
 def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledger:
@@ -137,22 +135,15 @@ def reveals_of(recipe: Recipe, composition: Composition, facts: Facts) -> list[R
     channels = [shown for component in facts.components.values() for shown in believed(component, facts)]
     channels += [*_plans(composition, facts), *_masks(composition, facts)]
     if composition.aggregator.wants.num_examples:
-        note = (
-            "each client sends its number once, in the clear; all clients learn the largest, and those that open a sum "
-            "learn the total; equal weights avoid this"
-        )
-        channels.append(Reveals("number of examples", ("server", "client"), note=note))
-    note = "training loss, counts of correct predictions, component logs and pictures, sent in the clear for the report"
-    if recipe.fine_tune:
-        note += "; also counts of models that clients fine-tune on their examples, without noise"
+        channels.append(Reveals("number of examples", ("server", "client"), note=wording.OF_NUMBERS))
+    note = f"{wording.OF_METRICS}{wording.OF_FINE_TUNING if recipe.fine_tune else ''}"
     channels.append(Reveals("client metrics", ("server",), note=note))
     channels += [*_divisors(composition, facts), *_senders(composition, facts), *_examples(composition, facts)]
     channels += [shown for section in recipe.sections.values() for shown in section.reveals(recipe)]
     if recipe.buffers == "mean":
-        note = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
         everybody: tuple[Party, ...] = ("server", "client", "released_model")
         # Attacks recover images from them however much noise the update has (docs/edges/attacks.md).
-        channels.append(Reveals("batch-norm statistics", everybody, voids=True, note=note))
+        channels.append(Reveals("batch-norm statistics", everybody, voids=True, note=wording.OF_BUFFERS))
     return channels
 
 
@@ -169,10 +160,7 @@ def _plans(composition: Composition, facts: Facts) -> list[Reveals]:
     named = {party for shown in negotiation.reveals(facts) if not shown.asked for party in shown.to}
     if named & {"server", "released_model"} or (named and not plans.own):
         return []
-    note = (
-        "which scalars each client put into which zone follows from data or from who takes part, and shows in "
-        f"positions and sizes; {negotiation.name} does not say who sees it"
-    )
+    note = f"{wording.OF_PLANS}; {negotiation.name} does not say who sees it"
     return [Reveals("plans of clients", ("server", "client"), note=note)]
 
 
@@ -210,11 +198,7 @@ def _divisors(composition: Composition, facts: Facts) -> list[Reveals]:
     if not to:
         return []
     zones = " and ".join(dict.fromkeys(zone for named in to.values() for zone in named))
-    note = (
-        f"the total weight of the clients behind each position of the {zones} sum: how many of them chose it, unless "
-        "what the others sent there is counted too"
-    )
-    return [Reveals("divisors of positions", tuple(to), note=note)]
+    return [Reveals("divisors of positions", tuple(to), note=wording.OF_DIVISORS.format(zones=zones))]
 
 
 def _senders(composition: Composition, facts: Facts) -> list[Reveals]:
@@ -234,23 +218,20 @@ def _senders(composition: Composition, facts: Facts) -> list[Reveals]:
         covered = known is not None and known.covers_support and plans.own <= {zone, RETAINED}
         if known is None or not known.releases or constant or covered:
             continue
-        note = (
-            f"the {zone} mean is a sum on a public grid over the number of clients that sent each position: it gives "
-            "that number away, which follows from data. Divide by all clients, or have all send the same positions"
-        )
+        note = wording.OF_SENDERS.format(zone=zone)
         found.append(Reveals("how many clients sent each parameter", to, voids=True, note=note))
     return found
 
 
 def _examples(composition: Composition, facts: Facts) -> list[Reveals]:
     """What links take from single examples that no account of records covers."""
-    note = "its function is handed the examples (Map(function, examples=True)), and the account covers training alone"
     everybody: tuple[Party, ...] = ("server", "client", "released_model")
     takers = {
         step.link.name for zone in facts.links for step in facts.steps(zone) for one in step.operations
         if isinstance(one, Map) and one.examples
     } if composition.keepers else set()  # fmt: skip
-    return [Reveals(f"what {name} takes from examples", everybody, voids=True, note=note) for name in sorted(takers)]
+    shown = [f"what {name} takes from examples" for name in sorted(takers)]
+    return [Reveals(what, everybody, voids=True, note=wording.OF_EXAMPLES) for what in shown]
 
 
 class Charging:
@@ -288,7 +269,7 @@ class Charging:
     def _joined(self, event: SetUpDone) -> None:
         """Whatever a site lets others know is shown to the server, and only then."""
         if count := len(self.server.remembered.classes):
-            note = f"how many training examples of each class there are, told by {count} of {self.recipe.clients} sites"
+            note = wording.OF_CLASSES.format(count=count, clients=self.recipe.clients)
             self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
 
     def _published(self, event: Published) -> None:
@@ -297,9 +278,8 @@ class Charging:
         """
         facts = self._at(event.round)
         if event.covered_by is None or (event.covered_by == "epsilon" and not _adds_noise(event.component, facts)):
-            note = "operations follow from it, and it may follow from clients' data: say what pays for it (covered_by)"
             everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
-            shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=note)
+            shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=wording.OF_PUBLISHED)
             if shown not in self.ledger.reveals:
                 self.ledger.reveals.append(shown)
 
@@ -539,7 +519,7 @@ class Charging:
                 now = before.after(settled(sized, before, facts)).releases[-1]
                 exact, note = now.noise_multiplier * _MACHINES, operation.note
                 if exact > least:
-                    note = "; ".join(filter(None, [note, f"{_AFTERWARDS}: a multiplier of {least:.4g}"]))
+                    note = "; ".join(filter(None, [note, f"{wording.AFTERWARDS}: a multiplier of {least:.4g}"]))
                 releases[number] = dataclasses.replace(
                     releases[number], noise_multiplier=max(least, exact), step=now.step, note=note,
                 )

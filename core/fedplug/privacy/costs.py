@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedplug.api.errors import PluginError, of_component
-from fedplug.api.known import Release
 from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, IntegerNoise
 from fedplug.privacy.accounting import (
     composed_epsilon,
@@ -22,12 +21,13 @@ from fedplug.privacy.accounting import (
     gaussian_epsilon,
     gaussian_rdp_epsilon,
 )
+from fedplug.privacy.entries import RoundEntry, ZoneEntry
 from fedplug.privacy.integers import sum_multiplier
-from fedplug.privacy.ledger_record import RoundEntry, ZoneEntry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fedplug.api.known import Release
     from fedplug.api.operations import Curve
     from fedplug.api.roles import Accountant
 
@@ -260,7 +260,6 @@ class ZoneCost:
         self.peer[charged] += inverse_square(max(for_peers, central))
         self.pooled[charged] += inverse_square(max(for_peers, central))
 
-
     def _enter_shares(self, facts: ZoneEntry, moved: NDArray[np.float64]) -> None:
         """Adds a release whose noise clients have added, correlated over rounds.
 
@@ -343,6 +342,7 @@ class SoFar:
                     self.single.add(zone)
                 if release.scored:
                     self.scored.add(zone)
+
 
 _TAILS = 9.0
 """Standard deviations of noise that an encryption must hold before the noise of others counts. A sample lies beyond
@@ -482,7 +482,7 @@ def credit_in_steps(release: Release, count: int) -> float:
 
 def _in_steps(release: Release, count: int) -> float:
     norm = release.clipping_norm / release.step
-    std, mechanism = norm * release.noise_multiplier, cast(IntegerNoise, release.mechanism)
+    std, mechanism = norm * release.noise_multiplier, cast("IntegerNoise", release.mechanism)
     return sum_multiplier(mechanism, std, norm, release.size, count) if math.isfinite(norm) else 0.0
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedplug.api.grades import PARTIES
 from fedplug.api.operations import NoiseKind
+from fedplug.api.pricing import PRICED
 from fedplug.api.records import shared
-from fedplug.api.verdict import PARTIES
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
     SCHEMA,
@@ -21,21 +21,21 @@ from fedplug.privacy.ledger_record import (
     SamplingReport,
     ZoneReport,
 )
+from fedplug.privacy.spent import priced_part
 from fedplug.privacy.views import (
     SEED_IS_KNOWN,
-    actual_rounds,
     levels,
     logged_releases,
     loose,
-    priced_part,
     verdict,
     voided,
     why_not_amplified,
     zone_epsilons,
 )
-from fedplug.recipe.check import PRICED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fedplug.api.known import Release
     from fedplug.privacy.ledger import Ledger
 
@@ -182,3 +182,8 @@ def _noise(ledger: Ledger) -> list[NoiseReport]:
 def _trust(ledger: Ledger) -> str:
     trusts = sorted({release.trust for _, release in logged_releases(ledger)})
     return " and ".join(trusts) or "none"
+
+
+def actual_rounds(ledger: Ledger) -> int:
+    """How many rounds were run, those that were repeated once."""
+    return len({entry.round for entry in ledger.log})

@@ -10,36 +10,38 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedplug.api.blocks import NOISED
 from fedplug.api.errors import PluginError, of_component
-from fedplug.api.operations import Party
+from fedplug.api.grades import LARGEST_MEANINGFUL, PARTIES, Epsilons, State, quoted
 from fedplug.api.verdict import (
     ENCRYPTION,
     EXECUTED,
-    LARGEST_MEANINGFUL,
-    MOST_WORDS,
     NOT_READ,
     NOT_SEEN,
-    PARTIES,
     SERVER,
     SUMS_ALONE,
-    Epsilons,
     Line,
-    State,
     Verdict,
-    number,
-    quoted,
 )
+from fedplug.api.verdict_words import number
+from fedplug.privacy import wording
 from fedplug.privacy.costs import Spent, checked_epsilons, composed_by
+from fedplug.privacy.wording import (
+    Nothing,
+    not_judged,
+    view_of,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
     from fedplug.api.known import Release
+    from fedplug.api.operations import Party
     from fedplug.api.roles import Accountant
     from fedplug.privacy.costs import ZoneCost
     from fedplug.privacy.ledger import Ledger
@@ -104,11 +106,6 @@ def units(ledger: Ledger, level: str) -> float:
             raise PluginError(f"component {keeper.name}, units: {wrong[0]:g} must be the number of a client, above 0")
         total += max(each, default=0.0)
     return total
-
-
-def level_epsilons(ledger: Ledger) -> dict[str, float]:
-    """Epsilon spent, at the worst client, of each level of which a component keeps account."""
-    return {level: quoted(stated) for level, stated in levels(ledger).items()}
 
 
 def sampled_epsilons(ledger: Ledger) -> Epsilons | None:
@@ -193,8 +190,6 @@ def _chance_of_fewer(count: int, trials: int, rate: float) -> float:
     )
 
 
-PLAIN_VALUES = "clients found plain values of zones that they protect in their own messages"
-"""What a recorded run says of itself where its clients found some; see `fedplug.round.compared`."""
 SEED_IS_KNOWN = "reproducible noise protects nobody: anyone who knows the seed can subtract it"
 
 
@@ -208,22 +203,13 @@ class Guarantee:
     rests_on: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Nothing:
-    """No guarantee: why, in at most twelve words and in a sentence; or no such party."""
-
-    reason: str
-    detail: str = ""
-    absent: bool = False
-
-
 def verdict(ledger: Ledger) -> Verdict:
     """For each party, the guarantee toward it, or why there is none."""
     if not ledger.log:
         return Verdict("nothing_run")
     # What is stated of a secret cohort would tell how often the client with the most rounds was drawn.
     stated = ledger if why_not_amplified(ledger) else ledger.with_everybody()
-    return Verdict.of(_lines(stated), _not_judged(stated))
+    return Verdict.of(_lines(stated), not_judged(stated))
 
 
 def _lines(ledger: Ledger) -> list[Line]:
@@ -237,19 +223,19 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     colluders = ledger.colluders if "client" in party else None
     if isinstance(view, Nothing):
         state: State = "absent" if view.absent else "none"
-        sees = "" if view.absent else _seen(ledger, party)
+        sees = "" if view.absent else view_of(ledger, party)
         return Line(party, state, view.reason, view.detail or view.reason, ledger.delta, sees, colluders=colluders)
     stated = _stated(ledger, view, sampled=sampled_epsilons(ledger) if party == "released_model" else None)
     if ledger.so_far.reproducible and view.zero_out.any():
         reason = "the noise follows from a seed that the recipe shows"
-        seen = _seen(ledger, party)
+        seen = view_of(ledger, party)
         return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, seen, nominal=stated, colluders=colluders)
     limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
     accounted = "epsilon_without_sampling" in stated.zero_out or next(iter(stated.zero_out)) not in _OWN_METHODS
     words = [_word(ledger.accountant_word)] if accounted and ledger.accountant_word else []
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
-        ledger.delta, _seen(ledger, party), stated, rests_on=_resting(view.rests_on, words),
+        ledger.delta, view_of(ledger, party), stated, rests_on=_resting(view.rests_on, words),
         not_covered=_not_covered(ledger, party), colluders=colluders, nothing=not view.zero_out.any(),
     )  # fmt: skip
 
@@ -272,7 +258,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
     """The line of a client, or of a level of which a component keeps account where that promises more."""
     worth = ("none", "beyond", "guaranteed")
     for level, stated in kept.items():
-        if line.state == "absent" or voided(ledger, cast(Party, line.party)):
+        if line.state == "absent" or voided(ledger, cast("Party", line.party)):
             continue
         limit = _limit(ledger, quoted(stated), level)
         state: State = "beyond" if limit else "guaranteed"
@@ -282,7 +268,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
                 rests_on=[_word(keeper.name)],
-                not_covered=["a client as a whole", *_not_covered(ledger, cast(Party, line.party))],
+                not_covered=["a client as a whole", *_not_covered(ledger, cast("Party", line.party))],
             )  # fmt: skip
     return line
 
@@ -293,25 +279,6 @@ def _not_covered(ledger: Ledger, party: Party) -> list[str]:
     seen = [each.what for each in bare if _sees(party, _shown_to(ledger, each.to))]
     sizes = ["message sizes and times"] if "server" in party else []
     return list(dict.fromkeys([*seen, *sizes]))
-
-
-def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
-    """Epsilon spent, zero-out, of each view that has a guarantee; cheap enough for every round.
-
-    Where sampling earns credit, of the released model alone, which is the `headline`: what the others have spent
-    follows from who was asked, which is secret, and the report states it for everybody.
-    """
-    if headline is not None and why_not_amplified(ledger) is None:
-        return {} if voided(ledger, "released_model") else {"released_model": headline}
-    epsilons: dict[str, float] = {}
-    seen: dict[str, Spent] = {}
-    for name, view in _guaranteed(ledger).items():
-        if isinstance(view, Nothing) or (ledger.so_far.reproducible and view.zero_out.any()):
-            continue
-        same = next((other for other, spent in seen.items() if spent.same(view.zero_out)), None)  # as in most views
-        epsilons[name] = epsilons[same] if same else quoted(ledger.epsilons_of(view.zero_out))
-        seen[name] = view.zero_out
-    return epsilons
 
 
 def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilons:
@@ -357,28 +324,13 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
         "key_holder": _key_holder(ledger),
         "client": _everybody(
             ledger, lambda _, cost: cost.peer,
-            f"a client sees the sums and subtracts its own upload from them; this covers {_covered(ledger)} that "
-            f"look{'' if ledger.colluders > 1 else 's'} alone: more who collude subtract all of theirs, for which "
-            "nothing is promised here",
-            (*central, SUMS_ALONE),
+            wording.of_a_client(ledger), (*central, SUMS_ALONE),
         ),
         "client_and_server": _collusion(ledger),
         "released_model": _everybody(
             ledger, lambda _, cost: cost.total, "the model after every round is seen, the uploads are not", central
         ),
     }  # fmt: skip
-
-
-def unprotected(ledger: Ledger, of_levels: Mapping[str, float]) -> list[str]:
-    """The parties for which no epsilon is stated so far, given those of levels; cheap enough for every round."""
-    kept = any(map(math.isfinite, of_levels.values()))
-    found: list[str] = []
-    for party, view in _guaranteed(ledger).items():
-        known = ledger.so_far.reproducible and isinstance(view, Guarantee) and view.zero_out.any()
-        lost = isinstance(view, Nothing) and not view.absent
-        if (lost or known) and not (kept and not voided(ledger, party)):
-            found.append(party)
-    return found
 
 
 def voided(ledger: Ledger, name: Party) -> Nothing | None:
@@ -388,42 +340,17 @@ def voided(ledger: Ledger, name: Party) -> Nothing | None:
     voiding = [channel for channel in ledger.reveals if channel.voids and _sees(name, _shown_to(ledger, channel.to))]
     if not voiding:
         return None
-    what, note = voiding[0].what, voiding[0].note
-    few = f"sees {what}, which no noise covers"
-    if len(few.split()) > MOST_WORDS:
-        few = "sees values that no noise covers; the ledger names them"
-    return Nothing(few, f"sees {what}: {note}")
+    return wording.sees_uncovered(voiding[0].what, voiding[0].note)
 
 
 def _unsaid(ledger: Ledger) -> Nothing | None:
     """What nobody stated, so that no view has a guarantee; None where all is stated."""
     if freed := ledger.so_far.freed:
-        first = next(iter(freed)).partition(" ")[0]
-        return Nothing(
-            f"{first} changes values behind the noise with data in hand",
-            f"{listed(freed)} changes values behind the noise with data in hand, so nothing is promised",
-        )
+        return wording.freed_values([*freed])
     if ledger.uncovered:
         # Groups, plans and models may follow from the answers, so that even the released model may repeat them.
-        first = next((note for note in ledger.uncovered if note != PLAIN_VALUES), PLAIN_VALUES)
-        if first == PLAIN_VALUES:
-            return Nothing("plain values of protected zones were found in messages", PLAIN_VALUES)
-        return Nothing(
-            f"{first.partition(' ')[0]} has answers sent that no statement covers",
-            f"{first}, so nothing is promised to anybody",
-        )
+        return wording.uncovered_answers(ledger.uncovered)
     return None
-
-
-def headline_voided(ledger: Ledger) -> str:
-    """What takes the guarantee of somebody toward whom the noise is priced, as a clause; empty where nothing does.
-
-    A party that is trusted, or reads values without noise, has no guarantee to lose.
-    """
-    for name, view in _of_values(ledger).items():
-        if isinstance(view, Guarantee) and (why := voided(ledger, name)):
-            return why.detail
-    return ""
 
 
 def _shown_to(ledger: Ledger, to: tuple[Party, ...]) -> tuple[Party, ...]:
@@ -441,43 +368,17 @@ def _sees(view: str, shown_to: tuple[str, ...]) -> bool:
     )
 
 
-def priced_part(ledger: Ledger) -> str:
-    """Which part of what was released the headline prices: the zones with noise, where that is not everything.
-
-    Empty where it prices everything that was released of the updates, and the aggregation server's view costs no more.
-    """
-    noised, bare = ledger.noised, ledger.bare
-    if noised and (bare or ledger.feedback.any() or voided(ledger, "server") or headline_voided(ledger)):
-        return listed(noised)
-    return ""
-
-
 def _server(ledger: Ledger) -> Guarantee | Nothing:
     """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
     noised, bare = ledger.noised, ledger.bare
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
-        zones = listed_bare(ledger, seen)
-        return Nothing(
-            f"reads {_few(zones, seen)} of every upload, without noise",
-            f"sees the {zones} zone of every upload, without noise",
-        )
+        return wording.reads_uploads(ledger, seen)
     if seen := [zone for zone in bare if zone in ledger.opened]:
-        zones = listed_bare(ledger, seen)
-        return Nothing(
-            f"sees {_sums(ledger)} of {_few(zones, seen)}, without noise",
-            f"sees decrypted {_sums(ledger, '')} of the {zones} zone, without noise",
-        )
+        return wording.sees_sums(ledger, seen, "decrypted ")
     if seen := [zone for zone, cost in noised.items() if cost.central]:
-        return Nothing(
-            "adds the noise itself and sees the values without it",
-            f"is trusted: adds the noise of the {listed(seen)} zone itself and sees what is below it",
-        )
+        return wording.adds_noise_itself(seen)
     if ledger.feedback.any() and (scored := sorted(ledger.so_far.scored)):
-        return Nothing(
-            "the size of the noise follows from values without noise",
-            f"sees the {listed(scored)} zone after noise that is scaled by scores, and these follow from a model that "
-            f"the {listed(bare)} zone has moved without noise",
-        )
+        return wording.noise_by_bare_values(scored, bare)
     plain = {zone: cost for zone, cost in noised.items() if zone not in ledger.sealed}
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
@@ -490,16 +391,7 @@ def _server(ledger: Ledger) -> Guarantee | Nothing:
         {**plain, **sealed},
         lambda zone, cost: cost.own if zone in plain else cost.below if zone in ledger.opened else cost.total,
     )
-    because = f"sees the {listed(plain)} zone of every upload, after the noise" if plain else "sees noised sums"
-    if not plain and ledger.min_clients < 2:
-        because = "sees what may be one client's noised update, since min_clients is 1"
-    if ledger.sealed:
-        because += "; the rest as ciphertexts, as long as the encryption holds"
-    if ledger.feedback.any():
-        because += (
-            f"; includes what other clients' noised uploads may reveal of a client whose {listed(bare)} zone, sent "
-            "without noise, they were trained on"
-        )
+    because = wording.of_the_server(ledger, plain)
     count, feedback = ledger.num_clients, ledger.feedback
     return Guarantee(
         Spent.of(count, [own, feedback]), Spent.of(count, [own.doubled(), feedback]), because,
@@ -513,45 +405,26 @@ def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
     if not ledger.sealed:
         return Nothing("nothing is encrypted, so nobody holds a key", absent=True)
     if holders == {"shares"}:
-        fewest = _fewest_shares(ledger)
-        return Nothing(
-            f"nobody holds the key: {fewest} clients together could open an upload",
-            f"nobody holds a key: {fewest} clients who collude with the server could open an upload", absent=True,
-        )  # fmt: skip
+        return wording.nobody_holds_the_key(ledger)
     if "key_server" not in holders:
         return Nothing("every client holds the key", absent=True)
     noised = ledger.noised
     if central := [zone for zone, cost in noised.items() if cost.central and zone in ledger.sealed]:
-        return Nothing(
-            "opens sums before the noise is added",
-            f"opens sums of the {listed(central)} zone before the noise is added",
-        )
-    if ledger.min_clients < 2:
-        because = "is sent sums, which may hold a single update, since min_clients is 1"
-    else:
-        because = f"is sent sums of at least {ledger.min_clients} updates, never single ones"
+        return wording.opens_before_the_noise(central)
 
     def price(zone: str, cost: ZoneCost) -> NDArray[np.float64]:
         return np.maximum(cost.total, cost.below) if ledger.key_holders.get(zone) == "key_server" else cost.total
 
-    return _everybody(ledger, price, because, (SUMS_ALONE,))
+    return _everybody(ledger, price, wording.of_the_key_server(ledger), (SUMS_ALONE,))
 
 
 def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     """The aggregation server together with a client and that client's keys."""
     noised, bare = ledger.noised, ledger.bare
     if bare:
-        zones = listed_bare(ledger, bare)
-        how = f"sees {_sums(ledger)} of" if _sums_alone(ledger, bare) else "reads"
-        return Nothing(
-            f"{how} {_few(zones, bare)}, without noise",
-            f"sees the {zones} zone without noise, {_how_bare(ledger, bare)}",
-        )
+        return wording.see_together(ledger, bare)
     if central := [zone for zone, cost in noised.items() if cost.central]:
-        return Nothing(
-            "the server adds the noise and sees the values without it",
-            f"the server adds the noise of the {listed(central)} zone itself and sees what is below it",
-        )
+        return wording.server_adds_noise(central)
     # Where this many clients open uploads together, the sums alone do not matter.
     shared = {
         zone for zone, holder in ledger.key_holders.items()
@@ -559,41 +432,10 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
     }  # fmt: skip
     # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
     own = ledger.priced(noised, lambda zone, cost: cost.pooled if zone in shared and not cost.beneath else cost.own)
-    because = "sees every upload after the noise, decrypted where a client has the key"
-    rests: tuple[str, ...] = ()
-    if shared:
-        fewest = _fewest_shares(ledger)
-        several = ledger.colluders > 1
-        shares = f"the shares of {ledger.colluders} clients" if several else "one client's shares"
-        because = (
-            f"sees sums of the {listed(sorted(shared))} zone, whose uploads {shares} do not open: those of "
-            f"{fewest} clients do. This covers the server with {_covered(ledger)}; more subtract the noise of each of "
-            "them"
-        )
-        words = listed(sorted({ledger.encryption[zone].component or zone for zone in shared}))
-        rests = (
-            f"as long as {_covered(ledger)}{' at most' if several else ' alone'} join{'' if several else 's'} the "
-            f"server; that {fewest} clients are needed to open an upload is on "
-            f"the word of {words}",
-            *_seal_by(ledger, shared & ledger.costs.keys()),
-        )
-    return Guarantee(own, own.doubled(), because, (*_noise_by(ledger), *rests))
-
-
-def _covered(ledger: Ledger) -> str:
-    """How many clients what is stated for views of clients covers."""
-    return "one client" if ledger.colluders == 1 else f"{ledger.colluders} clients together"
-
-
-def _fewest_shares(ledger: Ledger, zones: Iterable[str] | None = None) -> int:
-    """How many clients see an upload of one of these zones (None: of any) together with the server.
-
-    They do so by their shares, or by taking their own updates out of a sum. Who answers with a share is in the sum, so
-    it holds as many updates as shares are needed. What one client does alone has a separate line.
-    """
-    shared = [zone for zone, holder in ledger.key_holders.items() if holder == "shares"]
-    needed = [ledger.encryption[zone].opens_with for zone in (shared if zones is None else zones)]
-    return max(2, min(shares if shares < ledger.min_clients else shares - 1 for shares in needed))
+    because, rests = wording.of_both(ledger, sorted(shared))
+    return Guarantee(
+        own, own.doubled(), because, (*_noise_by(ledger), *rests, *_seal_by(ledger, shared & ledger.costs.keys()))
+    )
 
 
 def _everybody(
@@ -601,9 +443,7 @@ def _everybody(
 ) -> Guarantee | Nothing:  # fmt: skip
     """Who sees the sums of every zone, each at its price."""
     if bare := ledger.bare:
-        zones = listed_bare(ledger, bare)
-        few = f"sees {_sums(ledger)} of {_few(zones, bare)}, without noise"
-        return Nothing(few, f"sees {_sums(ledger, '')} of the {zones} zone without noise")
+        return wording.sees_sums(ledger, bare)
     spent = ledger.priced(ledger.noised, price)
     # Noise that clients add is in a sum as far as what closes it lets it through.
     local = [zone for zone, cost in ledger.noised.items() if cost.releases > cost.central]
@@ -620,87 +460,6 @@ def _noise_by(ledger: Ledger) -> tuple[str, ...]:
 def _seal_by(ledger: Ledger, zones: Iterable[str]) -> tuple[str, ...]:
     """On whose word zones are closed as is said, and their sums hold what was put into them."""
     return tuple(_word(name) for zone in zones if zone in ledger.encryption for name in ledger.encryption[zone].words)
-
-
-def _sums(ledger: Ledger, over: str = " over clients") -> str:
-    """What sums are, in a few words: one that may hold one client's update is none."""
-    return f"sums{over}" if ledger.min_clients > 1 else "single updates"
-
-
-def _sums_alone(ledger: Ledger, zones: list[str]) -> bool:
-    """Whether nobody but the key server, or several clients together, opens more than sums of these zones."""
-    return all(ledger.key_holders.get(zone) in ("key_server", "shares") for zone in zones)
-
-
-def _how_bare(ledger: Ledger, zones: list[str]) -> str:
-    if _sums_alone(ledger, zones):
-        return "as decrypted sums"
-    return "each client's own upload where it is plain or a client has the key"
-
-
-def _few(zones: str, names: list[str]) -> str:
-    """Zones in a few words."""
-    return f"the {zones} zone" if len(zones.split()) <= 3 else f"{len(names)} zone{'s' if len(names) > 1 else ''}"
-
-
-def _not_judged(ledger: Ledger) -> Iterator[str]:
-    """The coalitions without a line that can open uploads: the server with the key server, or with more clients than
-    a line covers.
-    """
-
-    def of_upload(zones: list[str], upload: str) -> str:
-        return upload if len(zones) == len(ledger.costs) else f"the {listed(zones)} zone of {upload}"
-
-    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
-    if held := [zone for zone in sealed if ledger.key_holders[zone] == "key_server"]:
-        yield f"the server together with the key server can decrypt {of_upload(held, 'every upload')}"
-    more = [
-        zone for zone in sealed
-        if ledger.key_holders[zone] == "shares" and _fewest_shares(ledger, [zone]) > ledger.colluders
-    ]  # fmt: skip
-    if more:
-        fewest = _fewest_shares(ledger, more)
-        yield f"the server together with {fewest} clients can open {of_upload(more, 'single uploads')}"
-
-
-def _seen(ledger: Ledger, party: Party) -> str:
-    """A party's view of the updates, in plain words, whatever it guarantees."""
-    if not ledger.costs:
-        return "nothing of the updates"
-    totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
-    if party == "released_model":
-        return "the model after every round, and no upload"
-    if party == "client":
-        return f"{totals}, from which it can subtract its own, and the model"
-    if party == "key_holder":
-        return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
-    plain = [zone for zone in ledger.costs if zone not in ledger.sealed]
-    early = [zone for zone in plain if ledger.costs[zone].central and not ledger.costs[zone].bare]
-    bare = [zone for zone in plain if ledger.costs[zone].bare]
-    noised = [zone for zone in plain if zone not in (*bare, *early)]
-    sealed = [zone for zone in ledger.costs if zone in ledger.sealed]
-    single = {zone for zone in sealed if ledger.key_holders[zone] == "clients" and party == "client_and_server"}
-    opened = bool(ledger.opened.intersection(sealed)) or party == "client_and_server"
-    rest = [zone for zone in sealed if zone not in single]
-    parts = [
-        f"the {listed(bare)} zone as it is" if bare else "",
-        f"the {listed(noised)} zone with its noise" if noised else "",
-        f"the {listed(early)} zone before the noise" if early else "",
-        f"the {listed(sorted(single))} zone opened with the client's key" if single else "",
-        f"the {listed(rest)} zone as ciphertext" + (f", opened in {totals}" if opened else "") if rest else "",
-    ]
-    return f"each client's upload: {', '.join(part for part in parts if part)}"
-
-
-def listed_bare(ledger: Ledger, zones: list[str]) -> str:
-    """Zones that were released without noise: one called noised that never had any is so only by name."""
-    never = [zone for zone in zones if zone == NOISED and not ledger.costs[zone].releases]
-    return listed([f"so-called {zone}" if zone in never else zone for zone in zones])
-
-
-def listed(zones: Iterable[str]) -> str:
-    """Names in a sentence."""
-    return " and ".join(zones)
 
 
 def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
@@ -726,11 +485,6 @@ def loose(ledger: Ledger, level: str = "") -> str:
 
 def logged_releases(ledger: Ledger) -> list[tuple[str, Release]]:
     return [(zone, each) for entry in ledger.log for zone, facts in entry.zones.items() for each in facts.releases]
-
-
-def actual_rounds(ledger: Ledger) -> int:
-    """How many rounds were run, those that were repeated once."""
-    return len({entry.round for entry in ledger.log})
 
 
 def _words(ledger: Ledger) -> list[str]:

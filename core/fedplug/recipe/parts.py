@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.component import Options
-from fedplug.api.facts import stream
 from fedplug.api.roles import Declares
+from fedplug.api.streams import stream
 from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.sections import plain_options
 from fedplug.recipe.yaml_source import KeyPath

@@ -38,12 +38,14 @@ from fedplug.api.events import (
     SetUpDone,
     Uploaded,
 )
-from fedplug.api.facts import Facts, published_to, stream, with_published
+from fedplug.api.facts import Facts, published_to, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
+from fedplug.api.pricing import correlated
 from fedplug.api.records import one_line
 from fedplug.api.roles import Ballots, Groups, Negotiation
-from fedplug.recipe.composition import Composition, correlated
+from fedplug.api.streams import stream
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug.round.parties import HostedServer

@@ -22,9 +22,10 @@ from fedplug.api.errors import (
 from fedplug.api.events import Asking, SumWithheld, ZoneOpened
 from fedplug.api.links import seal_of
 from fedplug.api.operations import Scramble, WeightedSum, Widen
+from fedplug.api.pricing import amplified
+from fedplug.mechanisms.adding import add_up
 from fedplug.mechanisms.closing import Closing
-from fedplug.mechanisms.execution import add_up, execute
-from fedplug.recipe.composition import amplified
+from fedplug.mechanisms.execution import execute
 from fedplug.round.base import mean_problem
 from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
 

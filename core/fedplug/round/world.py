@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from fedplug.api.data import About, ClientData, Dataset, Examples, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
-from fedplug.api.facts import stream
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
+from fedplug.api.streams import stream
 from fedplug.recipe.check import misfit, too_large
 from fedplug.recipe.parts import Agreed
 from fedplug.round import soundness

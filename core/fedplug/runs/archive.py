@@ -28,7 +28,7 @@ from fedplug.api.files import append_line, open_private, private_folder, read_by
 from fedplug.api.records import Count, Record, Text
 from fedplug.api.rows import Row
 from fedplug.privacy.charging import Charging
-from fedplug.privacy.ledger_record import RoundEntry
+from fedplug.privacy.entries import RoundEntry
 from fedplug.round.checkpoint import KEPT, Checkpoints, holding
 from fedplug.runs.metrics import Metrics
 from fedplug.wire.record import Message, file_of, framed, recordings

@@ -29,7 +29,8 @@ from fedplug.api.events import (
 )  # fmt: skip
 from fedplug.api.roles import ModelSource, Task
 from fedplug.api.rows import Attendance, Compared, Evaluated, GroupResult, Reports, Row, Unopened, drawn
-from fedplug.privacy.views import PLAIN_VALUES, level_epsilons, priced_part, unprotected, view_epsilons
+from fedplug.privacy.spent import level_epsilons, priced_part, unprotected, view_epsilons
+from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed

@@ -17,7 +17,7 @@ from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.rows import Row
 from fedplug.api.threads import parties_compute_with
-from fedplug.api.verdict import MARKS
+from fedplug.api.verdict_words import MARKS
 from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine

@@ -10,7 +10,7 @@ import pytest
 from fedplug import Known, Layout, Misplaced
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.operations import Bound
-from fedplug.privacy.views import PLAIN_VALUES
+from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes
 from fedplug_baselines.batches import (

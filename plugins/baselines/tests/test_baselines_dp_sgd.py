@@ -17,7 +17,7 @@ import torch
 from fedplug import ClientData, Examples
 from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.views import level_epsilons
+from fedplug.privacy.spent import level_epsilons
 from fedplug.recipe.recipe import load_recipe
 from fedplug.round.uploads import read_hello
 from fedplug.runs import execution

@@ -6,8 +6,9 @@ import dataclasses
 import re
 from pathlib import Path
 
+from fedplug.api.grades import Epsilons
 from fedplug.api.rows import Compared
-from fedplug.api.verdict import Epsilons, Verdict
+from fedplug.api.verdict import Verdict
 from fedplug.privacy.ledger_record import LevelReport
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
 from fedplug_evidence.manifest import Checked

@@ -31,7 +31,7 @@ from fedplug import (
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
 from fedplug.api.links import Link, fold
-from fedplug.mechanisms.execution import add_up
+from fedplug.mechanisms.adding import add_up
 from fedplug_fedre.pda_pam import PdaPam
 from numpy.typing import NDArray
 

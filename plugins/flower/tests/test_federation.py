@@ -343,6 +343,7 @@ def test_flowers_own_commands_run_the_app_folder_with_a_client_app_for_each_mess
     """As in a user's own federation: `flwr run`, and a SuperNode that loads the app."""
     recipe, folder = recipe_of(rounds=1), tmp_path / "f"
     folder.mkdir()
+
     def plain_node(started: Any, at: Path, address: str, key: Path, port: int, own: int) -> None:
         started.start(
             f"node-{trial.name_of(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",

@@ -300,14 +300,12 @@ class HalfTheNoise(Own):
 class OnceDrawn(Own):
     """Draws the same noise each time."""
 
-
     def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
         return super().drawn(norm, values, public, np.random.default_rng(0))
 
 
 class BareTail(Own):
     """Leaves the last ten values as they are."""
-
 
     def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
         return np.concatenate([super().drawn(norm, values[:-10], public, stream), values[-10:]])
@@ -321,7 +319,6 @@ class SecureInWords(Own):
 
 class OfTheHour(Own):
     """Declares that its noise follows from the seed, but draws it elsewhere."""
-
 
     def drawn(self, norm: float, values: Any, public: Public, stream: np.random.Generator) -> Any:
         return super().drawn(norm, values, public, np.random.default_rng())

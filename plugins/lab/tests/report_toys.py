@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from fedplug.api.grades import Epsilons
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Epsilons
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug_lab.report import write_report
 from row_toys import a_ledger, a_line, a_summary, a_verdict

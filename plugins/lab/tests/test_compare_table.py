@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.verdict import PARTIES, Grade, Line
+from fedplug.api.grades import PARTIES, Grade
+from fedplug.api.verdict import Line
 from fedplug_lab.comparable import Unlike, unlike, warnings
 from fedplug_lab.compare_figures import charts
 from fedplug_lab.compare_formats import grouped, side_by_side, to_csv, to_json, to_latex, to_markdown, words

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from display_toys import Clock, picture, without_codes
-from fedplug.api.verdict import MARKS, PARTIES, STATUSES, Verdict
+from fedplug.api.grades import PARTIES
+from fedplug.api.verdict import Verdict
+from fedplug.api.verdict_words import MARKS, STATUSES
 from fedplug_lab.live import LiveDisplay, clock_time, rounds_table, verdict_table
 from rich.console import Console
 from row_toys import a_line, a_verdict

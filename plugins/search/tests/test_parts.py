@@ -12,7 +12,7 @@ from fedplug.api.data import Better
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug.api.files import Files
-from fedplug.api.verdict import PARTIES
+from fedplug.api.grades import PARTIES
 from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough, Stated

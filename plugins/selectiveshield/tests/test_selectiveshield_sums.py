@@ -11,7 +11,8 @@ from fedplug import Block, Client, Facts, Layout, Plan, Server, Widen
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link, Step, fold
-from fedplug.mechanisms.execution import add_up, execute
+from fedplug.mechanisms.adding import add_up
+from fedplug.mechanisms.execution import execute
 from fedplug.recipe.recipe import Recipe
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_selectiveshield.two_server import TwoServer

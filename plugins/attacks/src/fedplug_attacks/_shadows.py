@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug import Client
 from fedplug.api.data import ClientData
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData

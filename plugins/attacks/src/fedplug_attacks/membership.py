@@ -31,7 +31,7 @@ import fedplug
 import numpy as np
 from fedplug import Examples, Field, Finds, Learns
 from fedplug.api.data import ClientData
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 from pydantic import model_validator
 
 from fedplug_attacks._public import sigma_of

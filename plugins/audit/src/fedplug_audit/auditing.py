@@ -14,10 +14,12 @@ from fedplug.api.blocks import Block
 from fedplug.api.errors import SetupError
 from fedplug.api.events import Events, ResultsWritten
 from fedplug.api.files import write_text
+from fedplug.api.grades import PARTIES, quoted
 from fedplug.api.operations import GAUSSIAN, INTEGER, Party
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import AccountKeeper, Closer
-from fedplug.api.verdict import PARTIES, Line, number, quoted
+from fedplug.api.verdict import Line
+from fedplug.api.verdict_words import number
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fedplug_baselines.lwe import Lwe
 
+
 def seal(component: Lwe, client: Client, zone: str, shares: NDArray[np.uint32]) -> dict[int, bytes]:
     """A sealed share for each client, by its number; `shares` has one row per client. Runs at the dealer."""
     contents = {receiver: share.astype("<u4").tobytes() for receiver, share in enumerate(shares)}

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedplug.api import units
-from fedplug.api.verdict import PARTIES, Line, named, quoted
-from fedplug.privacy.ledger_record import EncryptionReport, RoundEntry, ZoneEntry
+from fedplug.api.grades import PARTIES, quoted
+from fedplug.api.verdict import Line
+from fedplug.api.verdict_words import named
+from fedplug.privacy.entries import RoundEntry, ZoneEntry
+from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
 
 from fedplug_evidence.facts import Contents, charged

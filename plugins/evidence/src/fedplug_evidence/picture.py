@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from fedplug.api import units
-from fedplug.api.verdict import Grade, Line, Verdict
+from fedplug.api.grades import Grade
+from fedplug.api.verdict import Line, Verdict
 
 _WIDTH, _HEIGHT = 960, 560
 _LETTERS = 34

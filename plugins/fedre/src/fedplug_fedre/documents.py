@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import fedplug
 import numpy as np
 from fedplug import Declares, Field
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 
 from fedplug_fedre.receipts import TamperingOptions
 from fedplug_fedre.tampering import Sheet, TextBox, builtin_font, tamper

@@ -16,7 +16,7 @@ import fedplug
 import numpy as np
 from fedplug import Declares, Field
 from fedplug.api.errors import DataError, SetupError
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 
 from fedplug_fedre import _crops, _files
 from fedplug_fedre.tampering import CLASSES, TextBox

@@ -12,7 +12,7 @@ import fedplug
 import numpy as np
 from fedplug import Declares, Field
 from fedplug.api.errors import DataError
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 
 from fedplug_fedre import _crops, _files
 from fedplug_fedre.tampering import CLASSES, FIELDS, KINDS, Kind, Sheet, TextBox, tamper

@@ -11,7 +11,8 @@ from fedplug.api import norms
 from fedplug.api.blocks import Block, Plan
 from fedplug.api.errors import FedplugError
 from fedplug.api.operations import Combine, Noise, Open, Public, Scramble, Seal, WeightedSum
-from fedplug.mechanisms.execution import add_up, execute
+from fedplug.mechanisms.adding import add_up
+from fedplug.mechanisms.execution import execute
 
 if TYPE_CHECKING:
     from fedplug.api.facts import Facts

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, PluginError, TooFewClients
 from fedplug.api.rows import Row
-from fedplug.privacy.ledger_record import RoundEntry
+from fedplug.privacy.entries import RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.archive import Bookkeeping

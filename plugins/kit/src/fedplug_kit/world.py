@@ -27,7 +27,7 @@ from fedplug.api.roles import (
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.charging import ledger_of
-from fedplug.privacy.views import PLAIN_VALUES
+from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe

@@ -21,8 +21,10 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.data import ACCURACY
+from fedplug.api.grades import Grade
 from fedplug.api.rows import Row
-from fedplug.api.verdict import MARKS, Grade, Verdict
+from fedplug.api.verdict import Verdict
+from fedplug.api.verdict_words import MARKS
 from fedplug.console.display import best_of, cells, grouped_title, interruption, resume_command, thin_out, totals
 from rich.console import Console, Group, RenderableType
 from rich.live import Live

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedplug.api import units
-from fedplug.api.verdict import number
+from fedplug.api.verdict_words import number
 from fedplug.recipe.catalog import Catalog
 from fedplug.runs.settings import Settings
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.component import site_of
+from fedplug.api.grades import PARTIES
 from fedplug.api.links import locked, seal_of
 from fedplug.api.operations import Party
 from fedplug.api.parties import Client, Server
-from fedplug.api.verdict import PARTIES, named
+from fedplug.api.verdict_words import named
 from fedplug.privacy.charging import Charging, ledger_of
 from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.views import level_epsilons
+from fedplug.privacy.spent import level_epsilons
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate
 from fedplug.recipe.own_files import OwnFile

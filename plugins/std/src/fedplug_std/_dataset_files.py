@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 
 from fedplug_std._oriented_gradients import oriented_gradients
 from fedplug_std._splits import stratified

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedplug import Around, Section
 from fedplug.api.component import Options
 from fedplug.api.errors import PartyLost
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 from fedplug.wire.record import client_address
 from pydantic import Field, model_validator
 

@@ -182,7 +182,6 @@ class CentralGaussian(fedplug.Opener):
         grid = grid_of(self.options, norm * facts.num_clients, std) if std else None
         return (Noise.gaussian(std, source=self.options.source, grid=grid, calibrated_delta=self.options.delta),)
 
-
     def describe(self) -> str:
         """One line for the plan of the run."""
         return f"Gaussian noise at the server, {self.options.words()}"

@@ -40,8 +40,5 @@ def _declared_operators() -> Any:
 
 def _import() -> ModuleType:
     import torchvision
-    import torchvision.datasets
-    import torchvision.models
-    import torchvision.transforms
 
     return torchvision  # type: ignore[no-any-return]

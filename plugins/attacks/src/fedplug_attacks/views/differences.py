@@ -18,8 +18,8 @@ import numpy as np
 from fedplug.api.blocks import RETAINED, Block, Plan
 from fedplug.api.operations import Noise, Open, Scramble, Seal, WeightedSum
 from fedplug.api.parties import Client, Server
+from fedplug.api.pricing import amplified
 from fedplug.mechanisms.execution import execute
-from fedplug.recipe.composition import amplified
 from fedplug.round.set_up import weight_of
 from fedplug.round.steps import Steps
 from fedplug.wire.record import SERVER, Message, client_address

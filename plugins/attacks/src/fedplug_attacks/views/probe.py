@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.component import at_client
 from fedplug.api.errors import ViewError
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 from fedplug.round.steps import Steps
 from fedplug.round.sums import Arrivals
 from fedplug.runs.result import deliver

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
-from fedplug.api.facts import stream
 from fedplug.api.files import private_folder
 from fedplug.api.roles import Attack, Finds, Metric
+from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import describe
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 
 from fedplug_attacks.api.report import (
     DIVERGED,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.data import Examples
 from fedplug.api.errors import FedplugError
-from fedplug.api.facts import stream
+from fedplug.api.streams import stream
 from fedplug.round.world import matched_test
 
 from fedplug_attacks.api.observation import ObservedUpdate

@@ -23,7 +23,7 @@ from fedplug import (
     WeightedSum,
     Widen,
 )
-from fedplug.api.links import Link
+from fedplug.api.links import Hook, Link, Step, fold
 from fedplug.api.roles import Site
 
 
@@ -98,3 +98,11 @@ def noise(std: Any, **given: Any) -> Says:
 
 def by_scores(at_least: float) -> Noise:
     return Noise.by(lambda scores, present: [1.0, 1.0], reads="scores", at_least=at_least)
+
+
+def only(*given: Any, hook: Hook = "protect", site: Site = "client", before: tuple[Says, ...] = ()) -> Step:
+    """The steps of a link that returns these operations after others."""
+    links = [Link("noised", "protect", part.name, part, "client") for part in before]
+    if hook == "postprocess":
+        links.append(Link("noised", "aggregate", "sum", ADD, "server"))
+    return fold([*links, Link("noised", hook, "odd", Seals("odd", *given), site)], context())[-1]
