@@ -73,7 +73,7 @@ TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
         "The parties, the round, and the lines between them",
         (
             fedplug.Client, fedplug.Server, fedplug.KeyServer, fedplug.Party, fedplug.Facts, fedplug.Cohort,
-            fedplug.KeyServerLine,
+            fedplug.KeyServerLine, fedplug.Closing,
         ),
     ),
     "values": (

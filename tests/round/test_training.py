@@ -121,7 +121,8 @@ def test_an_update_without_examples_is_the_same_at_all_clients(monkeypatch: pyte
 def test_examples_that_such_training_brings_are_counted() -> None:
     protocol, engine, _ = build(recipe_of())
     protocol.setup()
-    client = next(iter(engine.clients.clients.values())).without_past()
+    whole = next(iter(engine.clients.clients.values()))
+    client = whole.without_past()
     brought = copy.copy(client)
-    brought.data = dataclasses.replace(client.data, train=client.data.shared_test.take(np.arange(5)))
+    brought.data = dataclasses.replace(client.data, train=whole.data.shared_test.take(np.arange(5)))
     assert (client.num_examples, brought.num_examples) == (0, 5)

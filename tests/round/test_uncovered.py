@@ -226,7 +226,7 @@ def test_each_ballot_that_is_cast_is_paid_for(odd: Any, options: dict[str, Any],
         assert because(found).startswith("toy.odd has clients answer histogram more often in a round than")
 
 
-class Twice(Ballots):
+class Twice(Counts):
     """Ask for them again."""
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
@@ -234,7 +234,7 @@ class Twice(Ballots):
         super().negotiate_mask(cohort, facts)
 
 
-class TwoNames(Ballots):
+class TwoNames(Counts):
     """Ask for the same under another name: the mean of both has half the noise that is charged."""
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
@@ -249,24 +249,23 @@ class TwoNames(Ballots):
         return [Reveals("histograms", ("server",), covered_by="epsilon", asked=("histogram", "second"))]
 
 
-class SumTwice(Ballots):
+class SumTwice(Counts):
     """Have the server add noise to one sum twice."""
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         answers = cohort.ask(self.histogram)
-        assert isinstance(facts.party, fedplug.Server)
         few, rest = dict([*answers.items()][:1]), dict([*answers.items()][1:])
-        facts.party.release(self, few)  # of other clients it is another release, which they pay for
-        facts.party.release(self, rest)
+        cohort.server.release(self, few)  # of other clients it is another release, which they pay for
+        cohort.server.release(self, rest)
         if self.options.every:
-            facts.party.release(self, few)
+            cohort.server.release(self, few)
         SingleZone.negotiate_mask(self, cohort, facts)
 
     @at_client
     def histogram(self, client: Client) -> Any:
         return np.bincount(client.data.train.labels, minlength=10).astype(np.float32)
 
-    def ballots(self, round: int, facts: Facts) -> Operations:
+    def ballots(self, facts: Facts) -> Operations:
         return (Clip(1.0), Noise.gaussian(5.0, trust="central"))
 
 

@@ -62,11 +62,13 @@ class Closing:
 
     @property
     def component(self) -> Closer:
+        """What closes it."""
         component: Closer = self.link.component
         return component
 
     @property
     def name(self) -> str:
+        """The component's name."""
         return self.link.name
 
     # -- at a client ---------------------------------------------------------------------------------------------------

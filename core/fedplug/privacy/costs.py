@@ -1,4 +1,4 @@
-"""What rounds cost: from what each zone released to what every client has spent, toward whoever looks."""
+"""What a log of releases costs each client, toward each party who looks."""
 
 from __future__ import annotations
 
