@@ -1,4 +1,4 @@
-"""`python -m fedplug`: the command, which is a distribution of its own."""
+"""`python -m fedplug`: the command, which the distribution `fedplug-terminal` has."""
 
 import sys
 from importlib.metadata import entry_points
