@@ -8,6 +8,7 @@ from pathlib import Path
 
 import examples
 import pytest
+from cli_calls import GOOD
 from hypothesis import HealthCheck, settings
 
 # The time of an example depends on how busy the machine is, not on the code.
@@ -91,3 +92,11 @@ def _no_reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Drawing takes most of a small run, is the same for all, and has separate tests, which ask for `reports`."""
     if "reports" not in request.fixturenames:
         monkeypatch.setattr("fedplug_lab.listener.rewrite_report", lambda run_dir: None)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A recipe file that is right."""
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD)
+    return path

@@ -86,7 +86,7 @@ def recorded(folder: Path, catalog: Catalog) -> list[Path]:
 
 def called(words: list[str]) -> int:
     """Runs the command line in this process. Returns its exit code."""
-    from fedplug.cli.main import main as command
+    from fedplug_terminal.main import main as command
 
     before, sys.argv = sys.argv, ["fedplug", *words]
     try:

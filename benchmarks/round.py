@@ -28,8 +28,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: CPU s
 
 import fedplug
 import torch
-from fedplug.console.display import LinesDisplay
 from fedplug.round.parties import HostedClient
+from fedplug.runs.shown import LinesDisplay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

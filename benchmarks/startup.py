@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 RECIPE = str(Path(__file__).resolve().parent.parent / "recipes" / "fedavg.yaml")
-FEDPLUG = [sys.executable, "-c", "from fedplug.cli.main import program; program()"]  # the script `fedplug`
+FEDPLUG = [sys.executable, "-c", "from fedplug_terminal.main import program; program()"]  # the script `fedplug`
 BASE, RUN = "import typer, rich.table", "fedplug run, one round"
 IMPORTS = (BASE, "import pydantic.main", "import torch")
 COMMANDS = {

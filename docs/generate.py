@@ -30,9 +30,9 @@ import fedplug
 from fedplug.api.operations import Operation
 from fedplug.api.roles import RECORDS, ROLES, AccountKeeper, Ballots, Component, PublicPlan, Scrambler, Sealer
 from fedplug.api.words import Numbers
-from fedplug.cli.catalog import inner_rows, option_rows
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.parts import Use
+from fedplug_terminal.catalog import inner_rows, option_rows
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"
@@ -202,8 +202,8 @@ def _reference() -> dict[Path, str]:
 def commands() -> str:
     """The page on the command line."""
     import typer
-    from fedplug.cli import commands as plugins
-    from fedplug.cli.app import app
+    from fedplug_terminal import commands as plugins
+    from fedplug_terminal.app import app
 
     group: Any = typer.main.get_command(app)
     context = group.make_context("fedplug", [], resilient_parsing=True)

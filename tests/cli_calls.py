@@ -8,8 +8,8 @@ import types
 from typing import Any
 
 import pytest
-from fedplug.cli import main as cli
 from fedplug.runs.settings import Settings
+from fedplug_terminal import main as cli
 
 GOOD = """\
 name: a
@@ -33,7 +33,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
-MAIN = "import sys; from fedplug.cli.main import main; code = main()\n"
+MAIN = "import sys; from fedplug_terminal.main import main; code = main()\n"
 
 
 LIGHT = "heavy = {'torch', 'torchvision', 'tenseal', 'opacus', 'sklearn'} & set(sys.modules); assert not heavy, heavy\n"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from cli_calls import GOOD
 from fedplug import (
     Accountant,
     Aggregator,
@@ -281,11 +279,3 @@ def fake_catalog() -> Catalog:
 def plain_recipe() -> dict[str, Any]:
     """A valid recipe of fake components as plain data; a copy that a test may change."""
     return copy.deepcopy(PLAIN)
-
-
-@pytest.fixture
-def good(tmp_path: Path) -> Path:
-    """A recipe file that is right."""
-    path = tmp_path / "good.yaml"
-    path.write_text(GOOD)
-    return path

@@ -105,8 +105,8 @@ def test_the_recipe_keys_are_listed() -> None:
 
 
 def test_every_command_of_fedplug_is_in_the_reference() -> None:
-    from fedplug.cli.app import app
-    from fedplug.cli.commands import offered
+    from fedplug_terminal.app import app
+    from fedplug_terminal.commands import offered
 
     page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     for command in app.registered_commands:

@@ -11,11 +11,10 @@ import pytest
 import yaml
 from fedplug import Block, Client, Combine, Dataset, Facts, Known, Look, Model, Operations
 from fedplug.api.errors import ERRORS, FedplugError
-from fedplug.console.display import Display
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import start
 from fedplug.runs.settings import Settings
-from fedplug.runs.shown import display_of
+from fedplug.runs.shown import Display, display_of
 from toy_components import recipe_of, toy_catalog
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fedplug import Client, Facts, Layout, Server
+from fedplug.api.errors import ProtectionError
 
 LAYOUT = Layout.of([("a.weight", (2,))])
 
@@ -57,3 +58,13 @@ def test_streams_differ_by_client_round_and_purpose() -> None:
     assert len(drawn) == 8
     public, own = context().public_rng("rotation"), context().rng("rotation")
     assert public.integers(2**62) != own.integers(2**62)
+
+
+def test_a_client_without_scores_says_so() -> None:
+    client = Client(client_id=3)
+    with pytest.raises(ProtectionError, match="client 3 has no scores in this round; name one in score_parameters"):
+        client.scores_by(None)
+    client.scores = {"std.magnitude": np.ones(2, np.float32)}
+    assert client.scores_by(None).tolist() == [1, 1]
+    with pytest.raises(ProtectionError, match=r"client 3 has no scores of std\.fisher"):
+        client.scores_by("std.fisher")

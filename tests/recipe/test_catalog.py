@@ -133,6 +133,9 @@ def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> 
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+SHARED = {"fedplug_terminal", "fedplug_std", "fedplug_kit", "fedplug_lab", "fedplug_attacks", "fedplug_party"}
+
+
 def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> None:
     root = Path(__file__).parents[2]
     line = re.compile(r"^ *(?:from|import) (fedplug_\w+)(?:\.(\w+))?(?: import (.+))?$", re.MULTILINE)
@@ -143,8 +146,7 @@ def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> 
             assert "core" not in path.relative_to(root).parts, f"{path}: the core imports {plugin}"
             if plugin not in path.parts:
                 # Modules that others build on, and nothing else.
-                shared = plugin in ("fedplug_std", "fedplug_kit", "fedplug_lab", "fedplug_attacks", "fedplug_party")
-                used = [module, *(names or "").split(", ")] if shared else [f"_{plugin}"]
+                used = [module, *(names or "").split(", ")] if plugin in SHARED else [f"_{plugin}"]
                 assert not [name for name in used if name.startswith("_")], f"{path}: {plugin} {module} {names}"
 
 

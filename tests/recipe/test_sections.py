@@ -13,7 +13,6 @@ import pytest
 from fedplug import Around, Field, Options, Reveals, Section
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.cli.catalog import list_components
 from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import SECTION, Catalog, Entry
 from fedplug.recipe.composition import Composition
@@ -22,6 +21,7 @@ from fedplug.round.base import facts_of
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_lab.schema import recipe_schema
 from fedplug_sensecrypt.profiles import ProfileSection
+from fedplug_terminal.catalog import list_components
 
 RECIPE = """\
 name: two-zones

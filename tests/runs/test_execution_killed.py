@@ -23,7 +23,7 @@ from toy_components import UNANIMOUS, paraaegis, toy_catalog
 from toy_protocol import read_saved
 
 ROUNDS = 12
-FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]
+FEDPLUG = [sys.executable, "-c", "import sys; from fedplug_terminal.main import main; sys.exit(main())"]
 
 
 def plain_recipe() -> dict[str, Any]:

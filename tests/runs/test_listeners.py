@@ -23,11 +23,11 @@ from fedplug.api.events import (
     RunStopped,
     ZoneOpened,
 )
-from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import resume, start
 from fedplug.runs.folder import read_rows
+from fedplug_terminal.main import main
 from toy_components import recipe_of
 
 RECIPE = recipe_of(rounds=2) | {"data": {"use": "std.digits", "clients": 2, "train_size": 100, "partition": "std.iid"}}

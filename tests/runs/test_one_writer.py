@@ -22,7 +22,7 @@ from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import command as attack_command
 from toy_components import recipe_of, toy_catalog
 
-FEDPLUG = [sys.executable, "-c", "import sys; from fedplug.cli.main import main; sys.exit(main())"]
+FEDPLUG = [sys.executable, "-c", "import sys; from fedplug_terminal.main import main; sys.exit(main())"]
 
 
 def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:

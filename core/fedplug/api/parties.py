@@ -553,7 +553,14 @@ class Client(Party):
         return self.start if self.update is None else self.start + self.update
 
     def scores_by(self, scorer: str | None) -> NDArray[np.float32]:
-        """A scorer's scores of this round, (P,) or (L,); None takes the recipe's first."""
+        """A scorer's scores of this round, (P,) or (L,); None takes the recipe's first.
+
+        Raises:
+            ProtectionError: there are none.
+        """
+        if not (self.scores if scorer is None else scorer in self.scores):
+            wanted = f"no scores of {scorer}" if scorer else "no scores"
+            raise ProtectionError(f"client {self.client_id} has {wanted} in this round; name one in score_parameters")
         return self.scores[scorer] if scorer else next(iter(self.scores.values()))
 
     def rng(self, component: Any, *purpose: object) -> np.random.Generator:

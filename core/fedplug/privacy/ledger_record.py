@@ -12,7 +12,7 @@ from fedplug.api.roles import Reveals
 from fedplug.api.verdict import Line, Verdict
 from fedplug.privacy.entries import RoundEntry
 
-SCHEMA = 7
+SCHEMA = 8
 NEVER_COVERED = (
     "hyper-parameter search and earlier runs on the same data",
     "number of examples of a client",

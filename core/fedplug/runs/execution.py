@@ -40,7 +40,6 @@ from fedplug.api.events import (
 from fedplug.api.files import Files, private_process, write_text
 from fedplug.api.roles import Extension
 from fedplug.api.threads import parties_compute_with
-from fedplug.console.display import Display, show
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.choice import engine_entry, options_of
 from fedplug.privacy.charging import ledger_of
@@ -75,7 +74,7 @@ from fedplug.runs.folder import (
 from fedplug.runs.metrics import figures_of
 from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
-from fedplug.runs.shown import Shown, display_of
+from fedplug.runs.shown import Display, Shown, display_of, show
 from fedplug.wire.record import Wire
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from fedplug.api.events import Events
 from fedplug.api.rows import Row
 from fedplug.api.threads import parties_compute_with
 from fedplug.api.verdict_words import MARKS
-from fedplug.console.display import cells, filled, sent, thin_out
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
@@ -28,6 +27,7 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.runs import folder as run_files
 from fedplug.runs.folder import recipe_file
+from fedplug.runs.row_text import cells, filled, sent, thin_out
 from fedplug.wire.record import SERVER, Wire
 
 if TYPE_CHECKING:

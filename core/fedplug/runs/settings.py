@@ -1,6 +1,6 @@
 """Settings of a run that are not part of the protocol: where and how fast it runs, what it keeps.
 
-`Settings` is the one table of them: the command line makes its options of it (`fedplug.cli.options`), scripts give them
+`Settings` is the one table of them: the command line makes its options of it (`fedplug-terminal`), scripts give them
 as keywords, and the user's config file, `fedplug/config.toml` under `$XDG_CONFIG_HOME` (or `~/.config`), has the
 defaults:
 

@@ -12,8 +12,8 @@ from typing import Any
 import fedplug
 import fedplug_rowlog.table
 import pytest
-from fedplug.cli.main import main
 from fedplug_kit.static import check_component
+from fedplug_terminal.main import main
 
 RECIPE: dict[str, Any] = {
     "name": "logged",

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_toys import Echo, Runs, attack_catalog, attacks_of, results
-from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog
+from fedplug_terminal.main import main
 from toy_components import recipe_of
 
 SAID = pytest.CaptureFixture[str]

@@ -13,7 +13,6 @@ import pytest
 import torch
 from fedplug import Facts
 from fedplug.api.errors import MetricError, ViewError
-from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks._spans import Span, _visible_part
 from fedplug_attacks.api.observation import Meaning, all_clear
@@ -27,6 +26,7 @@ from fedplug_std import _lora
 from fedplug_std.lora import Lora
 from fedplug_std.models import Gpt
 from fedplug_std.torch_model import TorchModel
+from fedplug_terminal.main import main
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

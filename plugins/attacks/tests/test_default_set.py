@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from attack_toys import Runs, attack_catalog, results
-from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop import default_set
 from fedplug_attacks.workshop.report_section import ROWS, TILES, leakage_line
+from fedplug_terminal.main import main
 from report_toys import Page
 from toy_components import recipe_of
 

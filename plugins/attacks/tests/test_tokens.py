@@ -15,7 +15,6 @@ import pytest
 import torch
 from fedplug import Facts
 from fedplug.api.errors import MetricError
-from fedplug.cli.main import main
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
@@ -25,6 +24,7 @@ from fedplug_attacks.tokens import Tokens, TokensFound
 from fedplug_attacks.workshop.default_set import TOKENS
 from fedplug_kit.static import check_component
 from fedplug_std.models import Gpt
+from fedplug_terminal.main import main
 
 TEXT = np.array([[1, 4, 4, 9, 2], [7, 1, 9, 9, 3]])
 THERE = {1, 2, 3, 4, 7, 9}

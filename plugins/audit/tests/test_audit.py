@@ -13,7 +13,6 @@ import pytest
 from audit_toys import catalog, recipe_of
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import SetupError
-from fedplug.cli.app import app
 from fedplug.mechanisms import noise
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug.recipe.recipe import Recipe
@@ -26,6 +25,7 @@ from fedplug_audit.records import CanaryRecords
 from fedplug_baselines import dp_sgd
 from fedplug_lab.report import rewrite_report
 from fedplug_lab.tables import sentence
+from fedplug_terminal.app import app
 from typer.testing import CliRunner
 
 EPSILON, DELTA = 8.0, 1e-5

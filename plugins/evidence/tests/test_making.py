@@ -171,7 +171,7 @@ def test_the_commands(runs: dict[str, Path], tmp_path: Path, capsys: pytest.Capt
 def test_an_error_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedplug.cli import commands as offers
+    from fedplug_terminal import commands as offers
 
     if "evidence" not in offers.offered():
         pytest.skip("fedplug-evidence is not installed")

@@ -137,7 +137,7 @@ def config_of(tmp_path: Path) -> dict[str, Any]:
 
 PAUSING = """
 import pathlib, sys, time
-from fedplug.cli.main import main
+from fedplug_terminal.main import main
 from fedplug_party.party import Party
 
 folder, pattern, answer = pathlib.Path(sys.argv[1]), sys.argv[2], Party.answer

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, RecipeError, SetupError
-from fedplug.cli.main import main
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
@@ -26,6 +25,7 @@ from fedplug_lab.compare import Asked, compare
 from fedplug_lab.compared import Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.jobs import _undisturbed
+from fedplug_terminal.main import main
 from run_toys import stopped
 from toy_components import recipe_of
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import SetupError
-from fedplug.cli.main import main
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
@@ -23,6 +22,7 @@ from fedplug_lab import jobs
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.records import Line, Records, Result, at_work
 from fedplug_lab.sweep_table import columns_of
+from fedplug_terminal.main import main
 from run_toys import stopped
 from sweep_toys import GRID, grid_of
 from toy_components import recipe_of

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import site_toys
-from fedplug.console.lines import tell
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import RoundsReport
 from fedplug_party.agreement import agreement, planned
 from fedplug_party.program import Site
+from fedplug_terminal.lines import tell
 from party_toys import Beside
 from toy_components import paraaegis, recipe_of, toy_catalog
 from toy_protocol import run_protocol

@@ -10,7 +10,6 @@ import fedplug
 import fedplug_search
 import pytest
 from fedplug.api.errors import SetupError
-from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug.runs.settings import Settings
@@ -20,6 +19,7 @@ from fedplug_search.searching import Asked, search
 from fedplug_search.store import FILE, Store
 from fedplug_search.trial import Told
 from fedplug_search.work import Plan
+from fedplug_terminal.main import main
 from own_file_toys import HALVE
 from run_toys import stopped
 from search_toys import RECIPES, compared, trials_of, written

@@ -13,9 +13,9 @@ import pytest
 from clock_toys import SEALED, SLOW_AND_FAST
 from fedplug.api import codec
 from fedplug.api.rows import Reports, Row
-from fedplug.console.display import PlainDisplay, totals
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.folder import Distribution, Summary
+from fedplug.runs.row_text import totals
 from fedplug_lab.figures import charts
 from fedplug_lab.live import rounds_table
 from fedplug_lab.report import write_report
@@ -32,6 +32,7 @@ from fedplug_sensecrypt.simulated_clock import (
     unit_costs,
     work_of,
 )
+from fedplug_terminal.plain import PlainDisplay
 from row_toys import a_ledger
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import Outcome, build, run_protocol

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Audited, Sets, command, takes
 from fedplug.runs.settings import Settings
+from fedplug_terminal.options import Audited, Sets, command, takes
 
 
 @command(group="Inspect", epilog="Example: fedplug audit recipes/secagg-digits.yaml --runs 2. More: docs/auditing.md")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import RunFolder, command
+from fedplug_terminal.options import RunFolder, command
 
 
 @command(group="Inspect", epilog="Example: fedplug evidence runs/bfv-fedavg-20260101-120000. More: docs/evidence.md")

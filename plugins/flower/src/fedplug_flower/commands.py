@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import Plugins, RecipeFile, Sets, Trust, command, takes
 from fedplug.runs.settings import Settings
+from fedplug_terminal.options import Plugins, RecipeFile, Sets, Trust, command, takes
 
 Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of clients; default: as in the recipe.")]
 

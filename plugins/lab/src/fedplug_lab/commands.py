@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli.options import Compared, GridFile, RecipeFile, RunFolder, Sets, WithEngine, command, takes
 from fedplug.runs.settings import Settings
+from fedplug_terminal.options import Compared, GridFile, RecipeFile, RunFolder, Sets, WithEngine, command, takes
 
 
 class WithSeeds(WithEngine):

@@ -15,13 +15,13 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug.api.files import private_folder, write_text
-from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.trust import Consent
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
+from fedplug_terminal.lines import tell
 
 from fedplug_lab.comparable import warnings
 from fedplug_lab.compare_formats import FORMATS, brief, print_table

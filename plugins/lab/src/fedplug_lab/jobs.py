@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedplug.api.errors import CheckpointError, FedplugError, describe
-from fedplug.console.display import Display
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.execution import INTERRUPTED, resume, start
 from fedplug.runs.settings import Settings
+from fedplug.runs.shown import Display
 
 from fedplug_lab.sweep_watch import Notes
 

@@ -25,7 +25,9 @@ from fedplug.api.grades import Grade
 from fedplug.api.rows import Row
 from fedplug.api.verdict import Verdict
 from fedplug.api.verdict_words import MARKS
-from fedplug.console.display import best_of, cells, grouped_title, interruption, resume_command, thin_out, totals
+from fedplug.runs.row_text import best_of, cells, grouped_title, thin_out, totals
+from fedplug.runs.shown import interruption
+from fedplug_terminal.plain import resume_command
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from fedplug.api.rows import Row
 from fedplug.api.verdict import Verdict
-from fedplug.console.display import say
+from fedplug.runs.shown import say
 
 
 class Notes:

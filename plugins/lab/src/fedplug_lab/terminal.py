@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
-from fedplug.console.lines import GAP, longest_word
+from fedplug_terminal.lines import GAP, longest_word
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text

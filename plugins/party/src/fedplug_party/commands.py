@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import MaybeRecipeFile, Sets, command, takes
 from fedplug.runs.settings import Settings
+from fedplug_terminal.options import MaybeRecipeFile, Sets, command, takes
 
 REPEATS = 3
 """How many repeated rounds a site allows by default. A server that crashes runs its round again. Each repetition costs

@@ -20,7 +20,6 @@ from fedplug.api.errors import PartyLost, RecipeError, SetupError
 from fedplug.api.files import open_private
 from fedplug.api.links import ballots_of
 from fedplug.api.roles import Ballots
-from fedplug.console.lines import tell
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -35,6 +34,7 @@ from fedplug.runs.execution import INTERRUPTED, resolve_device, terminated_like_
 from fedplug.runs.settings import Settings
 from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_std.letters import Correspondent, read_signing_key
+from fedplug_terminal.lines import tell
 
 from fedplug_party.agreement import agreement, preview
 from fedplug_party.line import Listening, ask

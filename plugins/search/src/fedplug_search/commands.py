@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.cli.options import RecipeFile, Sets, command, takes
 from fedplug.runs.settings import Settings
 from fedplug_lab.commands import Jobs, WithSeeds
+from fedplug_terminal.options import RecipeFile, Sets, command, takes
 
 QUESTION = "Question"
 """The group of options that say what to look for."""

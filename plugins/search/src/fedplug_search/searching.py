@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api.errors import RecipeError, SetupError
-from fedplug.console.lines import tell
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
@@ -21,6 +20,7 @@ from fedplug.recipe.trust import RUNS, Consent
 from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work, short_names
+from fedplug_terminal.lines import tell
 
 from fedplug_search.answer import Answer
 from fedplug_search.files import BEST, write_recipes, write_tables

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from fedplug.cli.options import RunFolder, command, takes
 from fedplug.runs.settings import Settings
+from fedplug_terminal.options import RunFolder, command, takes
 
 
 @command(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from cli_calls import GOOD, call
-from fedplug.cli import completion
 from fedplug.recipe import catalog
+from fedplug_terminal import completion
 from shelf_toys import at_work
 
 TEXTS = {

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from fedplug.cli import completion
-from fedplug.cli.commands import INSPECT, RUN, Commands
-from fedplug.cli.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, Trust, WithEngine, takes
 from fedplug.runs.settings import Settings
+
+from fedplug_terminal import completion
+from fedplug_terminal.commands import INSPECT, RUN, Commands
+from fedplug_terminal.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, Trust, WithEngine, takes
 
 completion.answer_zsh_at_once()
 app = typer.Typer(
@@ -91,9 +91,10 @@ def list_command(
     trust: Trust = False,
 ) -> None:
     """List the installed components by hook. Words filter the list: a component has to match all of them."""
-    from fedplug.cli.catalog import list_components
     from fedplug.recipe.own_files import with_files
     from fedplug.recipe.trust import Consent
+
+    from fedplug_terminal.catalog import list_components
 
     raise typer.Exit(list_components(with_files(None, plugins, Consent(trust)), as_json, verify, words or []))
 
@@ -111,9 +112,10 @@ def show(
     trust: Trust = False,
 ) -> None:
     """Show a component: its documentation, its options, and its source."""
-    from fedplug.cli.catalog import show_component
     from fedplug.recipe.own_files import with_files
     from fedplug.recipe.trust import Consent
+
+    from fedplug_terminal.catalog import show_component
 
     raise typer.Exit(show_component(with_files(None, plugins, Consent(trust)), component))
 
@@ -135,7 +137,7 @@ def recipes_command(
     every: Annotated[bool, typer.Option("--all", help="List comparisons and grids too.")] = False,
 ) -> None:
     """List the installed recipes, print one, or copy one to edit it."""
-    from fedplug.cli.shelf import copy_recipe, list_recipes
+    from fedplug_terminal.shelf import copy_recipe, list_recipes
 
     if copy:
         typer.echo(copy_recipe(name or "", out))
@@ -151,8 +153,9 @@ def check(
     trust: Trust = False,
 ) -> None:
     """Check recipes without running them, and print every problem with file, line and column."""
-    from fedplug.cli.catalog import check_recipes
     from fedplug.recipe.own_files import with_files
     from fedplug.recipe.trust import Consent
+
+    from fedplug_terminal.catalog import check_recipes
 
     raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, Consent(trust, ask=True))))

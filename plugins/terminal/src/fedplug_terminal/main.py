@@ -22,7 +22,7 @@ def program() -> NoReturn:
         if sys.argv[1:2] and sys.argv[1] in _BRIEF:
             import gc
 
-            from fedplug.cli.later import put_off
+            from fedplug_terminal.later import put_off
 
             put_off("numpy")
             # Pydantic looks through every installed distribution for its plugins, a tenth of `check`'s time.
@@ -70,7 +70,7 @@ def main() -> int:
         sys.stdout.flush()  # here, where an error can still be reported
         return code
     except FedplugError as error:
-        from fedplug.console.lines import tell
+        from fedplug_terminal.lines import tell
 
         tell(str(error) if "\n" in str(error) else f"error: {error}", sys.stderr)
         return 1
@@ -111,25 +111,28 @@ def _run(arguments: list[str]) -> int:
     # call, do without. All other forms, `list --help` too, go through typer.
     command, rest = arguments[:1], arguments[1:]
     if command == ["list"] and {word for word in rest if word.startswith("-")} <= {"--json", "--verify"}:
-        from fedplug.cli.catalog import list_components
         from fedplug.recipe.catalog import Catalog
+
+        from fedplug_terminal.catalog import list_components
 
         words = [word for word in rest if not word.startswith("-")]
         return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest, words)
     plain = rest and not any(word.startswith("-") for word in rest)
     if command == ["show"] and plain and len(rest) == 1:
-        from fedplug.cli.catalog import show_component
         from fedplug.recipe.catalog import Catalog
+
+        from fedplug_terminal.catalog import show_component
 
         return show_component(Catalog.discover(), rest[0])
     if command == ["check"] and plain:
-        from fedplug.cli.catalog import check_recipes
         from fedplug.recipe.catalog import Catalog
         from fedplug.recipe.trust import Consent
 
+        from fedplug_terminal.catalog import check_recipes
+
         return check_recipes(rest, None, Catalog.discover().under(Consent(ask=True)))
 
-    from fedplug.cli.app import app
+    from fedplug_terminal.app import app
 
     try:
         app(args=arguments, prog_name="fedplug")

@@ -14,7 +14,7 @@ from cli_calls import call, fake_runs
 from fedplug.api import files
 from fedplug.api.errors import SetupError
 from fedplug.api.files import write_text
-from fedplug.cli import main
+from fedplug_terminal import main
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_how_main_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
 
 def test_ctrl_c_is_answered_from_the_first_moment(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """Little is imported before `program` runs, and `program` handles errors of the other imports."""
-    loaded = "import sys; from fedplug.cli.main import program; print(*(m for m in sys.modules if 'fedplug' in m))"
+    loaded = "import sys; from fedplug_terminal.main import program; print(*(m for m in sys.modules if 'fedplug' in m))"
     done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path}; {loaded}"],
                           capture_output=True, text=True, check=True)  # fmt: skip
-    assert done.stdout.split() == ["fedplug", "fedplug.cli", "fedplug.cli.main"]
+    assert done.stdout.split() == ["fedplug_terminal", "fedplug_terminal.main"]
 
     def interrupted() -> int:
         raise KeyboardInterrupt
@@ -87,7 +87,7 @@ def test_the_console_script_ends_with_mains_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "std.clip"], ["schema"]])
 def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
-        script = "import sys; from fedplug.cli.main import main; sys.exit(main())"
+        script = "import sys; from fedplug_terminal.main import main; sys.exit(main())"
         result = subprocess.run([sys.executable, "-c", script, *words], stdout=full, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 1
     assert result.stderr == "error: No space left on device: perhaps of the standard output\n"
@@ -117,7 +117,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_program_ends_with_everything_said_and_every_last_wish_granted() -> None:
     code = """
 import atexit, sys, threading, time
-from fedplug.cli import main as cli
+from fedplug_terminal import main as cli
 def act():
     print("out", end="")
     print("err", end="", file=sys.stderr)
@@ -135,7 +135,7 @@ cli.program()
 
 
 def test_a_fault_of_the_program_ends_it_with_a_traceback() -> None:
-    code = "from fedplug.cli import main as cli\ndef act(): return 1 / 0\ncli.main = act; cli.program()"
+    code = "from fedplug_terminal import main as cli\ndef act(): return 1 / 0\ncli.main = act; cli.program()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "ZeroDivisionError" in result.stderr

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.console.lines import GAP, aligned, documented, tell, width_of
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
 from fedplug.recipe.trust import may_run, refusal
 from fedplug.runs import functions
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
 
+if TYPE_CHECKING:
     from fedplug.recipe.own_files import OwnFile
+    from pydantic import BaseModel
 
 _ROOM = 50
 """Characters that summaries need next to the other columns of a list."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from cli_calls import python
-from fedplug.cli.later import put_off
+from fedplug_terminal.later import put_off
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("*.yaml"))
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_library_is_imported_once_something_of_it_is_wanted(library: str) -> None:
-    start = "import sys; sys.path.insert(0, sys.argv[1]); from fedplug.cli.later import put_off\n"
+    start = "import sys; sys.path.insert(0, sys.argv[1]); from fedplug_terminal.later import put_off\n"
     start += f"put_off('{library}')\n"
     where = str(Path(sys.path[0]))
     uses = {
@@ -51,21 +51,21 @@ def test_a_library_that_is_there_stays() -> None:
 
 
 def test_a_library_that_does_not_exist_is_missed_where_it_is_used() -> None:
-    code = "from fedplug.cli.later import put_off; put_off('acmenone'); import acmenone as a; a.x"
+    code = "from fedplug_terminal.later import put_off; put_off('acmenone'); import acmenone as a; a.x"
     assert "ModuleNotFoundError: No module named 'acmenone'" in python(code).stderr
 
 
 def test_checking_a_recipe_does_without_numpy() -> None:
-    code = "import sys; from fedplug.cli.later import put_off; put_off('numpy')\n" \
-           "from fedplug.cli.main import main; main(); sys.exit('numpy._core' in sys.modules)"  # fmt: skip
+    code = "import sys; from fedplug_terminal.later import put_off; put_off('numpy')\n" \
+           "from fedplug_terminal.main import main; main(); sys.exit('numpy._core' in sys.modules)"  # fmt: skip
     fedavg = next(path for path in RECIPES if path.name == "fedavg.yaml")
     assert python(code, "check", str(fedavg)).returncode == 0
     assert python(code, "show", "std.clip").returncode == 0
 
 
 def test_every_recipe_is_found_as_it_is_without_waiting() -> None:
-    soon = "import sys; from fedplug.cli.main import main; sys.exit(main())"
-    later = "from fedplug.cli.main import program; program()"
+    soon = "import sys; from fedplug_terminal.main import main; sys.exit(main())"
+    later = "from fedplug_terminal.main import program; program()"
     found = [python(code, "check", *map(str, RECIPES)) for code in (soon, later)]
     assert found[0].stdout == found[1].stdout
     assert found[0].stdout.count(": ok (") == len(RECIPES) > 10

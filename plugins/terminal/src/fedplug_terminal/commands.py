@@ -6,9 +6,8 @@ import functools
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-
 from fedplug.recipe.catalog import COMMAND, Entry, decorator_text, installed
+from typer.core import TyperCommand, TyperGroup
 
 OFFERED = {
     "fedplug-attacks": ("attack",),

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from cli_calls import call
-from fedplug.cli import commands
+from fedplug_terminal import commands
 
 ENTRY = (
     "[fedplug.command]\ngreet = greeter.words:greet\nbroken = greeter.absent:gone\nwave = greeter.words:wave\n"
     "bow = greeter.words:bow\n"
 )
 WORDS = '''
-from fedplug.cli.options import command
+from fedplug_terminal.options import command
 @command(group="Compare", epilog="Example: fedplug wave")
 def wave() -> None:
     """Wave at everybody."""
@@ -115,7 +115,7 @@ def test_a_command_of_an_absent_plugin_names_what_to_install(monkeypatch: pytest
 
 def test_the_commands_to_install_are_those_that_the_plugins_offer() -> None:
     offered = {}
-    for file in (Path(__file__).parents[2] / "plugins").glob("*/pyproject.toml"):
+    for file in (Path(__file__).parents[3] / "plugins").glob("*/pyproject.toml"):
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         if names := project.get("entry-points", {}).get("fedplug.command"):
             offered[project["name"]] = tuple(sorted(names))

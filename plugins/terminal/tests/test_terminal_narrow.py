@@ -17,7 +17,7 @@ from row_toys import a_verdict
 from shown_toys import a_row
 from whole_words import Terminal, require_whole_words
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECIPES = ("fedavg", "secagg-digits", "bfv-fedavg", "paraaegis-dynamic", "fas", "selectiveshield")
 WIDTHS = (60, 80)
 

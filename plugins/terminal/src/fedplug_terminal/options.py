@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from fedplug.runs.settings import FORMERLY, TABLE, Settings
 from typer.core import TyperCommand
 
-from fedplug.cli import completion
-from fedplug.runs.settings import FORMERLY, TABLE, Settings
+from fedplug_terminal import completion
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,26 +1,15 @@
-"""What a person sees during a run: plain lines, and what every display says of a row.
-
-A `Display` hears the events of a run. One that draws in a terminal comes from a plugin (`fedplug.runs.shown`).
-"""
+"""What every display, table and report says of the rows of a run."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import shlex
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 from fedplug.api import units
 from fedplug.api.data import ACCURACY, Figure
-from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Verdict
 from fedplug.api.verdict_words import BRIEF, number
-from fedplug.console.lines import folded
 
 T = TypeVar("T")
 _FEW_GROUPS = 6
@@ -29,136 +18,6 @@ _FEW_GROUPS = 6
 def grouped_title(row: Row) -> str:
     """Title of the mean over groups of the figure that leads, on test data like their clients' own."""
     return f"{row.leads.name} in groups"
-
-
-class Display(Protocol):
-    """Receives the progress of a protocol. Every round number is 1-based."""
-
-    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
-        """Before anything runs: the plan as (hook, component, what it does here), and facts about the run.
-
-        All facts are shown; `rounds`, how many are planned, is also what the expected end is reckoned from.
-        """
-
-    def phase(self, round: int, phase: str, done: int, total: int) -> None:
-        """`done` of `total` parties have finished this phase. Cheap; may be called thousands of times a second."""
-
-    def round_done(self, row: Row) -> None:
-        """The complete metrics of a round; may come after the next round's first phases."""
-
-    def note(self, text: str) -> None:
-        """A warning that should stay visible, such as a client that dropped out."""
-
-    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
-        """The run is complete; `pages` show it."""
-
-    def interrupted(self, round: int, run_dir: Path) -> None:
-        """The run was stopped; says how to continue. `round` is the last round in the checkpoint, 0 if none is."""
-
-    def close(self) -> None:
-        """Gives the terminal back. May be called more than once, also after an error."""
-
-
-def show(display: Display, events: Events) -> None:
-    """Has a display show what happens from here on."""
-    rounds = 0
-
-    def hear(event: Event) -> None:
-        nonlocal rounds
-        match event:
-            case RunStarted(plan=plan, facts=facts):
-                rounds = int(facts["rounds"])
-                display.start(plan, facts)
-            case ReplyArrived():  # what comes behind the last round counts as of it
-                display.phase(min(event.round + 1, rounds), event.phase, event.answered, event.asked)
-            case RowComplete(row=row):
-                display.round_done(row)
-            case Note(text=text):
-                display.note(text)
-            case RunStopped(error=None):
-                display.interrupted(event.round, event.folder)
-            case RunFinished():
-                display.finish(event.rows, event.verdict, sorted(event.folder.glob("*.html")), event.folder)
-
-    for kind in (RunStarted, ReplyArrived, RowComplete, Note, RunStopped, RunFinished):
-        events.subscribe(kind, hear)
-
-
-class PlainDisplay:
-    """One line a round, flushed at once: for logs, pipes and continuous integration."""
-
-    def __init__(self, stream: TextIO, quiet: bool = False) -> None:
-        self._stream = stream
-        self._quiet = quiet
-        self._rounds: Any = None
-
-    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
-        self._rounds = facts.get("rounds")
-        if self._quiet:
-            return
-        self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
-        widths = [max((len(step[i]) for step in plan), default=0) for i in (0, 1)]
-        for hook, component, text in plan:
-            self._print(f"  {hook:<{widths[0]}}  {component:<{widths[1]}}  {text}".rstrip())
-
-    def phase(self, round: int, phase: str, done: int, total: int) -> None:
-        """A log needs no line for this."""
-
-    def round_done(self, row: Row) -> None:
-        if not self._quiet:
-            of = f"/{self._rounds}" if self._rounds else ""
-            self._print("  ".join([f"round {row.round}{of}", *filled(row)]))
-
-    def note(self, text: str) -> None:
-        self._print(f"note: {text}")
-
-    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
-        for label, value in totals(rows).items():
-            self._print(f"{label}: {value}")
-        for line in verdict.text():
-            self._print(folded(line, self._stream))
-        self._print(f"run folder: {run_dir}")
-        for page in pages:
-            self._print(f"{page.stem}: {page}")
-
-    def interrupted(self, round: int, run_dir: Path) -> None:
-        self._print(f"{interruption(round)} To continue: {resume_command(run_dir)}")
-
-    def close(self) -> None:
-        self._stream.flush()
-
-    def _print(self, line: str) -> None:
-        say(self._stream, line)
-
-
-class LinesDisplay(PlainDisplay):
-    """For scripts and notebooks: a line for the run, one a round; where it is quiet, only warnings."""
-
-    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
-        self._rounds = facts.get("rounds")
-        if not self._quiet:
-            self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
-
-    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
-        """The returned run has the results."""
-
-    def interrupted(self, round: int, run_dir: Path) -> None:
-        self._print(f"{interruption(round)} To continue: fedplug.resume({str(run_dir)!r})")
-
-
-def say(stream: TextIO, text: str, end: str = "\n") -> None:
-    """Prints at once. A log in another encoding than UTF-8 must not end a run at a sign that it cannot hold.
-
-    Nor must a reader such as `head` that has seen enough: later output is discarded.
-    """
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
-    except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())
-            unread = "nobody reads the standard output any more; the run continues, and its folder has everything"
-            print(f"note: {unread}", file=sys.stderr)
 
 
 def columns(row: Row) -> dict[str, str]:
@@ -296,13 +155,3 @@ def sent(rows: Sequence[Row]) -> str:
     """Bytes of all rounds, up and down."""
     up, down = sum(row.bytes.up.total for row in rows), sum(row.bytes.down.total for row in rows)
     return f"{units.size(up)} up, {units.size(down)} down"
-
-
-def interruption(round: int) -> str:
-    """The cost of an interruption, given the last round in the checkpoint."""
-    return f"Interrupted; everything up to round {round} is saved." if round else "Interrupted in the first round."
-
-
-def resume_command(run_dir: Path) -> str:
-    """The command that continues the run, ready to paste into a shell."""
-    return f"fedplug resume {shlex.quote(str(run_dir))}"

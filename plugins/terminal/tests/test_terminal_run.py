@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from ended import SIGNALLED
-from fedplug.cli.main import main
 from fedplug.recipe.catalog import Catalog
 from fedplug.runs import execution
 from fedplug.runs.folder import read_ledger, read_rows
+from fedplug_terminal.main import main
 
 ENGINES = sorted(Catalog.discover().groups["engine"])
 """Those of the core and of the installed plugins."""
@@ -138,7 +138,7 @@ def test_resuming_what_is_no_run_says_so(
 
 @pytest.mark.usefixtures("reports")
 def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path, tmp_path: Path) -> None:
-    program = "import sys; from fedplug.cli.main import main; sys.exit(main())"
+    program = "import sys; from fedplug_terminal.main import main; sys.exit(main())"
     words = ["run", str(recipe), "--output", str(tmp_path / "runs"), "--set", "rounds=40", "--set", "train.epochs=3"]
     ctrl_c = [str(int(signal.SIGINT)), "2", "0.01", str(tmp_path / "children")]
     process = subprocess.run(

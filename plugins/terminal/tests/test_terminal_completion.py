@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from cli_calls import GOOD, LIGHT
-from fedplug.cli import completion
+from fedplug_terminal import completion
 
-PROGRAM = "import sys\nsys.argv = ['fedplug']\nfrom fedplug.cli.main import main\ncode = main()\n" + LIGHT
+PROGRAM = "import sys\nsys.argv = ['fedplug']\nfrom fedplug_terminal.main import main\ncode = main()\n" + LIGHT
 
 
 def ask(shell: str, line: str, folder: Path) -> str:
@@ -125,7 +125,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with nothing in it, and a program `fedplug` that is this one."""
     program = tmp_path / "bin/fedplug"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nfrom fedplug.cli.main import program\nprogram()\n")
+    program.write_text(f"#!{sys.executable}\nfrom fedplug_terminal.main import program\nprogram()\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from fedplug.console.lines import aligned, documented, folded, wrapped
+from fedplug_terminal.lines import aligned, documented, folded, wrapped
 from whole_words import Terminal, require_whole_words
 
 DOCUMENT = """Adds noise to every scalar of the update, so that nobody can tell whether one client took part.

@@ -1,0 +1,45 @@
+"""A run as plain lines: for logs, pipes and continuous integration."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.rows import Row
+from fedplug.api.verdict import Verdict
+from fedplug.runs.row_text import totals
+from fedplug.runs.shown import LinesDisplay, interruption
+
+from fedplug_terminal.lines import folded
+
+
+class PlainDisplay(LinesDisplay):
+    """One line a round, flushed at once: for logs, pipes and continuous integration."""
+
+    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
+        self._rounds = facts.get("rounds")
+        if self._quiet:
+            return
+        self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
+        widths = [max((len(step[i]) for step in plan), default=0) for i in (0, 1)]
+        for hook, component, text in plan:
+            self._print(f"  {hook:<{widths[0]}}  {component:<{widths[1]}}  {text}".rstrip())
+
+    def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:
+        for label, value in totals(rows).items():
+            self._print(f"{label}: {value}")
+        for line in verdict.text():
+            self._print(folded(line, self._stream))
+        self._print(f"run folder: {run_dir}")
+        for page in pages:
+            self._print(f"{page.stem}: {page}")
+
+    def interrupted(self, round: int, run_dir: Path) -> None:
+        self._print(f"{interruption(round)} To continue: {resume_command(run_dir)}")
+
+
+def resume_command(run_dir: Path) -> str:
+    """The command that continues the run, ready to paste into a shell."""
+    return f"fedplug resume {shlex.quote(str(run_dir))}"
