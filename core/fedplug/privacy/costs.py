@@ -161,7 +161,7 @@ def checked_epsilons(component: str, member: str, stated: Mapping[str, float]) -
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= 0:
             raise PluginError(
                 f"component {component}, {member}: epsilon by {method} is {value!r:.60}; it must be >= 0, or infinite "
-                "where nothing is promised"
+                "where there is no guarantee"
             )
     return {str(method): float(value) for method, value in given.items()}
 

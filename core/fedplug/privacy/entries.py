@@ -1,4 +1,4 @@
-"""The log of a ledger: one entry a round, from which everything else that is promised follows."""
+"""The log of a ledger: one entry a round, from which every guarantee follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a ledger in a run's folder, and its warnings, for readers; what is promised is said in `views`."""
+"""The record of a ledger in a run's folder, and its warnings, for readers; guarantees are in `views`."""
 
 from __future__ import annotations
 

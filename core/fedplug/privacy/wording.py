@@ -1,4 +1,4 @@
-"""The words of a verdict: what each party sees, and why it has no guarantee. What is promised is decided in `views`."""
+"""The words of a verdict: what each party sees, and why it has no guarantee. `views` decides about guarantees."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def of_a_client(ledger: Ledger) -> str:
     """What the guarantee toward another client, or several, rests on."""
     return (
         f"a client sees the sums and subtracts its own upload from them; this covers {clients_covered(ledger)} that "
-        f"look{'' if ledger.colluders > 1 else 's'} alone: more who collude subtract all of theirs, for which nothing "
-        "is promised here"
+        f"look{'' if ledger.colluders > 1 else 's'} alone: more who collude subtract all of theirs, and no line "
+        "covers that"
     )
 
 
@@ -276,7 +276,7 @@ def freed_values(links: list[str]) -> Nothing:
     """Links, each as `link in zone`, undo what noise did."""
     return Nothing(
         f"{links[0].partition(' ')[0]} changes values behind the noise with data in hand",
-        f"{listed(links)} changes values behind the noise with data in hand, so nothing is promised",
+        f"{listed(links)} changes values behind the noise with data in hand, so there is no guarantee",
     )
 
 
@@ -295,5 +295,5 @@ def uncovered_answers(notes: Sequence[str]) -> Nothing:
         return Nothing("plain values of protected zones were found in messages", PLAIN_VALUES)
     return Nothing(
         f"{first.partition(' ')[0]} has answers sent that no statement covers",
-        f"{first}, so nothing is promised to anybody",
+        f"{first}, so there is no guarantee toward anybody",
     )

@@ -43,37 +43,37 @@ class Commands(TyperGroup):
 
     # The types of contexts and commands are those of click, which newer releases of typer hold inside themselves.
 
-    def list_commands(self, facts: Any) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Names by group: typer shows groups in the order of their first commands."""
         own = {name: str(getattr(command, "rich_help_panel", OTHER)) for name, command in self.commands.items()}
         panels = own | {name: panel(entry) for name, entry in offered().items() if name not in own}
         order = dict.fromkeys((*PANELS, *sorted({*panels.values()} - {OTHER}), OTHER))
         return [name for group in order for name, its in panels.items() if its == group]
 
-    def get_command(self, facts: Any, cmd_name: str) -> Any:
-        own = super().get_command(facts, cmd_name)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
         if own is not None or cmd_name not in offered():
             return own
         # For the list, which imports nothing.
         entry = offered()[cmd_name]
         return TyperCommand(cmd_name, help=entry.summary, rich_help_panel=panel(entry))
 
-    def resolve_command(self, facts: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        if not facts.resilient_parsing and not args[0].startswith("-") and self.get_command(facts, args[0]) is None:
-            facts.fail(f"No such command {args[0]!r}; {self._remedy(facts, args[0])}")
-        name, command, rest = super().resolve_command(facts, args)
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if not ctx.resilient_parsing and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}; {self._remedy(ctx, args[0])}")
+        name, command, rest = super().resolve_command(ctx, args)
         if name in offered() and name not in self.commands:
             command = _loaded(offered()[name])
         return name, command, rest
 
-    def _remedy(self, facts: Any, name: str) -> str:
+    def _remedy(self, ctx: Any, name: str) -> str:
         """What to install for a command, or which was meant."""
         from fedplug.recipe.option_errors import closest
 
         for distribution, names in OFFERED.items():
             if name in names:
                 return f"it comes with {distribution}, which is not installed: pip install {distribution}"
-        known = self.list_commands(facts) + [each for names in OFFERED.values() for each in names]
+        known = self.list_commands(ctx) + [each for names in OFFERED.values() for each in names]
         return closest(name, dict.fromkeys(known))
 
 

@@ -154,19 +154,19 @@ class WithEngine(TyperCommand):
     of the recipe that lacks its `--set`.
     """
 
-    def parse_args(self, facts: Any, args: list[str]) -> list[str]:
-        if facts.resilient_parsing:  # a shell completes a line that is not whole yet
-            return super().parse_args(facts, args)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # a shell completes a line that is not whole yet
+            return super().parse_args(ctx, args)
         known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
         try:
-            return super().parse_args(facts, _gathered(args, {*known, "--help"}))
+            return super().parse_args(ctx, _gathered(args, {*known, "--help"}))
         except Exception as error:  # of click's, which newer releases of typer hold inside themselves
             left = re.search(r"unexpected extra arguments? \((.*)\)", str(getattr(error, "message", "")))
             changes = [word for word in left[1].split() if _CHANGE.match(word)] if left else []
             if changes and "--set" in known:
-                facts.fail(f"{changes[0]} is a value of the recipe; write --set {changes[0]}")
+                ctx.fail(f"{changes[0]} is a value of the recipe; write --set {changes[0]}")
             if changes:
-                facts.fail(f"{changes[0]} would change the recipe, and a run continues with its own")
+                ctx.fail(f"{changes[0]} would change the recipe, and a run continues with its own")
             raise
 
 
