@@ -316,6 +316,9 @@ def test_the_check_names_obstacles_to_sharing_it_out() -> None:
     assert "write sampling: {scheme: cyclic, rate: 0.333333, resting: noise}" in problems(away)
     poisson = shared(sampling={"scheme": "poisson", "rate": 0.5, "resting": "noise"})
     assert "resting=noise is for clients that take part in turn, not poisson" in problems(poisson)
+    bare = shared(sampling={"scheme": "cyclic", "rate": 1 / TURNS, "resting": "noise"}, min_clients=3)
+    del bare["protect"]["encrypted"][1]
+    assert "rate=0.333333 gives 2 of 6 clients a round, fewer than min_clients=3" in problems(bare)
     assert "shared_by=9 exceeds the number of clients, 6" in problems(shared(noise=SHARED | {"shared_by": 9}))
     open_ = recipe(protect={"noised": [{"use": "std.clip", "norm": 1.0}, SHARED]}, postprocess={})
     assert "is enough for a sum, not for an upload" in problems(open_)

@@ -113,6 +113,7 @@ class ClientMemory(CalledMemory, eq=False):
         retained: the zone it kept to itself in the last round, where the recipe makes a personal model of it.
         accounts: by level, what a component that keeps an account there stated before round 1 that each round releases;
             empty where none does.
+        most_examples: of any client, as the server told it once; None where weights do not go by sizes.
         cohort_secret: 32 bytes that all clients share and no server knows; None where nobody needs them.
         answer_key: 32 bytes under which the key server answers to the clients alone; None where it does not.
         published: what components have made public, by round (`Cohort.publish`).
@@ -125,6 +126,7 @@ class ClientMemory(CalledMemory, eq=False):
     buffers: dict[Text, Annotated[Any, PlainValidator(_array)]] = field(default_factory=dict)
     retained: Annotated[Any, PlainValidator(_retained)] = None
     accounts: dict[Text, _Releases] = field(default_factory=dict)
+    most_examples: Count | None = None
     cohort_secret: _Key | None = None
     answer_key: _Key | None = None
     published: _Snapshots = field(default_factory=dict)
@@ -488,6 +490,8 @@ class Client(Party):
         said: what sections of the recipe say of this client, by key; see `fedplug.Section.of_client`.
         data_root: the folder of data sets at this client, or None.
         openings: the sums it has opened with its own key or share, also before a restart.
+        went_by: what its upload of this round follows from that the server told it: public facts, weights, the model,
+            positions. Clients in one sum were told the same, so where they sign something, they sign `told` too.
         signing_key: the private half, 32 bytes, of the Ed25519 key by which others know this client beforehand; None
             where its site was given none. For `fedplug_std.letters`.
     """
@@ -504,6 +508,7 @@ class Client(Party):
     said: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     data_root: str | None = None
     openings: Openings = dataclasses.field(default_factory=Openings)
+    went_by: tuple[bytes | NDArray[Any], ...] = ()
     signing_key: bytes | None = dataclasses.field(default=None, repr=False)
     _examples: int | None = dataclasses.field(default=None, init=False, repr=False)
 
@@ -515,6 +520,15 @@ class Client(Party):
     @weight.setter
     def weight(self, weight: float) -> None:
         self.remembered.weight = weight
+
+    @property
+    def told(self) -> bytes:
+        """A digest of `went_by`."""
+        digest = hashlib.sha256()
+        for part in self.went_by:
+            each = part if isinstance(part, bytes) else part.tobytes()
+            digest.update(len(each).to_bytes(8, "big") + each)
+        return digest.digest()
 
     @property
     def num_examples(self) -> int:

@@ -84,12 +84,14 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
                 f"{name} says that the shares of {seal.opens_with} clients open zone {zone}, and there are "
                 f"{recipe.data.clients}; state in Seal(opens_with=...) how many really do"
             )
+    # Who rests adds noise to a sum, and no update.
+    turns = recipe.sampling.turns if recipe.sampling and recipe.sampling.resting == "noise" else 1
     book = recipe.accountant.name if recipe.accountant else ""
     return Ledger(
         recipe_name=recipe.name,
         num_clients=recipe.data.clients,
         rounds=recipe.rounds,
-        min_clients=recipe.min_clients,
+        min_clients=min(recipe.min_clients, recipe.data.clients // turns),
         delta=recipe.delta,
         sampling=recipe.sampling,
         encryption={

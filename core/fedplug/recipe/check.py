@@ -15,7 +15,7 @@ from fedplug.api import units
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.facts import Facts
-from fedplug.api.links import Step, fold
+from fedplug.api.links import Step, fold, uploaded
 from fedplug.api.operations import Seal
 from fedplug.api.order import misplaced_links
 from fedplug.api.pricing import Stated, curve_problems, curves_of, stated_in, unpriced
@@ -213,6 +213,11 @@ class _Rules:
         facts = self.context(round)
         return fold(facts.links[zone], facts, lambda link, message: None)
 
+    def bare_uploads(self) -> bool:
+        """Whether a zone has no noise of the clients, so that those who rest put nothing into its sum."""
+        behind = (uploaded(self.steps(zone)) for zone in self.links)
+        return any(known is None or not known.releases for known in behind)
+
     def hooks(self) -> Iterator[Complaint]:
         """A component that a place refers to implements what that section calls, too."""
         for use in self.draft.uses:
@@ -231,7 +236,7 @@ class _Rules:
             rule = f"must be <= data.clients={clients}"
             yield ("min_clients",), f"min_clients={general.min_clients} {rule}; lower it, or split the data among more"
         elif (
-            general.sampling and general.sampling.resting == "away"
+            general.sampling and (general.sampling.resting == "away" or self.bare_uploads())
             and general.sampling.rate * clients < general.min_clients
         ):  # fmt: skip
             expected = f"{general.sampling.rate * clients:g} of {clients} clients a round"

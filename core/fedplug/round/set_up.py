@@ -13,6 +13,7 @@ from fedplug.api.component import at_client, at_key_server
 from fedplug.api.errors import ProtectionError, TooFewClients, of_component
 from fedplug.api.links import locked
 from fedplug.api.parties import ServerMemory
+from fedplug.api.records import shown
 from fedplug.api.roles import Closer
 from fedplug.round.base import PartySteps
 from fedplug.round.uploads import Hello, read_dealt, read_hello
@@ -118,7 +119,18 @@ class Joining(PartySteps):
 
     @at_client
     def take_weight(self, client: HostedClient, max_examples: int) -> None:
-        """Where weights use sizes: computes this client's weight from the size of the largest data set."""
+        """Where weights use sizes: computes this client's weight from the size of the largest data set.
+
+        Raises:
+            ProtectionError: it was told of another size before; clients who weigh by unlike sizes hide nobody.
+        """
+        memory = client.remembered
+        if memory.most_examples not in (None, max_examples):
+            raise ProtectionError(
+                f"the largest data set is said to have {shown(max_examples)} examples, and was said to have "
+                f"{memory.most_examples} before"
+            )
+        memory.most_examples = max_examples
         client.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
 
     @at_client

@@ -61,9 +61,12 @@ class Training(PartySteps):
         """Takes what a component has published for a public fact, from here on.
 
         Raises:
-            MessageError: there is no such component, or these are no values by name.
+            MessageError: there is no such component, these are no values by name, or the upload of the round, which
+                went by what was published before, is on its way.
         """
         self._require_published(name, values)
+        if client.remembered.protected >= client.facts.round >= 0:
+            raise MessageError(f"{name} publishes in round {client.facts.round + 1} after the upload went by less")
         client.hear(name, values)
 
     @at_key_server
@@ -94,11 +97,18 @@ class Training(PartySteps):
         client.previous_plan, client.plan = client.plan, client.facts.plan
         client.scores, client.update = {}, None
         require_as_stated(self.composition, client)
+        client.went_by = (client.facts.fingerprint, *self._model_told(client))
         if client.client_id in self._resting(round):
             client.update = np.zeros(client.facts.layout.size, np.float32)
             return
         client.update = self._learn(client, self.composition.trainer)
         self._score(client)
+
+    def _model_told(self, client: HostedClient) -> Iterator[NDArray[np.float32]]:
+        """The model that it trains, where the server tells that; where clients open sums, each makes its own."""
+        links = (link for chain in client.facts.links.values() for link in chain)
+        if not any(link.hook == "postprocess" and link.site == "client" for link in links):
+            yield client.vector
 
     def _learn(self, client: HostedClient, trainer: Trainer) -> NDArray[np.float32]:
         """Has a trainer train the global model at this client; gives the update, (P,)."""
@@ -219,6 +229,8 @@ class Protecting(PartySteps):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.facts)
         blocks, sizes = {}, plan.sizes()
+        alike = [plan.positions(zone) for zone in sorted(client.facts.links.keys() - negotiation.plans.own)]
+        client.went_by = (*client.went_by, client.facts.fingerprint, str(memory.most_examples).encode(), *alike)
         hidden = [RETAINED] if sizes.get(RETAINED) else []
         between: dict[str, list[NDArray[np.float32]]] = {}
         records = bool(self.composition.keepers)

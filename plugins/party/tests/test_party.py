@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 from fedplug.api import codec
 from fedplug.api.rows import Reports
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_party.frames import Reply
 from fedplug_party.notes import Notes
 from fedplug_party.party import FAILURES, Party
+from fedplug_party.program import Site
 from party_toys import Beside
 from toy_components import recipe_of
 from toy_protocol import build
@@ -294,6 +297,21 @@ def test_a_ballot_is_given_as_often_as_the_ledger_enters_it(round: int, times: i
     assert [reply.outcome for reply in replies] == ["done"] * times + ["refused"] * (2 - times)
     limit = f"toy.halves.parity has reached its limit of answers in round {max(round, 0) + 1} ({times})"
     assert limit in replies[-1].reason
+
+
+def test_what_a_ballot_is_made_of_that_the_server_noises_is_answered_as_often(tmp_path: Path) -> None:
+    """With `hear` in between, answers for many norms would find a client's own."""
+    name = "baselines.adaptive_clip"
+    recipe = Recipe.from_plain(
+        {"name": "a", "seed": 1, "rounds": 2, "data": {"use": "std.digits", "clients": 4, "partition": "std.iid"},
+         "model": "std.mlp", "train": "std.sgd",
+         "negotiate_mask": {"use": name, "zone": "noised", "noise_multiplier": 1.0},
+         "protect": {"noised": [name]}, "aggregate": {"use": "std.mean", "weighting": "uniform"},
+         "postprocess": {"noised": [name]}},
+    )  # fmt: skip
+    site = Site(recipe, "client:0", tmp_path, None, "cpu", Catalog.discover())
+    assert [site.paid(round, f"{name}.is_within") for round in (0, 1, 2)] == [1, 1, 0]
+    assert site.paid(0, f"{name}.adopt") is None
 
 
 def test_ballots_of_the_set_up_and_of_round_1_are_the_same_and_a_run_that_begins_anew_repeats_them(

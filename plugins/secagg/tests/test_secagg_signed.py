@@ -248,26 +248,20 @@ class Announced(toy_base.Toy, fedplug.Protector):
         return (Clip(facts.of(self).get("norm", NORM / 100)),)
 
 
-def told_differently(monkeypatch: pytest.MonkeyPatch, lied_to: set[int], signed: bool) -> Any:
-    """A round in which the server tells some clients of a norm at which nothing is clipped, takes their uploads all the
-    same, and relays to each client the signatures of those that were told the same."""
-    read, signatures = UploadRules.read, Bonawitz._with_signatures
-    went_by: set[bytes] = set()
+def lies(monkeypatch: pytest.MonkeyPatch, lied_to: set[int], what: str, change: Any) -> Any:
+    """Has the server tell some clients something else, and relay to each the signatures of those told the same."""
+    signatures = Bonawitz._with_signatures
 
     def lie(protocol: Any, _: Any) -> None:
         honestly = protocol.office.tell
 
         def tell(client_ids: Any, method: Any, payload: Any, *, lasting: bool) -> None:
-            if method.__name__ != "hear":
-                return honestly(client_ids, method, payload, lasting=lasting)
-            honestly({*client_ids} - lied_to, method, payload, lasting=lasting)
-            return honestly(lied_to, method, (payload[0], {"norm": NORM}), lasting=lasting)
+            others = lied_to.intersection(client_ids) if method.__name__ == what else set()
+            honestly([c for c in client_ids if c not in others], method, payload, lasting=lasting)
+            if others:
+                honestly(sorted(others), method, change(payload), lasting=lasting)
 
         protocol.office.tell = tell
-
-    def taken(self: UploadRules, upload: Any, weight: float, facts: bytes) -> Any:
-        went_by.add(upload["facts"])
-        return read(self, upload, weight, upload["facts"])
 
     def relayed(self: Bonawitz, asked: Any, inside: set[int], party: Any) -> dict[int, list[Any]]:
         found = signatures(self, asked, inside, party)
@@ -276,14 +270,53 @@ def told_differently(monkeypatch: pytest.MonkeyPatch, lied_to: set[int], signed:
             for c, (some, gone, signed) in found.items()
         }
 
-    monkeypatch.setattr(UploadRules, "read", taken)
     monkeypatch.setattr(Bonawitz, "_with_signatures", relayed)
+    return lie
+
+
+def told_differently(monkeypatch: pytest.MonkeyPatch, lied_to: set[int], signed: bool) -> Any:
+    """A round in which the server tells some clients of a norm at which nothing is clipped, and takes their uploads all
+    the same."""
+    read = UploadRules.read
+    went_by: set[bytes] = set()
+
+    def taken(self: UploadRules, upload: Any, weight: float, facts: bytes) -> Any:
+        went_by.add(upload["facts"])
+        return read(self, upload, weight, upload["facts"])
+
+    lie = lies(monkeypatch, lied_to, "hear", lambda payload: (payload[0], {"norm": NORM}))
+    monkeypatch.setattr(UploadRules, "read", taken)
     monkeypatch.setitem(toy_components.TOYS["protect"], "toy.announced", Announced)
     use = {**SIGNED, "signed": signed}
     chain = [{"use": "std.clip", "norm": NORM}, "toy.announced", use]
     outcome = run_protocol(recipe(use, 9, min_clients=4, rounds=1, protect={"encrypted": chain}), prepare=lie)
     assert len(went_by) == 2  # the fingerprints of the facts, which an honest server compares
     return outcome
+
+
+def another_model(payload: tuple[Any, ...]) -> tuple[Any, ...]:
+    twice = {zone: dataclasses.replace(block, values=block.plain() * 2) for zone, block in payload[0].items()}
+    return (twice, *payload[1:])
+
+
+@pytest.mark.parametrize(
+    ("what", "change", "round"), [("take_weight", lambda told: (told[0] * 2**20,), 0), ("adopt", another_model, 1)]
+)
+def test_who_weighs_by_other_sizes_or_starts_from_another_model_gives_no_share(
+    what: str, change: Any, round: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = recipe(SIGNED, 9, min_clients=4, rounds=2)
+    dropped = run_protocol(plain, prepare=lies(monkeypatch, {3}, what, change)).rows[round].clients.dropped
+    assert "1 clients have signed who is in the sum, client 3 among them; 7 must" in dropped[3]
+
+
+def test_facts_that_are_put_back_before_the_signing_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    bonawitz, clients = ready(monkeypatch)
+    client, other = clients[0], clients[1]
+    before = bonawitz._told(client)
+    client.went_by = (b"other facts at the upload",)
+    assert bonawitz._told(client) != before
+    assert bonawitz._told(other) == before
 
 
 def test_a_client_that_was_told_other_facts_than_the_others_gives_no_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,12 @@ def test_no_client_has_the_secret_of_another_or_its_own_in_memory() -> None:
         assert share[0, 0].std() > component.scheme(client.facts).chain.primes[0] / 4  # no ternary polynomial
 
 
+def test_who_has_dealt_draws_no_other_smudging_secret() -> None:
+    _, _, clients, component = held_by(recipe(rounds=1))
+    with pytest.raises(ProtectionError, match="client 0 has dealt shares of its secret, and draws no other nonce"):
+        component.draw_nonce(clients[0])
+
+
 def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_each_time() -> None:
     outcome, _, clients, component = held_by(recipe(rounds=1))
     asked = next(
@@ -272,6 +278,7 @@ def test_a_client_answers_for_one_sum_a_round_of_enough_updates_and_the_same_eac
         ([zone, inside, [0, 1, 2], c1], "they must be 4 of those in it"),
         ([zone, inside, [1, 2, 3, 4], c1], "client 0 among them"),
         ([zone, inside, [0, 1, 2, 9], c1], "they must be 4 of those in it"),
+        (["another name", inside, chosen, c1], "closes no zone 'another name'"),
         ([zone, [0, 0, 1, 2, 3], chosen, c1], "clients 0, 0, 1, 2, 3 are said to be in the sum; they must be"),
         ([zone, [*inside, CLIENTS], chosen, c1], f"they must be among the {CLIENTS} of the run, each named once"),
     ):  # fmt: skip

@@ -27,13 +27,14 @@ from fedplug import (
 from fedplug.api.blocks import CLEAR, ENCRYPTED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import seal_of
+from fedplug.mechanisms.closing import require_enough
 from fedplug_std import he_keys
 from fedplug_std.scores import highest
 
 from fedplug_baselines import masks
 
 if TYPE_CHECKING:
-    from fedplug import KeyServerLine, Party, Recipe
+    from fedplug import KeyServerLine, Recipe
     from numpy.typing import NDArray
 
 
@@ -161,10 +162,17 @@ class FedMLHE(masks.ScoredShare):
         scorer = scorers[self.options.by or next(iter(scorers))]
         return masks.spread(scorer.score_parameters(client, client.facts), client.facts.layout)
 
-    def _selected(self, total: Block, senders: list[int], party: Party) -> NDArray[np.uint8]:
-        """Select(sum_i alpha_i S_i, p): the packed mask of the `ratio` P highest; of equal ones the first."""
+    def _selected(self, total: Block, senders: list[int], party: Client | KeyServer) -> NDArray[np.uint8]:
+        """Select(sum_i alpha_i S_i, p): the packed mask of the `ratio` P highest; of equal ones the first.
+
+        Raises:
+            OpenedBefore: the party has opened another sum of maps before.
+            ProtectionError: too few maps are in it.
+        """
         closing, _ = self._closing(party.facts)
-        return select(closing.open(total, senders, party).mean(), self.options.ratio)
+        require_enough(total, party.facts)
+        with party.openings.once(0, _MAPS, "", senders, total.ciphertexts):
+            return select(closing.open(total, senders, party).mean(), self.options.ratio)
 
     def _closing(self, facts: Facts) -> tuple[Closing, Seal]:
         """How the maps are closed.
@@ -214,6 +222,10 @@ class FedMLHE(masks.ScoredShare):
         """One line for the plan of the run."""
         share = f"{self.options.ratio:.1%} with the highest averaged sensitivity"
         return f"{share} encrypted, the rest {self.options.other_zone}"
+
+
+_MAPS = "FedML-HE maps"
+"""The sum of a run's maps, among those that a party notes by zone."""
 
 
 def select(scores: NDArray[np.float32], ratio: float) -> NDArray[np.uint8]:

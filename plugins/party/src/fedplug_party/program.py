@@ -111,16 +111,18 @@ class Site:
         """How often a question may be answered in a round, from 0, as the ledger charges it.
 
         The ledger charges ballots: once in each round for which noise is stated, and the set-up together with round 1.
-        None: the ledger does not charge for the question.
+        What a ballot is made of that the server itself noises is asked as often. None: the ledger charges for nothing
+        that the question is for.
         """
         name, _, method = question.rpartition(".")
         if not isinstance(self.composition.components.get(name), Ballots):
             return None
         facts = facts_of(self.composition, self.layout, max(round, 0))
         named = [shown for shown in facts.component(name).reveals(facts) if method in shown.asked]
-        if not any(shown.covered_by == "epsilon" for shown in named):
+        noised = bool(ballots_of(name, facts))
+        if not named or not (noised or any(shown.covered_by == "epsilon" for shown in named)):
             return None
-        return int(facts.round < self.recipe.rounds and bool(ballots_of(name, facts)))
+        return int(facts.round < self.recipe.rounds and noised)
 
     @property
     def doubts(self) -> list[str]:

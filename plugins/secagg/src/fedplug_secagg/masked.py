@@ -566,9 +566,9 @@ class Masked(Correspondent, fedplug.Sealer):
         return told + self.sign(client, _IN_THE_SUM, told, inside)
 
     def _told(self, client: Client) -> bytes:
-        """A digest of all that a client was told: the keys of the round, and the public facts that it went by."""
+        """A digest of all that a client was told: the keys of the round, and what its upload went by."""
         shown: bytes = self._memory(client)["shown"]
-        return hashlib.sha256(shown + client.facts.fingerprint).digest()
+        return hashlib.sha256(shown + client.told).digest()
 
     def _require_enough(self, client: Client, others: set[int]) -> None:
         """Refuses to help to open a sum that shows too much, with these neighbours of the client in it.

@@ -25,6 +25,8 @@ import numpy as np
 from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, Reveals, Seal, Sealed, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
+from fedplug.api.links import seal_of
+from fedplug.api.records import shown
 from fedplug_std.letters import Correspondent
 
 from fedplug_threshold import shamir
@@ -333,6 +335,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
     def draw_nonce(self, client: Client) -> bytes:
         """A nonce for the common polynomial. Also draws the secret from which this client's smudging noise follows."""
         memory = client.memory(self)
+        if memory.get("dealt"):
+            raise ProtectionError(f"client {client.client_id} has dealt shares of its secret, and draws no other nonce")
         memory.update(nonce=secrets.draw()[:_NONCE], noise=secrets.draw(), dealt=False)
         nonce: bytes = memory["nonce"]
         return nonce
@@ -536,6 +540,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         memory, me, facts = client.memory(self), client.client_id, client.facts
         scheme = self.scheme(facts)
         self._permit(client, inside, chosen, scheme)
+        if zone not in facts.links or (found := seal_of(facts.steps(zone))) is None or found[0] != self.name:
+            raise ProtectionError(f"{self.name} closes no zone {shown(zone)}")
         polynomials = scheme.chain.unpack(c1, f"the {zone} sum")
         # Where clients open sums locally, those openings are noted under the zone's name.
         noted = zone if self.options.sums_visible_to == "server" else f"{zone}, by shares"
