@@ -67,6 +67,13 @@ def test_encryption_alone_is_no_dp(holder: str) -> None:
         assert holds.reason == "sees sums over clients of the encrypted zone, without noise"
 
 
+def test_a_seal_of_ones_own_is_named_where_nothing_but_it_hides_a_zone() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"})
+    ledger.encryption["encrypted"].words = ["mine.seal"]
+    line = enter(ledger, {"encrypted": 1000}, {}).verdict().toward("server")
+    assert line.rests_on == ["as long as the encryption holds", "on the word of mine.seal"]
+
+
 def test_noise_below_encryption_protects_from_everybody() -> None:
     ledger = ledger_of(key_holders={"encrypted": "clients"})
     enter(ledger, {"encrypted": 1000}, {"encrypted": [held(108.0, 2.0**-17)]})

@@ -118,6 +118,12 @@ def test_an_update_without_examples_is_the_same_at_all_clients(monkeypatch: pyte
     assert [sorted(entry.zones) for entry in outcome.protocol.ledger.log] == [["clear"], []]
 
 
+def test_that_training_reads_no_examples_is_on_the_word_of_the_trainer(rested: Outcome) -> None:
+    lines = [line for line in rested.protocol.ledger.verdict().lines if line.state == "guaranteed"]
+    assert lines
+    assert all("on the word of toy.rests" in line.rests_on for line in lines)
+
+
 def test_examples_that_such_training_brings_are_counted() -> None:
     protocol, engine, _ = build(recipe_of())
     protocol.setup()

@@ -107,6 +107,27 @@ def test_none_or_true_is_a_bit_where_it_is_not_always_the_same(odd: Any) -> None
     assert promised(verdict(plain))
 
 
+class Free(SingleZone):
+    """Ask for something that it says costs nothing."""
+
+    def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
+        cohort.ask(self.length)
+
+    @at_client
+    def length(self, client: Client) -> Any:
+        assert client.update is not None
+        return float(np.linalg.norm(client.update))
+
+    def reveals(self, facts: Facts) -> list[Reveals]:
+        return [Reveals("a nonce", ("server",), covered_by="nothing to pay", asked=("length",))]
+
+
+def test_that_a_reply_costs_nothing_is_on_the_word_of_who_says_so(odd: Any) -> None:
+    found = verdict(odd(Free))
+    assert promised(found)
+    assert all("on the word of toy.odd" in line.rests_on for line in found.lines if line.state == "guaranteed")
+
+
 # -- the set-up --------------------------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ from fedplug.api.operations import (
 )
 from fedplug.api.pricing import amplified, correlated, curve_problems, curves_of, remembered, stated_in
 from fedplug.api.roles import Accountant, Ballots, PublicPlan, Reveals, Trainer
-from fedplug.api.verdict import NOT_READ
+from fedplug.api.verdict import NOT_MORE, NOT_READ
 from fedplug.privacy import wording
 from fedplug.privacy.ledger import NOTHING, Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
@@ -104,7 +104,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         },
         accountant=composition.part(book, Accountant) if book else None,
         accountant_word=book if book and not composition.shipped(book) else "",
-        words=_words(composition),
+        words=_words(composition, facts),
         keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, facts),
         curves=curves,
@@ -113,9 +113,9 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     )
 
 
-def _words(composition: Composition) -> dict[str, list[str]]:
-    """The components that are not of fedplug itself and say what is done to a zone, to a round's ballots, and whether
-    a trainer is handed examples.
+def _words(composition: Composition, facts: Facts) -> dict[str, list[str]]:
+    """The components that are not of fedplug itself and say what is done to a zone, to a round's ballots, whether a
+    trainer is handed examples, and that replies show no more than noise pays for.
     """
     giving = {zone: [link.name for link in links] for zone, links in composition.links.items()}
     if isinstance(composition.negotiation, PublicPlan):
@@ -123,6 +123,10 @@ def _words(composition: Composition) -> dict[str, list[str]]:
     voting = [name for name, part in composition.components.items() if isinstance(part, Ballots)]
     giving |= {f"ballots of {name}": [name] for name in voting}
     giving[NOT_READ] = [composition.trainer.name]
+    giving[NOT_MORE] = [
+        name for name, part in facts.components.items()
+        if not composition.shipped(name) and any(shown.covered_by and shown.asked for shown in part.reveals(facts))
+    ]  # fmt: skip
     return {what: sorted({name for name in names if not composition.shipped(name)}) for what, names in giving.items()}
 
 
@@ -279,6 +283,8 @@ class Charging:
         an epsilon pay for what a component publishes that adds no noise.
         """
         facts = self._at(event.round)
+        if not self.composition.shipped(event.component):
+            self.ledger.believed.add(event.component)
         if event.covered_by is None or (event.covered_by == "epsilon" and not _adds_noise(event.component, facts)):
             everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
             shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=wording.OF_PUBLISHED)

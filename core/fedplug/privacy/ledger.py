@@ -98,6 +98,7 @@ class Ledger:
         # By zone with noise that is correlated over rounds, who was charged in which: of a repeated one the last time.
         self._took_part: dict[str, dict[int, NDArray[np.bool_]]] = {}
         self.uncovered: list[str] = []
+        self.believed: set[str] = set()  # who published, and is not of fedplug itself
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
     def record(
@@ -294,14 +295,15 @@ class Ledger:
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs in addition to the log; plain data."""
         shown = [each.to_plain() for each in self.reveals]
-        return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
+        believed = sorted(self.believed)
+        return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown, "believed": believed}
 
     def restore(self, state: Mapping[str, Any], log: Iterable[RoundEntry]) -> None:
         """Inverse of `state`, with the log until then. What was shown stays listed: another version may show less."""
         self._reset()
         before = map(Reveals.from_plain, state["reveals"])
         self.reveals = [*self.reveals, *(shown for shown in before if shown not in self.reveals)]
-        self.uncovered = list(state["uncovered"])
+        self.uncovered, self.believed = list(state["uncovered"]), {*state.get("believed", ())}
         for entry in log:
             self._enter(entry)
         self.unopened = [list(place) for place in state["unopened"]]

@@ -122,6 +122,7 @@ class LedgerReport(Priced, Record):
         zones, encryption: by zone.
         sampling, rounds, noise, reveals: as their records say.
         uncovered_messages: what the server was sent that no statement covers.
+        believed: the components that published facts, and are not of fedplug itself.
         never_covered: what no guarantee covers, whatever the recipe.
         log: what each round released, from which all of this follows.
     """
@@ -144,6 +145,7 @@ class LedgerReport(Priced, Record):
     noise: list[NoiseReport]
     reveals: list[Reveals]
     uncovered_messages: list[Text]
+    believed: list[Text]
     never_covered: list[Text]
     log: list[RoundEntry]
 

@@ -19,6 +19,7 @@ from fedplug.api.grades import LARGEST_MEANINGFUL, PARTIES, Epsilons, State, quo
 from fedplug.api.verdict import (
     ENCRYPTION,
     EXECUTED,
+    NOT_MORE,
     NOT_READ,
     NOT_SEEN,
     SERVER,
@@ -233,6 +234,7 @@ def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
     limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
     accounted = "epsilon_without_sampling" in stated.zero_out or next(iter(stated.zero_out)) not in _OWN_METHODS
     words = [_word(ledger.accountant_word)] if accounted and ledger.accountant_word else []
+    words += _told_by(ledger)
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
         ledger.delta, view_of(ledger, party), stated, rests_on=_resting(view.rests_on, words),
@@ -267,7 +269,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
             line = dataclasses.replace(
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
-                rests_on=[_word(keeper.name)],
+                rests_on=_resting([_word(keeper.name)], _told_by(ledger)),
                 not_covered=["a client as a whole", *_not_covered(ledger, cast("Party", line.party))],
             )  # fmt: skip
     return line
@@ -383,7 +385,7 @@ def _server(ledger: Ledger) -> Guarantee | Nothing:
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
         zero = Spent.of(ledger.num_clients)
-        closed = (ENCRYPTION, *_seal_by(ledger, sealed))
+        closed = (ENCRYPTION, *_seal_by(ledger, ledger.costs))
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds", closed)
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
     # Those that it can decrypt it sees before it adds its own noise.
@@ -455,6 +457,12 @@ def _noise_by(ledger: Ledger) -> tuple[str, ...]:
     words = _words(ledger)
     executed = any(not release.words for _, release in logged_releases(ledger))
     return (*((EXECUTED,) if executed else ()), *map(_word, words))
+
+
+def _told_by(ledger: Ledger) -> list[str]:
+    """On whose word replies and published values show no more than is said, and training reads no examples."""
+    without = ledger.words.get(NOT_READ, ()) if any(entry.public for entry in ledger.log) else ()
+    return [_word(name) for name in sorted({*ledger.words.get(NOT_MORE, ()), *ledger.believed, *without})]
 
 
 def _seal_by(ledger: Ledger, zones: Iterable[str]) -> tuple[str, ...]:

@@ -6,15 +6,23 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fedplug import FixedPoint, Seal
+from fedplug import Clip, FixedPoint, Known, Scale, Seal
 from fedplug.api.errors import RecipeError
 from fedplug.api.links import settled
 from fedplug.api.operations import Misplaced, Noise
 from fedplug.recipe.recipe import Recipe
+from fedplug_std.gaussian import require_bound
 from noise_toys import SIZE, block, central, facts_of, known, on_sum
 from pydantic import ValidationError
 from scipy import stats  # type: ignore[import-untyped]
 from toy_components import recipe_of, toy_catalog
+
+
+def test_values_that_are_multiplied_behind_the_clip_need_a_larger_norm() -> None:
+    known = Known(zone="noised").after(Clip(1.0)).after(Scale(7.0))
+    with pytest.raises(Misplaced, match=r"clipped to 1 and then multiplied, by 7, .* write norm: 7 here"):
+        require_bound(1.0, known)
+    assert require_bound(7.0, known) == 7.0
 
 
 @pytest.mark.parametrize("source", ["secure", "reproducible"])

@@ -94,7 +94,8 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
         log = [dataclasses.replace(each, charged="all") if each.charged == "secret" else each for each in charges.log]
         reveals = [shown.to_plain() for shown in charges.reveals]
         unopened = [list(place) for place in charges.unopened]
-        begun.ledger.restore({"uncovered": stated.uncovered_messages, "unopened": unopened, "reveals": reveals}, log)
+        said = {"uncovered": stated.uncovered_messages, "reveals": reveals, "believed": stated.believed}
+        begun.ledger.restore({**said, "unopened": unopened}, log)
         again = begun.ledger.report()
         if begun.protocol:
             differences += _unlike_protocol(contents, *begun.protocol[:2])

@@ -208,6 +208,12 @@ def require_bound(norm: float, known: Known) -> float:
             f"{known.link}: zone {known.zone} is clipped to {clipped:g}, but its noise is scaled to norm={norm:g}; "
             f"{write}"
         )
+    if clip and (moved := clipped * abs(known.factor / clip.factor if clip.factor else math.inf)) > norm:
+        raise Misplaced(
+            f"{known.link}: zone {known.zone} is clipped to {clipped:g} and then multiplied, by "
+            f"{known.factor / clip.factor:g}, so one client moves the sum by up to {moved:g}, but its noise is "
+            f"scaled to norm={norm:g}; write norm: {moved:g} here"
+        )
     return norm
 
 
