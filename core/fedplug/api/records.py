@@ -162,8 +162,8 @@ def _plain_kinds(kinds: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for kind in kinds:
         origin, args = get_origin(kind) or kind, get_args(kind)
-        several = origin is tuple and args == (float, ...)
-        if not several and origin not in (*_NUMBERS, bool, str, type(None), Mapping, collections.abc.Callable):
+        several = (origin, args) in ((tuple, (float, ...)), (Mapping, (int, float)))
+        if not several and origin not in (*_NUMBERS, bool, str, type(None), collections.abc.Callable):
             return []
         found.append(origin)
     return found
