@@ -191,7 +191,7 @@ def _is_of(kind: Any, rules: Mapping[str, Any], value: Any) -> bool:
     if kind is collections.abc.Callable:
         return callable(value)
     if kind is bool:
-        return isinstance(value, bool | np.bool_)
+        return type(value).__name__ in ("bool", "bool_")  # that of numpy too, which need not be there
     if not isinstance(value, kind):
         return False
     given = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()

@@ -557,26 +557,37 @@ class PublicPlan(Negotiation, role=True):
         """
         from fedplug.api.blocks import Plan, shared_plan
 
+        given = stated_plan(self, facts)
         with of_component(self.name, "plan"):
-            try:
-                given: Any = self.plan(facts)
-            except Exception:
-                if facts.layout.size:
-                    raise
-                given = Plan.of(facts, facts.zones[0])
             if isinstance(given, str):
                 given = Plan.single(given, facts.layout.size, facts.zones)
-            if not isinstance(given, Plan | None):
-                raise PluginError(
-                    f"component {self.name}, plan: it gave a {type(given).__name__}; give a fedplug.Plan, or a zone's "
-                    "name"
-                )
-            if given is None and type(self).negotiate_mask is PublicPlan.negotiate_mask:
-                raise PluginError(
-                    f"component {self.name}, plan: it gave None, and no client negotiates a plan; give a fedplug.Plan, "
-                    "or a zone's name, or override negotiate_mask and reveals as well"
-                )
             return None if given is None else shared_plan(given)
+
+
+def stated_plan(part: PublicPlan, facts: Facts) -> Plan | str | None:
+    """What its `plan` gives for a round; before a model is known, a plan without one where it needs a model.
+
+    Raises:
+        PluginError: it fails, or gives no plan.
+    """
+    from fedplug.api.blocks import Plan
+
+    with of_component(part.name, "plan"):
+        try:
+            given: Any = part.plan(facts)
+        except Exception:
+            if facts.layout.size:
+                raise
+            given = Plan.of(facts, facts.zones[0])
+    if not isinstance(given, Plan | str | None):
+        what = type(given).__name__
+        raise PluginError(f"component {part.name}, plan: it gave a {what}; give a fedplug.Plan, or a zone's name")
+    if given is None and type(part).negotiate_mask is PublicPlan.negotiate_mask:
+        raise PluginError(
+            f"component {part.name}, plan: it gave None, and no client negotiates a plan; give a fedplug.Plan, or a "
+            "zone's name, or override negotiate_mask and reveals as well"
+        )
+    return given
 
 
 class Groups(Component, role=True):
