@@ -17,8 +17,8 @@ from fedplug import Clip, FixedPoint, Noise, Reveals, Round, Scale, Seal, Weight
         (lambda: Clip(math.nan), "norm=nan"),
         (lambda: Clip((1.0, -1.0), per="layer"), "number >= 0"),
         (lambda: Clip(1.0, per="zone"), "it must be one of 'update', 'layer', 'scalar'"),  # type: ignore[arg-type]
-        (lambda: Scale(math.nan), r"^Scale\(factor=nan\): it must be a number >= -inf$"),
-        (lambda: Noise.gaussian(-1.0), r"^Noise\(std=-1.0\): it must be a number >= 0$"),
+        (lambda: Scale(math.nan), r"^Scale\(factor=nan\): it must be a number$"),
+        (lambda: Noise.gaussian(-1.0), r"^Noise.gaussian\(std=-1.0\): it must be a number >= 0$"),
         (lambda: Noise.gaussian(1.0, source="seed"), "it must be one of 'secure', 'exact', 'reproducible'"),  # type: ignore[arg-type]
         (lambda: Round(0.0), r"^Round\(step=0.0\): it must be a finite number > 0$"),
         (lambda: WeightedSum(rate=0.0), r"^WeightedSum\(rate=0.0\): it must be a finite number > 0$"),

@@ -405,9 +405,10 @@ def test_before_a_model_is_known_a_plan_that_needs_one_may_hold_everything() -> 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (5, "TypeError: it gave a int; give a fedplug.Plan, the name of a zone, or None"),
+        (5, "it gave a int; give a fedplug.Plan, or a zone's name"),
         ("nowhere", "ValueError: zone 'nowhere' is none of encrypted, noised, clear"),
         (KeyError("what"), "KeyError: 'what'"),
+        (None, "it gave None, and no client negotiates a plan; give a fedplug.Plan, or a zone's name, or override"),
     ],
     ids=str,
 )

@@ -375,6 +375,11 @@ def test_an_order_rule_names_link_rule_zone_and_remedy(there: Any, what: Any) ->
     assert str(caught.value) == f"this must not come after {what} in the chain of zone noised; move it"
 
 
+def test_an_order_rule_says_which_words_there_are() -> None:
+    with pytest.raises(ValueError, match=r"^known.before\('sealing', .* one of 'noise', 'encryption', 'clip'$"):
+        PLAIN.before("sealing", "move it")  # type: ignore[arg-type]
+
+
 def test_a_missing_norm_names_who_took_it() -> None:
     assert behind(Clip(1.0)).need_norm("clip") == 1.0
     with pytest.raises(Misplaced, match=r"^this needs a bound of the L1 norm .* in the chain of zone noised; clip"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, get_args
 
 import fedplug
 import pytest
-from fedplug import Clip, Combine, Map, Misplaced, Noise, Round, Scale, WeightedSum
+from fedplug import Clip, Combine, Map, Misplaced, Noise, Round, Scale, Shift, WeightedSum
 from fedplug.api.operations import Operation, as_operations
 
 
@@ -54,3 +55,33 @@ def test_a_chance_of_drawing_again_is_none_of_always_or_never(beta: float) -> No
         Round(1.0, beta=beta)
     with pytest.raises(ValueError, match="the first rounds at random; give one of them"):
         Round(1.0, toward_zero=True, beta=0.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Scale(None), "Scale(factor=None): it must be a number"),  # type: ignore[arg-type]
+        (lambda: Scale({3: 2.0}), "Scale(factor={3: 2.0}): it must be a number"),  # type: ignore[arg-type]
+        (lambda: Clip(None), "Clip(norm=None): it must be a number >= 0, a tuple of them or a dict of them by client"),  # type: ignore[arg-type]
+        (lambda: Map(None), "Map(function=None): it must be a function"),  # type: ignore[arg-type]
+        (lambda: Map("x"), "Map(function='x'): it must be a function"),  # type: ignore[arg-type]
+        (lambda: Shift(None), "Shift(by=None): it must be a function or a number"),  # type: ignore[arg-type]
+        (lambda: Round(1.0, toward_zero=2), "Round(toward_zero=2): it must be True or False"),  # type: ignore[arg-type]
+        (lambda: Noise.gaussian(1.0, colluders=1.5), "Noise(colluders=1.5): it must be a whole number >= 0"),  # type: ignore[arg-type]
+        (lambda: Noise.by(float, reads="num_examples", at_least=None), "Noise.by(at_least=None): it must be a number"),  # type: ignore[arg-type]
+        (lambda: Noise.by(None, reads="scores", at_least=1.0), "Noise.by(size=None): it must be a function"),  # type: ignore[arg-type]
+        (lambda: Noise.laplace(-1.0), "Noise.laplace(scale=-1.0): it must be a number >= 0"),
+        (lambda: Noise.gaussian({3: 0.5}), "others: Noise.gaussian({3: 0.5}, others=1.0)"),
+        (lambda: Clip({3: 0.5}), "others: Clip({3: 0.5}, others=1.0)"),
+        (lambda: Clip({-1: 0.5}, others=1.0), "Clip: client -1 must be a whole number >= 0; clients are numbered"),
+    ],
+)  # fmt: skip
+def test_what_an_operation_cannot_be_made_of_is_refused_by_name(make: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        make()
+
+
+def test_numbers_by_client_that_name_nobody_are_those_of_all_others() -> None:
+    assert Noise.gaussian({}, others=2.0) == Noise.gaussian(2.0)
+    assert Noise.gaussian({}, others=0.0, source="exact") == Noise.gaussian(0.0, source="exact")
+    assert Clip({}, others=2.0) == Clip(2.0)

@@ -69,6 +69,12 @@ def test_who_closes_values_or_opens_them_is_a_sealer() -> None:
         fold([Link("noised", "protect", "odd", Says("odd", *SEAL.given), "client")], context())
 
 
+def test_who_opens_values_is_told_of_roles_that_there_are() -> None:
+    said = r"it gives Open and is no Sealer or Scrambler; write class Says\(fedplug.Sealer\), or class Says"
+    with pytest.raises(Misplaced, match=said):
+        fold([Link("noised", "postprocess", "odd", Says("odd", Open()), "server")], context())
+
+
 def test_weights_of_layers_need_uploads_that_are_open() -> None:
     with pytest.raises(Misplaced, match="it weighs layers of uploads of zone noised, which seal has closed"):
         only(WeightedSum(by=lambda blocks, server, facts: {}), hook="aggregate", before=(SEAL,))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug import Negotiation
+from fedplug import Clip, Negotiation, Plans, Protector, PublicPlan, Sealer
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from recipe_texts import GOOD, changed, problems, write
@@ -185,3 +185,92 @@ def test_a_negotiation_must_say_which_zones_it_uses(
     catalog = with_component(fake_classes, "negotiate_mask", "odd", Silent)
     expected = "recipe.negotiate_mask: component odd has no plans, which a Negotiation must have"
     assert changed(plain_recipe, catalog, negotiate_mask="odd") == [expected]
+
+
+class Ghost(Protector):
+    """Names a client that there is not."""
+
+    def protect(self, known: Any, facts: Any) -> Any:
+        return Clip({1: 2.0, 99: 2.0}, others=1.0)
+
+
+class Broken(Sealer):
+    """Fails before it says what it does."""
+
+    def protect(self, known: Any, facts: Any) -> Any:
+        raise KeyError("k")
+
+    def reveals(self, facts: Any) -> Any: ...
+
+    def seal(self, words: Any, client: Any, facts: Any) -> Any: ...
+
+    def open(self, total: Any, party: Any, facts: Any) -> Any: ...
+
+    def add(self, uploads: Any, server: Any, facts: Any) -> Any: ...
+
+
+class NoPlan(PublicPlan):
+    """Plans nothing."""
+
+    plans = Plans(zones=frozenset({"noised"}))
+
+    def plan(self, facts: Any) -> Any:
+        return None
+
+
+class Cohorts(NoPlan):
+    """Takes what a negotiation takes."""
+
+    def plan(self, cohort: Any, facts: Any) -> Any:  # type: ignore[override]
+        return "noised"
+
+
+@pytest.fixture
+def catalog(fake_classes: dict[str, dict[str, type]]) -> Catalog:
+    fake_classes["protect"] |= {"acme.ghost": Ghost, "acme.broken": Broken}
+    fake_classes["postprocess"] |= {"acme.broken": Broken}
+    fake_classes["negotiate_mask"] |= {"acme.none": NoPlan, "acme.cohorts": Cohorts}
+    return Catalog.of(fake_classes)
+
+
+def test_operations_name_clients_that_there_are(plain_recipe: dict[str, Any], catalog: Catalog) -> None:
+    assert changed(plain_recipe, catalog, protect={"encrypted": [], "noised": ["acme.ghost"]}, postprocess={}) == [
+        "recipe.protect.noised.0: component acme.ghost, hook protect: Clip names client 99, and the recipe has clients "
+        "0 to 3; leave it out, or name one of those"
+    ]
+
+
+def test_who_opens_what_a_broken_sealer_did_not_close_is_not_blamed(
+    plain_recipe: dict[str, Any], catalog: Catalog
+) -> None:
+    chains = {"protect": {"encrypted": ["acme.broken"], "noised": []}, "postprocess": {"encrypted": ["acme.broken"]}}
+    (found,) = changed(plain_recipe, catalog, **chains)
+    assert found.startswith("recipe.protect.encrypted.0: component acme.broken, hook protect: KeyError: 'k'")
+
+
+def test_behind_a_link_with_a_wrong_option_none_seems_to_lack_it(
+    plain_recipe: dict[str, Any], catalog: Catalog
+) -> None:
+    chain = [CLIP | {"norn": 1}, NOISE]
+    (found,) = changed(plain_recipe, catalog, protect={"encrypted": [], "noised": chain}, postprocess={})
+    assert "unknown option 'norn' of std.clip" in found
+
+
+def test_links_are_not_blamed_for_a_zone_that_there_is_not(plain_recipe: dict[str, Any], catalog: Catalog) -> None:
+    negotiation = {"use": "std.single_zone", "zone": "noise"}
+    change = {"negotiate_mask": negotiation, "protect": {"noised": [CLIP, NOISE]}, "postprocess": {}}
+    one, other = changed(plain_recipe, catalog, **change)
+    assert "can hold zone noise, which nothing covers" in one
+    assert "no plan of std.single_zone can hold zone noised" in other
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("acme.none", "component acme.none, plan: it gave None, and no client negotiates a plan; give a "),
+        ("acme.cohorts", "component acme.cohorts has plan(cohort, facts), which a PublicPlan has as plan(facts); take"),
+    ],
+)
+def test_a_public_plan_is_one(plain_recipe: dict[str, Any], catalog: Catalog, use: str, said: str) -> None:
+    (found,) = changed(plain_recipe, catalog, negotiate_mask=use, protect={"noised": []}, postprocess={})
+    assert found.startswith(f"recipe.negotiate_mask: {said}")

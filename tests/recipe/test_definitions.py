@@ -105,7 +105,7 @@ class TakenWord(Odd):
     ("found", "expected"),
     [
         (GivesNothing, "component odd, hook aggregate: it gave None; give a tuple of operations (Clip, "),
-        (OtherArguments, "component odd, hook aggregate: TypeError: OtherArguments.aggregate() got an unexpected"),
+        (OtherArguments, "component odd has aggregate(blocks), which an Aggregator has as aggregate(known, facts)"),
         (Unfinished, "component odd has no aggregate(known, facts), which an Aggregator must have"),
         (RoleMissing, "plugin test: odd is not a component; its class must inherit from its role, such as "
                       "fedplug.Aggregator"),

@@ -36,6 +36,7 @@ def test_every_missing_key_is_a_separate_problem(
         ("data.clients=true", "clients=true must be a whole number"),
         ("model={use: std.mlp, hidden: [true]}", "hidden=[True] must be a whole number"),
         ("train={use: std.sgd, lr: true}", "std.sgd: lr=true must be a number"),
+        ("model={use: std.mlp, hidden: 16}", "std.mlp: hidden=16 must be a list, such as [16] (widths"),
         ("rounds=1e23", "rounds=1e+23 is too large"),
         ("rounds=2000000", "rounds=2000000 must be <= 1000000"),
     ],

@@ -209,7 +209,7 @@ def test_every_mistake_is_reported_with_its_place(write: Callable[[str], Path], 
         ("audit: x", "r.yaml:13:8: audit must be a list: put the component in [ ]"),
         ("audit: {every: 1, books: [std.clip]}", "r.yaml:13:27: std.clip (std.clip) cannot be under audit: it is"),
         ("power: [{client: 0, watts: 1}, {client: 4, watts: 1}]", "r.yaml:13:41: there is no client 4"),
-        ("power: {client: 0}", "r.yaml:13:8: power={'client': 0} must be a valid list (What the devices draw)"),
+        ("power: {client: 0}", "r.yaml:13:8: power={'client': 0} must be a list (What the devices draw)"),
     ],
 )
 def test_a_section_is_checked_against_the_recipe(

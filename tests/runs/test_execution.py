@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import SetupError, TooFewClients
-from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.trust import RUNS
 from fedplug.round.checkpoint import Checkpoints
 from fedplug.runs import execution
 from fedplug.runs import folder as run_folder
 from fedplug.runs.archive import Lines
 from fedplug.runs.execution import Execution
 from fedplug.runs.settings import Settings
+from own_file_toys import HALVE, RECIPE
 from run_toys import resume, rows_of, start
 from toy_components import recipe_of, toy_catalog
 
@@ -91,6 +94,19 @@ def test_ctrl_c_outside_the_rounds_says_what_is_left(
         assert not list(tmp_path.iterdir())
 
 
+def test_another_ctrl_c_says_how_to_go_on_with_what_was_resumed(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(whole, tmp_path / "run")
+
+    def stop(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Execution, "execute", stop)
+    with pytest.raises(KeyboardInterrupt, match=f"^Interrupted; to continue: fedplug resume {folder}$"):
+        resume(folder)
+
+
 def test_a_folder_that_cannot_be_written_is_named(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,3 +140,18 @@ def test_when_every_client_fails_alike_resuming_is_not_promised_to_help(
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
     assert len(notes) == 1
     assert notes[0].startswith("note: round 2: 4 clients (0, 1, 2, 3) dropped out: ")
+
+
+@pytest.mark.usefixtures("reports")
+def test_a_file_of_the_users_own_that_fails_is_run_anew(tmp_path: Path) -> None:
+    """To resume takes the copy that the run has, which nobody has mended."""
+    broken = HALVE.replace("return (Scale(self.options.factor),)", "return (fedplug.Map(lambda *_: 1 / 0),)")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/halve.py").write_text(broken, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(RECIPE, encoding="utf-8")
+    recipe = load_recipe(tmp_path / "mine.yaml", (), Catalog.discover().under(RUNS))
+    with pytest.raises(TooFewClients) as caught:
+        execution.start(recipe, Settings(output=tmp_path / "runs", quiet=True))
+    said = str(caught.value)
+    assert "If the cause is halve.py, fix it and run the recipe anew: fedplug resume takes the run's copy." in said
+    assert "If the cause is this machine or its data, fix it and continue: fedplug resume" in said

@@ -179,8 +179,10 @@ class Known:
         Raises:
             Misplaced: it does not.
         """
-        there = {"noise": self.releases, "encryption": self.closed, "clip": self.bounds}[what]
-        if there:
+        there = {"noise": self.releases, "encryption": self.closed, "clip": self.bounds}
+        if what not in there:
+            raise ValueError(f"known.before({what!r}, ...): it must be one of {', '.join(map(repr, there))}")
+        if there[what]:
             raise Misplaced(f"{self.link} must not come after {what} in the chain of zone {self.zone}; {remedy}")
 
     def need_norm(self, remedy: str, order: float = 2, *, central: bool = False) -> float:

@@ -164,13 +164,15 @@ class Step:
         ), states)  # fmt: skip
 
 
-def fold(links: Iterable[Link], facts: Facts, misplaced: Callable[[Link, str], None] | None = None) -> tuple[Step, ...]:
+def fold(
+    links: Iterable[Link], facts: Facts, misplaced: Callable[[Link, FedplugError], None] | None = None
+) -> tuple[Step, ...]:
     """The operations of each link of a zone, and the known facts before and behind each operation.
 
     Args:
         links: of one zone, in order.
         facts: of the round; before a run its layout may be empty.
-        misplaced: called with links whose place is wrong, which then count as if they did nothing.
+        misplaced: called with links whose place is wrong, or whose hook fails, which then count as if they did nothing.
             None: the first one raises.
 
     Raises:
@@ -186,7 +188,7 @@ def fold(links: Iterable[Link], facts: Facts, misplaced: Callable[[Link, str], N
         except FedplugError as error:
             if misplaced is None:
                 raise
-            misplaced(link, str(error))
+            misplaced(link, error)
             summed = dataclasses.replace(known, summed=known.summed or link.hook == "aggregate")
             step = Step(link, (), (known, summed))
         steps.append(step)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, get_args
 
 from fedplug.api.errors import FedplugError
-from fedplug.api.records import Checked, Count, Number, Record, Text, at_least, positive
+from fedplug.api.records import Checked, Count, Number, Record, Text, at_least, kind_problem, positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,7 +134,7 @@ class Clip(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_others(self, self.norm, self.others)
+        _take_others(self, "norm", "Clip")
 
     @property
     def clients(self) -> frozenset[int]:
@@ -321,7 +321,7 @@ class Noise(NoiseTerms, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_others(self, self.std, self.others)
+        _take_others(self, "std", "Noise.gaussian")
 
     @property
     def clients(self) -> frozenset[int]:
@@ -357,6 +357,9 @@ class Noise(NoiseTerms, kw_only=True):
             colluders: clients whose noise does not count in a sum.
             takes_back, spread: of noise that is correlated over rounds; see the class.
         """
+        _require("Noise.gaussian", "std", std, float, tuple, Mapping)
+        if not std and isinstance(std, Mapping) and others is not None:
+            std, others = others, None
         mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
         return cls(
             mechanism=mechanism, std=std, others=others, source=source, grid=grid,
@@ -381,6 +384,8 @@ class Noise(NoiseTerms, kw_only=True):
             scorer: whose scores; None: those of the recipe's first.
             source, calibrated_delta, as_published, note: as of `gaussian`.
         """
+        _require("Noise.by", "size", size, Callable)
+        _require("Noise.by", "at_least", at_least, float)
         mechanism = "discrete_gaussian" if source == "exact" else "gaussian"
         return cls(
             mechanism=mechanism, size=size, reads=reads, at_least=at_least, scorer=scorer, source=source,
@@ -405,6 +410,7 @@ class Noise(NoiseTerms, kw_only=True):
             source: where it comes from; `exact` (OpenDP) for discrete Gaussian noise alone.
             calibrated_delta, note, colluders: as of `gaussian`.
         """
+        _require("Noise.integer", "std", std, float)
         return cls(
             mechanism=mechanism, std=std, source=source, grid=grid, trust="distributed",
             calibrated_delta=calibrated_delta, note=note, colluders=colluders,
@@ -421,6 +427,7 @@ class Noise(NoiseTerms, kw_only=True):
             scale: b, in units of the update.
             source, grid, calibrated_delta, as_published, note: as of `gaussian`.
         """
+        _require("Noise.laplace", "scale", scale, float)
         return cls(
             mechanism="laplace", std=scale, source=source, grid=grid, calibrated_delta=calibrated_delta,
             as_published=as_published, note=note, order=1,
@@ -444,6 +451,8 @@ class Noise(NoiseTerms, kw_only=True):
             grid: what the results are multiples of; 0: unknown.
             calibrated_delta, as_published, note: as of `gaussian`.
         """
+        _require("Noise.own", "sample", sample, Callable)
+        _require("Noise.own", "multiplier", multiplier, float)
         return cls(
             mechanism=mechanism, sample=sample, at_least=multiplier, source=source, order=order, curve=curve, grid=grid,
             calibrated_delta=calibrated_delta, as_published=as_published, note=note,
@@ -599,12 +608,22 @@ def _most(value: Any, others: float | None) -> Any:
     return max([others, *value.values()]) if isinstance(value, Mapping) else value
 
 
-def _require_others(operation: Any, value: Any, others: float | None) -> None:
+def _require(call: str, name: str, value: Any, *kinds: Any) -> None:
+    """Refuses an argument that has another name as a field, or that is left out of other noise."""
+    if problem := kind_problem(kinds, {"least": 0, "nan": False}, value):
+        raise ValueError(f"{call}({name}={value!r}): it must be {problem}")
+
+
+def _take_others(operation: Any, name: str, call: str) -> None:
+    """Numbers by client come with one for all others; where they name nobody, that is everybody's."""
+    value, others = getattr(operation, name), operation.others
     if isinstance(value, Mapping) != (others is not None):
-        kind = type(operation).__name__
-        raise ValueError(f"{kind}: numbers by client come with one for all others: {kind}({{3: 0.5}}, others=1.0)")
-    if strange := [key for key in _named(value) if type(key) is not int]:
-        raise ValueError(f"{type(operation).__name__}: client {strange[0]!r} must be a whole number")
+        raise ValueError(f"{call}: numbers by client come with one for all others: {call}({{3: 0.5}}, others=1.0)")
+    if strange := [key for key in _named(value) if type(key) is not int or key < 0]:
+        raise ValueError(f"{call}: client {strange[0]!r} must be a whole number >= 0; clients are numbered from 0")
+    if others is not None and not value:
+        object.__setattr__(operation, name, others)
+        object.__setattr__(operation, "others", None)
 
 
 def as_operations(given: Any, hook: str, link: str) -> Operations:

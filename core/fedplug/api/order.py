@@ -6,17 +6,28 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.links import Link, Step, fold, locked, uploaded
-from fedplug.api.operations import Noise, Seal, Widen
+from fedplug.api.operations import Misplaced, Noise, Seal, Widen
 
 if TYPE_CHECKING:
+    from fedplug.api.errors import FedplugError
     from fedplug.api.facts import Facts
     from fedplug.api.known import Known
 
 
 def misplaced_links(links: tuple[Link, ...], facts: Facts) -> list[tuple[Link, str]]:
-    """Every link that cannot run in its place, with a sentence; folded without stopping."""
+    """Every link that cannot run in its place, with a sentence; folded without stopping.
+
+    Nobody knows what a link does whose hook fails: of links behind it only those whose hook fails too are told.
+    """
+    failed: dict[Link, FedplugError] = {}
+    steps = fold(links, facts, failed.__setitem__)
     problems: list[tuple[Link, str]] = []
-    steps = fold(links, facts, lambda link, message: problems.append((link, message)))
+    unknown = False
+    for link, error in failed.items():
+        broken = not isinstance(error, Misplaced)
+        if broken or not unknown:
+            problems.append((link, str(error)))
+        unknown = unknown or broken
     at_clients: Link | None = None
     for number, step in enumerate(steps):
         link = step.link

@@ -58,9 +58,10 @@ def check_place(link: Link, known: Known, operation: Operation) -> None:
         raise Misplaced(f"{where}: {kind} closes uploads; give it in the hook protect")
     role = Scrambler if isinstance(operation, Scramble) else Sealer if isinstance(operation, Seal) else Closer
     if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, role):
+        fitting = [each.__name__ for each in ((Sealer, Scrambler) if role is Closer else (role,))]
+        classes = [f"class {type(link.component).__name__}(fedplug.{name})" for name in fitting]
         raise Misplaced(
-            f"{where}: it gives {kind} and is no {role.__name__}; write class {type(link.component).__name__}"
-            f"(fedplug.{role.__name__})"
+            f"{where}: it gives {kind} and is no {' or '.join(fitting)}; write {', or '.join(classes)}"
         )
     if isinstance(operation, Noise) and link.hook == "postprocess" and link.site == "client":
         raise Misplaced(

@@ -6,6 +6,7 @@ another party is looked at by the functions on top.
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import functools
 import json
@@ -138,7 +139,7 @@ def shared(record: Any, kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
-    """For each field whose type lists words, or that has a least value, what tells what is wrong with a value."""
+    """For each field whose type lists words, or is of plain kinds, what tells what is wrong with a value."""
     checks: list[tuple[str, Callable[[Any], str]]] = []
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -148,10 +149,76 @@ def _rules(kind: type) -> list[tuple[str, Callable[[Any], str]]]:
         words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
         if words:
             checks.append((field.name, functools.partial(_word_problem, words, several, type(None) in kinds)))
-        elif rules := field.metadata:
-            least = "least" in rules and functools.partial(_number_problem, rules["least"], rules["nan"])
-            checks.append((field.name, least or _not_positive))
+        elif plain := _plain_kinds(kinds):
+            checks.append((field.name, functools.partial(kind_problem, plain, field.metadata)))
     return checks
+
+
+_NUMBERS = (float, int)
+
+
+def _plain_kinds(kinds: Sequence[Any]) -> list[Any]:
+    """The kinds of value that a field may hold, where each of them can be looked at; otherwise none."""
+    found: list[Any] = []
+    for kind in kinds:
+        origin, args = get_origin(kind) or kind, get_args(kind)
+        several = (origin, args) in ((tuple, (float, ...)), (Mapping, (int, float)))
+        if not several and origin not in (*_NUMBERS, bool, str, type(None), collections.abc.Callable):
+            return []
+        found.append(origin)
+    return found
+
+
+def kind_problem(kinds: Sequence[Any], rules: Mapping[str, Any], value: Any) -> str:
+    """What a value should be; empty where it is.
+
+    Args:
+        kinds: that it may be: classes, and those of `collections.abc`.
+        rules: of its numbers, as `at_least` and `positive` note them; empty: any number.
+        value: to look at.
+    """
+    if any(_is_of(kind, rules, value) for kind in kinds):
+        return ""
+    if any(_is_of(kind, {}, value) for kind in kinds):  # of the right kind: its numbers are to blame
+        kinds = [kind for kind in kinds if kind in _NUMBERS] or [float]
+    asked = list(dict.fromkeys(_asked(kind, kinds, rules) for kind in kinds))
+    return " or ".join(filter(None, [", ".join(asked[:-1]), asked[-1]]))
+
+
+def _is_of(kind: Any, rules: Mapping[str, Any], value: Any) -> bool:
+    if kind in _NUMBERS:
+        return isinstance(value, numbers.Integral if kind is int else numbers.Real) and _in_range(rules, float(value))
+    if kind is collections.abc.Callable:
+        return callable(value)
+    if kind is bool:
+        return type(value).__name__ in ("bool", "bool_")  # that of numpy too, which need not be there
+    if not isinstance(value, kind):
+        return False
+    given = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
+    return all(_is_of(float, rules, each) for each in given)
+
+
+def _in_range(rules: Mapping[str, Any], value: float) -> bool:
+    if rules.get("positive"):
+        return 0 < value < math.inf
+    if math.isnan(value):
+        return not rules or bool(rules["nan"])
+    return not rules or value >= rules["least"]
+
+
+def _asked(kind: Any, kinds: Sequence[Any], rules: Mapping[str, Any]) -> str:
+    """A kind in words."""
+    if kind in _NUMBERS:
+        which = "whole number" if kind is int else "finite number" if rules.get("positive") else "number"
+        least = rules.get("least", -math.inf)
+        bound = " > 0" if rules.get("positive") else f" >= {least:g}" if least > -math.inf else ""
+        return f"a {which}{bound}"
+    of = "of them" if any(each in _NUMBERS for each in kinds) else "of numbers"
+    words = {
+        collections.abc.Callable: "a function", bool: "True or False", str: "a text", tuple: f"a tuple {of}",
+        Mapping: f"a dict {of} by client",
+    }  # fmt: skip
+    return words.get(kind, "None")
 
 
 def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: Any) -> str:
@@ -159,19 +226,6 @@ def _word_problem(words: Sequence[str], several: bool, may_lack: bool, value: An
     if several:
         return "" if isinstance(value, tuple) and all(one in words for one in value) else f"a tuple of {listed}"
     return "" if value in words or (may_lack and value is None) else f"one of {listed}"
-
-
-def _number_problem(least: float, nan: bool, value: Any) -> str:
-    several = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else None
-    given = several if several is not None else () if value is None else (value,)
-    if all(isinstance(n, numbers.Real) and (float(n) >= least or (nan and math.isnan(n))) for n in given):
-        return ""
-    return f"a number >= {least:g}"
-
-
-def _not_positive(value: Any) -> str:
-    fits = isinstance(value, numbers.Real) and 0 < float(value) < math.inf
-    return "" if fits else "a finite number > 0"
 
 
 def _spelt(value: Any) -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from fedplug.api.component import Options
-from fedplug.api.errors import FedplugError, ProtectionError, cause_of, of_component
+from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of, of_component
 from fedplug.api.operations import Open, Operations, Party
 from fedplug.api.records import Checked, Record, Text
 
@@ -328,6 +328,29 @@ def undecided(cls: type) -> list[tuple[type, str]]:
     return list(left_open.values())
 
 
+def strangely_called(cls: type) -> Iterable[tuple[type, str, str]]:
+    """Methods of a class that cannot be called as those of a role, with the role: as they are, as they should be."""
+    known: set[str] = set()
+    for role in roles_of(cls):
+        for name, expected in vars(role).items():
+            found = inspect.getattr_static(cls, name, None)
+            if name.startswith("_") or name in known or not inspect.isfunction(expected):
+                continue
+            known.add(name)
+            if found is expected or not inspect.isfunction(found):
+                continue
+            asked = [each for each in inspect.signature(expected).parameters.values() if each.default is each.empty]
+            by_name = name in ROLES or any(each.kind is each.KEYWORD_ONLY for each in asked)  # as hooks are called
+            try:
+                if by_name:
+                    inspect.signature(found).bind(None, **dict.fromkeys([each.name for each in asked[1:]]))
+                else:
+                    inspect.signature(found).bind(*asked)
+            except TypeError:
+                given, wanted = (_shown(each).replace("self, ", "").replace("self", "") for each in (found, expected))
+                yield role, f"{name}{given}", f"{name}{wanted}"
+
+
 class Component(abc.ABC):
     """The base of every component: built from typed options, named by the run, and responsible for what it shows.
 
@@ -468,7 +491,7 @@ class Ballots(Component, role=True):
     def ballots(self, facts: Facts) -> Operations:
         """The operations on the values that clients release in this round: a clip and a noise; none: nothing.
 
-        `client.release(self, name, values)` executes them, or `cohort.server.release` where the server adds the noise;
+        `client.release(self, values)` executes them, or `cohort.server.release` where the server adds the noise;
         the ledger charges everybody who was asked. They follow from options and the round: `facts` has nothing that was
         published.
         """
@@ -534,18 +557,37 @@ class PublicPlan(Negotiation, role=True):
         """
         from fedplug.api.blocks import Plan, shared_plan
 
+        given = stated_plan(self, facts)
         with of_component(self.name, "plan"):
-            try:
-                given: Any = self.plan(facts)
-            except Exception:
-                if facts.layout.size:
-                    raise
-                given = Plan.of(facts, facts.zones[0])
             if isinstance(given, str):
                 given = Plan.single(given, facts.layout.size, facts.zones)
-            if not isinstance(given, Plan | None):
-                raise TypeError(f"it gave a {type(given).__name__}; give a fedplug.Plan, the name of a zone, or None")
             return None if given is None else shared_plan(given)
+
+
+def stated_plan(part: PublicPlan, facts: Facts) -> Plan | str | None:
+    """What its `plan` gives for a round; before a model is known, a plan without one where it needs a model.
+
+    Raises:
+        PluginError: it fails, or gives no plan.
+    """
+    from fedplug.api.blocks import Plan
+
+    with of_component(part.name, "plan"):
+        try:
+            given: Any = part.plan(facts)
+        except Exception:
+            if facts.layout.size:
+                raise
+            given = Plan.of(facts, facts.zones[0])
+    if not isinstance(given, Plan | str | None):
+        what = type(given).__name__
+        raise PluginError(f"component {part.name}, plan: it gave a {what}; give a fedplug.Plan, or a zone's name")
+    if given is None and type(part).negotiate_mask is PublicPlan.negotiate_mask:
+        raise PluginError(
+            f"component {part.name}, plan: it gave None, and no client negotiates a plan; give a fedplug.Plan, or a "
+            "zone's name, or override negotiate_mask and reveals as well"
+        )
+    return given
 
 
 class Groups(Component, role=True):

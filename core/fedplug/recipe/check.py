@@ -7,6 +7,7 @@ wrong is left out, and everything else is still judged.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.facts import Facts
 from fedplug.api.links import Step, fold, uploaded
-from fedplug.api.operations import Seal
+from fedplug.api.operations import Clip, Noise, Seal
 from fedplug.api.order import misplaced_links
 from fedplug.api.pricing import Stated, curve_problems, curves_of, stated_in, unpriced
 from fedplug.api.roles import (
@@ -30,10 +31,12 @@ from fedplug.api.roles import (
     Negotiation,
     Opener,
     Protector,
+    PublicPlan,
     Reads,
     Scorer,
     Trainer,
     record_problems,
+    stated_plan,
 )
 from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.option_errors import closest
@@ -160,8 +163,16 @@ class _Rules:
         self.zone_names = zone_order([*self.protect, *self.postprocess])
         # Zones whose chains can be judged, and those whose links can be folded.
         self.readable = [zone for zone in self.protect if zone not in draft.unreadable and zone != RETAINED]
-        self.foldable = [] if self.failed else self.readable
+        self.foldable = [zone for zone in self.readable if self._is_whole(zone)]
         self.last = draft.general.rounds - 1 if draft.general else 0
+
+    def _is_whole(self, zone: str) -> bool:
+        """Whether all that a zone's operations follow from could be built; without it, links seem to lack others."""
+        aggregate, chosen = self.draft.known.get("aggregate"), self.negotiation()
+        uses = [*self.protect[zone], *self.postprocess.get(zone, []), *([aggregate] if aggregate else [])]
+        if self.failed or any(use.name not in self.parts for use in uses):
+            return False
+        return chosen is None or chosen[1].plans.zones <= set(self.zone_names)
 
     def evaluation(self) -> Iterator[Complaint]:
         """Clusters of clients that there are, and a trainer for fine-tuning that leaves training as it is."""
@@ -211,11 +222,11 @@ class _Rules:
     def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
         """The links of a zone with their operations in a round; `order` complains about misplaced ones."""
         facts = self.context(round)
-        return fold(facts.links[zone], facts, lambda link, message: None)
+        return fold(facts.links[zone], facts, lambda link, error: None)
 
     def bare_uploads(self) -> bool:
         """Whether a zone has no noise of the clients, so that those who rest put nothing into its sum."""
-        behind = (uploaded(self.steps(zone)) for zone in self.links)
+        behind = (uploaded(self.steps(zone)) for zone in self.foldable)
         return any(known is None or not known.releases for known in behind)
 
     def hooks(self) -> Iterator[Complaint]:
@@ -267,6 +278,7 @@ class _Rules:
         chosen = self.negotiation()
         if chosen is None:
             return
+        yield from self.public_plan(*chosen)
         negotiation, held = chosen[0], chosen[1].plans.zones
         for zone in sorted(set(held) - set(protect) - {RETAINED}):
             remedy = f"{zone}: [{{use: ...}}], or {zone}: [] to send it unprotected"
@@ -279,14 +291,40 @@ class _Rules:
             hint = closest(zone, sorted(held)) if zone not in BASE_ZONES else f"remove it ({_zones(sorted(held))})"
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
+    def public_plan(self, use: Use, part: Negotiation) -> Iterator[Complaint]:
+        """Plans that everybody works out are some, in the first round and the last."""
+        if isinstance(part, PublicPlan) and part.plans.zones <= set(self.zone_names):
+            for round in dict.fromkeys((0, self.last)):
+                facts = self.context(round)
+                try:
+                    given = stated_plan(part, facts)
+                    if given not in facts.zones:  # numpy, which takes a while, builds the others
+                        part.planned(facts)
+                except FedplugError as error:
+                    yield use.path, str(error)
+                    return
+
+    def absent_clients(self, zone: str, facts: Facts) -> Iterator[Complaint]:
+        """Operations name clients that there are."""
+        for step in self.steps(zone, facts.round):
+            for operation in step.operations:
+                named = operation.clients if isinstance(operation, Clip | Noise) else frozenset[int]()
+                beyond = [client for client in sorted(named) if client >= (self.num_clients or math.inf)]
+                if beyond:
+                    there = f"the recipe has clients 0 to {facts.num_clients - 1}"
+                    what = f"{type(operation).__name__} names client {beyond[0]}"
+                    where = f"component {step.link.name}, hook {step.link.hook}"
+                    yield step.link.path, f"{where}: {what}, and {there}; leave it out, or name one of those"
+
     def order(self) -> Iterator[Complaint]:
         """Every link is in a valid place and can run there, in the first round and the last."""
         for zone in self.foldable:
             for round in dict.fromkeys((0, self.last)):
                 facts = self.context(round)
                 misplaced = misplaced_links(facts.links[zone], facts)
-                yield from ((link.path, message) for link, message in misplaced)
-                if misplaced:
+                found = [(link.path, message) for link, message in misplaced] or [*self.absent_clients(zone, facts)]
+                yield from found
+                if found:
                     break
 
     def deltas(self) -> list[str]:

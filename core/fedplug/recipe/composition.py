@@ -29,6 +29,7 @@ from fedplug.api.roles import (
     Opener,
     Protector,
     Trainer,
+    strangely_called,
     undecided,
 )
 from fedplug.recipe.catalog import HOOK_GROUPS
@@ -56,6 +57,10 @@ def hook_problems(component_class: type, group: str) -> list[str]:
     if not issubclass(component_class, role):
         return [f"is not {_a(role)}; write class {component_class.__name__}(fedplug.{role.__name__})"]
     problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
+    problems += [
+        f"has {given}, which {_a(owner)} has as {wanted}; take these arguments"
+        for owner, given, wanted in strangely_called(component_class)
+    ]
     return [*problems, *(_wrapping_problems(component_class) if issubclass(component_class, Extension) else [])]
 
 

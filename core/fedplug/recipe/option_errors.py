@@ -126,6 +126,9 @@ def _value_message(item: Any, path: tuple[Any, ...], value: Any, field: FieldInf
         message = f"{shown} must be {rule}" + (guess and f"; {guess}")
     elif item["type"] == "int_parsing_size":
         message = f"{shown} is too large"
+    elif item["type"] in ("tuple_type", "list_type"):
+        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        message = f"{shown} must be a list{f', such as [{value}]' if plain else ''}"
     else:
         text = item["msg"].removeprefix("Input should be ")
         message = f"{shown} must be {text}" if text != item["msg"] else f"{shown}: {text[:1].lower()}{text[1:]}"

@@ -411,6 +411,8 @@ def resume(
     except FedplugError as error:
         error.run_folder = run_dir
         raise
+    except KeyboardInterrupt as error:  # another one, or before it continues
+        raise KeyboardInterrupt(f"Interrupted; to continue: fedplug resume {run_dir}") from error
 
 
 class Execution:
@@ -645,11 +647,22 @@ class Execution:
             return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
         who = "Every client failed for the same reason" if alike else "Training failed"
         who = "A component failed" if isinstance(error, PluginError) else who
+        own, causes = "", "this machine, its data or a plugin"
+        if files := self._own_files_of(error):
+            causes = "this machine or its data"
+            own = f"If the cause is {files}, fix it and run the recipe anew: fedplug resume takes the run's copy.\n"
         return (
-            f"{who}, so resuming fails again unless the cause changes.\n"
-            f"If the cause is this machine, its data or a plugin, fix it and continue: fedplug resume {self.run_dir}\n"
+            f"{who}, so resuming fails again unless the cause changes.\n{own}"
+            f"If the cause is {causes}, fix it and continue: fedplug resume {self.run_dir}\n"
             f"If the cause is the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
+
+    def _own_files_of(self, error: FedplugError) -> str:
+        """The user's own files that the components which an error names are from; empty where they are installed."""
+        named = set(re.findall(r"component ([\w.@-]+\w)", str(error)))
+        uses = (use for use in self.recipe.components.values() if use.name in named)
+        files = {each.own.name for use in uses for each in use.nested if each.own is not None}
+        return " or ".join(sorted(files))
 
     def _write_results(self) -> None:
         """Writes ledger.json and summary.json with what there is."""

@@ -94,6 +94,12 @@ def test_words_for_a_role() -> None:
     assert set(roles()) == {*HOOK_GROUPS, "dataset", "model", "public_plan", "sealer"}
 
 
+def test_help_names_every_role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert call(monkeypatch, "new", "--help") == 0
+    assert f"Role of its component: {', '.join(roles())}." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("hook", HOOK_GROUPS)
 def test_the_smallest_plugin_of_each_hook_fits_on_one_screen(hook: str) -> None:
     text = files("demo", hook)["src/fedplug_demo/thing.py"]

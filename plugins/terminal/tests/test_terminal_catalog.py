@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_calls import GOOD, LIGHT, MAIN, call, python
+from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
 from fedplug_terminal import catalog
 from fedplug_terminal.catalog import check_recipes
@@ -153,6 +155,25 @@ def test_show_prints_documentation_options_and_origin_without_torch() -> None:
 def test_show_of_a_component_with_several_hooks(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert call(monkeypatch, "show", "bfv") == 0
     assert "std.bfv  (protect, postprocess)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("std.bfv", "Sealer"), ("std.single_zone", "PublicPlan"), ("std.clip", "Protector")]
+)
+def test_show_names_the_roles_that_say_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str, said: str
+) -> None:
+    assert call(monkeypatch, "show", name) == 0
+    assert f"roles:               {said}\n" in capsys.readouterr().out
+
+
+def test_show_of_a_recipe_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(shelf, "named", lambda name: types.SimpleNamespace(kind="recipe"))
+    assert call(monkeypatch, "show", "bfv-fedavg") == 1
+    assert capsys.readouterr().err == (
+        "error: bfv-fedavg is a recipe, not a component: fedplug recipes bfv-fedavg shows its text, and fedplug run "
+        "bfv-fedavg runs it\n"
+    )
 
 
 def test_show_of_something_unknown_suggests_the_nearest(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

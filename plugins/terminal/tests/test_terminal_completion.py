@@ -55,7 +55,7 @@ def test_zsh_and_fish_complete_components_with_their_summaries(folder: Path, she
 
 
 def test_a_plugins_command_completes_too(folder: Path) -> None:
-    assert ask("bash", "fedplug new mine --role ext", folder) == "extension"
+    assert ask("bash", "fedplug new mine --role sea", folder) == "sealer"
     assert ask("zsh", "fedplug report ru", folder) == "_files"
 
 

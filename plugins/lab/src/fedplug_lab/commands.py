@@ -119,18 +119,18 @@ def sites(
         typer.echo(line)
 
 
-def _hooks() -> list[str]:
-    """Groups of components, for the shell to complete."""
-    from fedplug.recipe.catalog import GROUPS
-
-    return [*GROUPS]
+_ROLES = (
+    "aggregate", "attack", "dataset", "model", "negotiate_mask", "postprocess", "protect", "public_plan",
+    "score_parameters", "sealer",
+)  # fmt: skip
+"""Those of which there is an example: what `new.roles` finds, which is not looked for before anybody asks."""
 
 
 @command(group="Develop", epilog="Example: fedplug new my_rounding --role protect")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the plugin: lower-case letters, digits and _.")],
     role: Annotated[str, typer.Option(
-        metavar="ROLE", help="Role of its component: protect, negotiate_mask, model, ...", autocompletion=_hooks)],
+        metavar="ROLE", help=f"Role of its component: {', '.join(_ROLES)}.", autocompletion=lambda: [*_ROLES])],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder to write, empty or new. Default: fedplug-NAME.")
     ] = None,

@@ -154,6 +154,13 @@ def show_component(catalog: Catalog, name: str) -> int:
     else:
         entries = catalog.named(name) or catalog.named(f"std.{name}")
     if not entries:
+        from fedplug.recipe.shelf import named
+
+        if (recipe := named(name)) is not None:
+            onward = f", and fedplug run {name} runs it" if recipe.kind == "recipe" else ""
+            raise PluginError(
+                f"{name} is a {recipe.kind}, not a component: fedplug recipes {name} shows its text{onward}"
+            )
         raise PluginError(f"there is no component {name!r}; {catalog.suggest(None, name)}")
     classes: dict[type, list[str]] = {}
     if (own := entries[0].own) and not may_run(own):
@@ -206,10 +213,12 @@ def _bold(text: str) -> str:
 
 def _declared(component: type) -> list[tuple[str, str]]:
     """What a class declares in its roles, as far as that does not depend on options."""
-    from fedplug.api.roles import RECORDS, ROLES, Finds, Measures, Plans
+    from fedplug.api.roles import RECORDS, Component, Finds, Measures, Plans, roles_of
 
     facts: list[tuple[str, str]] = []
-    served = [role for role in ROLES.values() if issubclass(component, role)]
+    served = [role for role in roles_of(component) if role is not Component]
+    # A sealer is a protector too, which goes without saying.
+    served = [role for role in served if not any(role in other.__mro__[1:] for other in served)]
     if served:
         facts.append(("roles", ", ".join(role.__name__ for role in served)))
     for record in map(vars(component).get, RECORDS):
