@@ -91,9 +91,9 @@ class Sealing:
         """Values of a client that the zone may have, on the seal's grid, so that rounding does not matter."""
         known, step = self.closing.before, self.operation.step
         known = dataclasses.replace(known, grid=step) if step > 0 and not known.grid else known
-        ends = self.operation.range / min(self.weights.values()) * np.where(np.arange(self.size) % 16 < 8, 1.0, -1.0)
-        given = ends if what == _ENDS else awkward(self.size)[what]
-        return within(np.roll(given, client_id) * np.float32(scale), known)
+        signs = np.where(np.arange(self.size) % 16 < 8, 1, -1)
+        given = self.operation.range / min(self.weights.values()) * signs if what == _ENDS else awkward(self.size)[what]
+        return within((np.roll(given, client_id) * scale).astype(np.float32), known)
 
     def sealed(self, client_id: int, values: NDArray[np.float32]) -> Block:
         """A client's upload of these values."""
@@ -174,16 +174,15 @@ class _Trials:
     def __init__(self, name: str, zone: str, world: World, stage: Callable[[], World]) -> None:
         self.here, self.again = Sealing(world, name, zone), functools.cache(lambda: Sealing(stage(), name, zone))
         self.operation = self.here.operation
+        self.hides = isinstance(self.operation, Seal) or self.operation.hides == "values"
         self.everybody, self.filled = sorted(self.here.weights), _RANDOM
         self.rounds = iter(range(1, TRIALS))
 
     def problems(self) -> Iterator[str]:
         """The first problem; further ones often follow from it."""
-        trials = [self._sums]
-        if isinstance(self.operation, Scramble) and self.operation.hides == "values":
-            trials = [self._shown, self._sums]
+        trials = [self._shown, self._sums] if self.hides else [self._sums]
         if isinstance(self.operation, Seal):
-            trials = [self._shown, self._sums, self._joined, self._full]
+            trials += [self._joined, self._full]
             trials += [self._opened_by_few, self._opened_alone] if self.operation.opened_by == "shares" else []
         for trial in trials:
             self.here.world.enter(round := next(self.rounds))
@@ -246,11 +245,11 @@ class _Trials:
         """The declared parties open a sum, once in a round, and its mean is that of the values."""
         uploads = self._uploads()
         total, fewer = self.here.added(uploads), self.everybody[:-1]
-        closed = isinstance(self.operation, Seal)
-        if closed or self.operation.hides == "values":
+        if self.hides:
             yield from self._opened_by_others(total, round)
         yield from self._unequal(total, "uploads")
-        if closed and self._opens(self.here.added({c: uploads[c] for c in fewer}), fewer, self.everybody):
+        part = self.here.added({c: uploads[c] for c in fewer})
+        if isinstance(self.operation, Seal) and self._opens(part, fewer, self.everybody):
             yield (
                 f"a second sum of one round is opened, of {len(fewer)} of the {len(self.everybody)} clients of the "
                 "first, and the difference of the two is a single update; let each client note each opening with "
