@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import fedplug
@@ -10,6 +11,7 @@ import pytest
 from fedplug import Block, Client, Facts, Known, Map, Operations, Post, Public
 from fedplug_kit import conformance
 from numpy.typing import NDArray
+from toy_sealers import AtClients
 
 
 class ByPosition(fedplug.Protector):
@@ -41,6 +43,17 @@ class ByIndex(ByPosition):
         return sent
 
 
+class Mirrored(ByPosition):
+    """Keep it by position, and in the opposite order within the zone."""
+
+    def larger(self, block: Block, client: Client, facts: Facts) -> NDArray[np.float32]:
+        assert client.plan is not None
+        whole = client.memory(self).setdefault("left", np.zeros(facts.layout.size, np.float32))
+        where = client.plan.positions(block.zone)[::-1]
+        sent, whole[where] = self.split(block.plain() + whole[where])
+        return sent
+
+
 class OfOneSize(ByPosition):
     """Keep the values of the last round alone, with their positions, and never look at how many there are now."""
 
@@ -48,6 +61,24 @@ class OfOneSize(ByPosition):
         left = client.memory(self).get("left", np.zeros(block.size, np.float32))
         client.memory(self)["left"] = left * np.float32(0)
         return block.plain() + left
+
+
+class SealedByPosition(AtClients):
+    """What `ByPosition` does, in the link that seals."""
+
+    first: type[Any] = ByPosition
+
+    def protect(self, known: Known, facts: Facts) -> Operations:
+        function = functools.partial(self.first.larger, self)
+        return (Map(function), *super().protect(known, facts))
+
+    split = ByPosition.split
+
+
+class SealedByIndex(SealedByPosition):
+    """What `ByIndex` does, in the link that seals."""
+
+    first = ByIndex
 
 
 class ByLayer(fedplug.Protector):
@@ -85,7 +116,7 @@ class OfOneZone(Momentum):
         return [] if stays else [f"{self.name} needs zones that stay; use negotiate_mask: std.single_zone"]
 
 
-@pytest.mark.parametrize("found", [ByPosition, ByLayer, OfOneZone])
+@pytest.mark.parametrize("found", [ByPosition, SealedByPosition, ByLayer, OfOneZone])
 def test_what_is_kept_by_position_or_of_all_scalars_passes(found: type) -> None:
     conformance(found)
 
@@ -94,6 +125,8 @@ def test_what_is_kept_by_position_or_of_all_scalars_passes(found: type) -> None:
     ("found", "said"),
     [
         (ByIndex, "hook protect, zone clear: what it keeps of one scalar in a round, it puts onto another"),
+        (Mirrored, "hook protect, zone clear: what it keeps of one scalar in a round, it puts onto another"),
+        (SealedByIndex, "hook protect, zone clear: what it keeps of one scalar in a round, it puts onto another"),
         (Momentum, "hook postprocess, zone clear: what it keeps of one scalar in a round, it puts onto another"),
         (OfOneSize, "hook protect, zone clear: it fails once its zone has other positions than in the round before"),
     ],

@@ -237,6 +237,35 @@ class Coarse(Masked):
         return super().seal(Words(words.zone, words.values // 1024 * 1024), client, facts)
 
 
+class ForgetsTheTail(Masked):
+    """Masks whole blocks of 16 words, and leaves the last words bare."""
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        whole = count - count % 16
+        return np.append(super().mask(client, nonce, whole), np.zeros(count - whole, np.uint64))
+
+
+class HalfOfEachWord(Masked):
+    """Masks 31 of the 64 bits of each word."""
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        return super().mask(client, nonce, count) >> np.uint64(33)
+
+
+class WeighsOnceMore(Masked):
+    """Multiplies the client's weight in, as the core has done."""
+
+    def seal(self, words: Words, client: Client, facts: Any) -> Sealed:
+        return super().seal(Words(words.zone, np.rint(words.values * client.weight).astype(np.int64)), client, facts)
+
+
+class Overflows(Masked):
+    """Adds in 28 bits, where one client's word may take all of them."""
+
+    def open(self, total: Total, party: Any, facts: Any) -> Opened:
+        return Opened(super().open(total, party, facts).words << 35 >> 35)
+
+
 class SameInEveryRun(Shared):
     """Draws masks from a stream that follows from the recipe; the boxes that hold them are right."""
 
@@ -286,6 +315,62 @@ class KeyForGood(SendsTheKey):
         return client.memory(self).setdefault("key", os.urandom(32))
 
 
+class Scrambled(fedplug.Scrambler):
+    """Add a mask of a key that the server and all clients have, and nobody else."""
+
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
+        key = cohort.server.memory(self)["key"] = self.key()
+        cohort.tell(self.take, key)
+
+    def key(self) -> bytes:
+        return secrets.draw()
+
+    def nonce(self) -> bytes:
+        return os.urandom(16)
+
+    @at_client
+    def take(self, client: Client, key: bytes) -> None:
+        client.memory(self)["key"] = key
+
+    def protect(self, known: Known, facts: Any) -> Any:
+        return (fedplug.Scramble(hides="values", numbers=FixedPoint(range=2.0**12, step=STEP)),)
+
+    def masked(self, words: Words, party: Any) -> tuple[bytes, bytes]:
+        nonce = self.nonce()
+        mask = words_of(party.memory(self)["key"] + nonce, len(words.values))
+        return (words.values.view(np.uint64) + mask).tobytes(), nonce
+
+    def seal(self, words: Words, client: Client, facts: Any) -> Sealed:
+        return Sealed(self.masked(words, client))
+
+    def unseal(self, upload: Total, party: Any, facts: Any) -> Opened:
+        mask = words_of(party.memory(self)["key"] + upload.parts[1], upload.size)
+        return Opened((np.frombuffer(upload.parts[0], np.uint64) - mask).view(np.int64))
+
+    def reseal(self, words: Words, server: Any, facts: Any) -> tuple[bytes, ...]:
+        return self.masked(words, server)
+
+    def open(self, total: Total, party: Any, facts: Any) -> Opened:
+        return self.unseal(total, party, facts)
+
+    def reveals(self, facts: Any) -> list[Reveals]:
+        return []
+
+
+class ScrambledByItsSource(Scrambled):
+    """Takes that key from its source code."""
+
+    def key(self) -> bytes:
+        return b"correct horse battery staple"
+
+
+class ScrambledAlike(Scrambled):
+    """Uses one mask for all uploads."""
+
+    def nonce(self) -> bytes:
+        return bytes(16)
+
+
 REFUSED = [
     (PlainWords, "hook protect, Seal of zone clear: zeros are sealed to bytes that compress to", "add a mask"),
     (OneShareOpens, "hook protect, Seal of zone clear: the shares of 2 clients open a sum, but it declares",
@@ -302,10 +387,16 @@ REFUSED = [
     (OpensOne, "the shares of 4 clients open a single update, but min_clients is 3", "refuse sums of fewer than facts"),
     (ServerHasTheKey, "the aggregation server opens it with what it holds, but only clients are", "give the key to"),
     (Coarse, "the mean of 4 uploads differs from that of the plain values by", "its declared range and step"),
+    (ForgetsTheTail, r"\d+ bytes in a row are the same in each of 8 seals of zeros", "word, also of the last ones"),
+    (HalfOfEachWord, r"zeros are sealed to bytes that compress to \d+ of", "covers every bit of every word"),
+    (WeighsOnceMore, "the mean of 4 uploads differs from that of the plain", "they hold the client's weight"),
+    (Overflows, "the mean of 4 uploads of values at both ends of its range differs", "hold the sum of all clients"),
     (SameInEveryRun, r"one vector sealed in another run gives \d+% of the same bytes", "draw a fresh mask"),
     (SendsTheKey, "method key: its replies are declared to cost nothing .* the same bytes at two clients", "draw it"),
     (KeyOfItsNumber, "method key: .* hold the same bytes in two runs", "draw it"),
     (KeyForGood, "method key: .* hold the same bytes in two rounds", "whenever it is asked for"),
+    (ScrambledByItsSource, "Scramble of zone clear: another run of the same recipe opens its sums", "draw it with"),
+    (ScrambledAlike, r"Scramble of zone clear: one vector sealed .* \d+% of the same bytes", "draw a fresh mask"),
 ]  # fmt: skip
 
 
@@ -320,6 +411,6 @@ def test_a_seal_that_hides_nothing_is_refused(found: type, rule: str, remedy: st
     assert f"kit.{found.__name__.lower()}" in said
 
 
-@pytest.mark.parametrize("found", [Masked, Shared, AtClients])
+@pytest.mark.parametrize("found", [Masked, Shared, AtClients, Scrambled])
 def test_a_seal_without_these_mistakes_passes(found: type) -> None:
     conformance(found)

@@ -185,7 +185,7 @@ def _in_a_round(
     if isinstance(part, Closer):
         trials = recipe(around={"rounds": seals.TRIALS})
         of_seal += seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
-    elif isinstance(part, Protector | Opener) and (moving := moved(recipe(), name, catalog)):
+    if isinstance(part, Protector | Opener) and (moving := moved(recipe(), name, catalog)):
         yield from moving_problems(name, lambda: staged(moving, catalog, data_root))
     yield from of_seal
     free = any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.facts))

@@ -56,9 +56,9 @@ class _Trial:
     def problems(self) -> Iterator[str]:
         """What one scalar has in one round must not change what others give in the next.
 
-        `kit.alternating` puts into the zone one half of the scalars, the other half, and then a third of all.
-        The second round has the same values each time. Their order in the first differs, layer by layer, so that a norm
-        or a quantile that a link keeps is the same.
+        `kit.alternating` puts two of three scalars into the zone, then another two of three, and then one of three.
+        The second round has the same values each time. In the first, those that the second lacks have another order
+        within their layer, so that a norm or a quantile that a link keeps is the same.
         """
         try:
             first, again = self._second(1), self._second(1)
@@ -69,19 +69,25 @@ class _Trial:
             yield f"it fails once its zone has other positions than in the round before: {error}"
 
     def _second(self, order: int) -> NDArray[np.float32]:
-        """What it gives in the second of two rounds, in which its zone has other scalars than in the first."""
+        """What it gives in the second of two rounds, whose zone lacks some scalars of the first."""
         self.party.state = {}
         self._given(0, order)
         return self._given(1)
 
     def _given(self, round: int, order: int = 1) -> NDArray[np.float32]:
-        """What it gives in a round for the same values, in their order, or from last to first within each layer."""
+        """What it gives for the same values in their order, or those that the second round lacks from last to first."""
+        self.world.at(1)
+        later = self._where()
         self.world.at(round)
         facts, part = self.world.facts, _parts(self.world, self.name)[self.number]
-        assert facts.plan is not None  # kit.alternating's is public
-        where = facts.plan.positions(self.zone)
+        where = self._where()
         values = within(awkward(len(where))["random values"], part.before)
         layers = facts.layout.per_scalar(np.arange(len(facts.layout.layers)))[where]
-        numbers = np.arange(len(where))
-        values[np.lexsort((numbers, layers))] = values[np.lexsort((order * numbers, layers))]
+        layers, numbers = np.where(np.isin(where, later), -1, layers), np.arange(len(where))
+        values[np.lexsort((numbers, layers))] = values[np.lexsort((np.where(layers < 0, 1, order) * numbers, layers))]
         return executed(self.world, part, values, plan=facts.plan)
+
+    def _where(self) -> NDArray[np.uint32]:
+        """Where the zone lies in the current round."""
+        assert self.world.facts.plan is not None  # kit.alternating's is public
+        return self.world.facts.plan.positions(self.zone)

@@ -35,10 +35,17 @@ if TYPE_CHECKING:
 
     from fedplug_kit.world import World
 
-TRIALS = 8
+TRIALS = 9
 """Rounds of a recipe whose seals are tried: each trial has a separate round, since a sum is opened once a round."""
-_ALIKE = 0.5
-"""Share of a block that also occurs in another one, from which on the two count as alike."""
+_ALIKE = 0.05
+"""Share of a block that also occurs in another one, from which on the two count as alike; ciphertexts share headers."""
+_FULL = 0.8
+"""Share of their length to which sealed zeros must not compress. Masks, Paillier, LWE and BFV give 1, CKKS 0.995, and
+residues modulo a prime of 54 bits in words of 64 would give about 0.85; masks of half a word's bits give 0.5."""
+_BARE = 4
+"""Bytes in a row that are the same whenever zeros are sealed, and not for other values, from which on they count as
+bare: those of a short word. Single ones are so by chance, such as control bits, or sizes of compressed ciphertexts."""
+_RANDOM, _ENDS = "random values", "values at both ends of its range"
 
 
 def seal_problems(name: str, stage: Callable[[], World]) -> Iterator[str]:
@@ -66,8 +73,12 @@ class Sealing:
         operation = self.closing.operations[0]
         assert isinstance(operation, Seal | Scramble)
         self.operation, self.component = operation, self.closing.link.component
-        self.weights: Mapping[int, float] = world.protocol.server.weights
         self.size = world.protocol.layout.size
+        # Unequal, whatever the recipe weighs by: who multiplies a weight in once more then opens another sum.
+        self.weights = {c: 1 / (2 + number) for number, c in enumerate(sorted(world.protocol.server.weights))}
+        world.protocol.server.remembered.weights = self.weights
+        for client_id, weight in self.weights.items():
+            world.client(client_id).weight = weight
 
     def _only(self, hook: str, *kinds: type) -> Step:
         """The link with this operation alone: the noise below a seal must not count as hiding by it."""
@@ -80,7 +91,9 @@ class Sealing:
         """Values of a client that the zone may have, on the seal's grid, so that rounding does not matter."""
         known, step = self.closing.before, self.operation.step
         known = dataclasses.replace(known, grid=step) if step > 0 and not known.grid else known
-        return within(np.roll(awkward(self.size)[what], client_id) * np.float32(scale), known)
+        signs = np.where(np.arange(self.size) % 16 < 8, 1, -1)
+        given = self.operation.range / min(self.weights.values()) * signs if what == _ENDS else awkward(self.size)[what]
+        return within((np.roll(given, client_id) * scale).astype(np.float32), known)
 
     def sealed(self, client_id: int, values: NDArray[np.float32]) -> Block:
         """A client's upload of these values."""
@@ -161,14 +174,15 @@ class _Trials:
     def __init__(self, name: str, zone: str, world: World, stage: Callable[[], World]) -> None:
         self.here, self.again = Sealing(world, name, zone), functools.cache(lambda: Sealing(stage(), name, zone))
         self.operation = self.here.operation
-        self.everybody = sorted(self.here.weights)
+        self.hides = isinstance(self.operation, Seal) or self.operation.hides == "values"
+        self.everybody, self.filled = sorted(self.here.weights), _RANDOM
         self.rounds = iter(range(1, TRIALS))
 
     def problems(self) -> Iterator[str]:
         """The first problem; further ones often follow from it."""
-        trials = [self._sums]
+        trials = [self._shown, self._sums] if self.hides else [self._sums]
         if isinstance(self.operation, Seal):
-            trials = [self._shown, self._sums, self._joined]
+            trials += [self._joined, self._full]
             trials += [self._opened_by_few, self._opened_alone] if self.operation.opened_by == "shares" else []
         for trial in trials:
             self.here.world.enter(round := next(self.rounds))
@@ -182,23 +196,26 @@ class _Trials:
     def _shown(self, round: int) -> Iterator[str]:
         """Zeros, and one vector sealed twice, at two clients, in two rounds and in two runs, give unrelated bytes."""
         here, other = self.here, self.again()
-        values = here.values("random values")
+        values = here.values(_RANDOM)
         # First of all, as in the other run, in case masks are drawn one after the other.
-        loud, low = ([here.sealed(0, here.values("random values", scale=s)) for _ in range(2)] for s in (1.0, 0.01))
-        nothing, _ = here.seen(here.sealed(0, here.values("zeros")))
+        loud, low = ([here.sealed(0, here.values(_RANDOM, scale=s)) for _ in range(2)] for s in (1.0, 0.01))
+        nothing = [here.seen(here.sealed(0, here.values("zeros")))[0]]
         one = here.seen(loud[0])
-        if _size(nothing) < 0.8 * _size(one[0]):
+        if _size(nothing[0]) < _FULL * max(_size(one[0]), len(nothing[0])):
             yield (
-                f"zeros are sealed to bytes that compress to {_size(nothing)} of {len(nothing)}, other values to "
-                f"{_size(one[0])}: the values show through the seal; encrypt, or add a mask that covers every value"
+                f"zeros are sealed to bytes that compress to {_size(nothing[0])} of {len(nothing[0])}, other values to "
+                f"{_size(one[0])}: values show through the seal; encrypt, or add a mask that covers every bit of every "
+                "word"
             )
         others = {"by another client": here.seen(here.sealed(1, values))}
         if not prepares(here.component):  # a client that prepares uploads once a round, and has keys for that
             others["once more by the same client"] = here.seen(loud[1])
         other.world.enter(round)
         others["in another run"] = other.seen(other.sealed(0, values))
+        nothing += [here.seen(here.sealed(each, here.values("zeros")))[0] for each in self.everybody[1:]]
         here.world.enter(next(self.rounds))
         others["in another round"] = here.seen(here.sealed(0, values))
+        nothing += [here.seen(here.sealed(each, here.values("zeros")))[0] for each in self.everybody]
         for what, other_one in others.items():
             if (alike := max(map(_shared, one, other_one))) > _ALIKE:
                 yield (
@@ -206,6 +223,13 @@ class _Trials:
                     "shows that of their values, or a mask follows from nothing secret; draw a fresh mask or nonce for "
                     "each upload, for example from os.urandom"
                 )
+        against = [here.seen(here.sealed(0, sign * values))[0] for sign in (1, -1)]
+        if (bare := _bare(nothing, against)) >= _BARE:
+            yield (
+                f"up to {bare} bytes in a row are the same in each of {len(nothing)} seals of zeros, by "
+                f"{len(self.everybody)} clients in two rounds, and differ for other values: some words, or some bits "
+                "of them, are bare; add a mask that covers every bit of every word, also of the last ones"
+            )
         beside, quiet = ([here.beside(upload) for upload in uploads] for uploads in (loud, low))
         for what, told in beside[0].items():
             less = [each.get(what) for each in quiet]
@@ -221,11 +245,11 @@ class _Trials:
         """The declared parties open a sum, once in a round, and its mean is that of the values."""
         uploads = self._uploads()
         total, fewer = self.here.added(uploads), self.everybody[:-1]
-        closed = isinstance(self.operation, Seal)
-        if closed:
+        if self.hides:
             yield from self._opened_by_others(total, round)
         yield from self._unequal(total, "uploads")
-        if closed and self._opens(self.here.added({c: uploads[c] for c in fewer}), fewer, self.everybody):
+        part = self.here.added({c: uploads[c] for c in fewer})
+        if isinstance(self.operation, Seal) and self._opens(part, fewer, self.everybody):
             yield (
                 f"a second sum of one round is opened, of {len(fewer)} of the {len(self.everybody)} clients of the "
                 "first, and the difference of the two is a single update; let each client note each opening with "
@@ -263,8 +287,17 @@ class _Trials:
             yield (
                 f"the mean of {count} {what} differs from that of the plain values by "
                 f"{self._distance(mean, self.everybody):.3g}; its declared range and step allow "
-                f"{self._room(self.everybody):.3g}"
+                f"{self._room(self.everybody):.3g}. Seal the words as they come: they hold the client's weight, and "
+                "are rounded; add them in numbers that hold the sum of all clients; open the sum, undivided"
             )
+
+    def _full(self, round: int) -> Iterator[str]:
+        """Sums of words as large as the declared range allows."""
+        if not np.isfinite(self.operation.range):
+            return
+        self.filled = _ENDS
+        yield from self._unequal(self.here.added(self._uploads()), f"uploads of {_ENDS}")
+        self.filled = _RANDOM
 
     def _joined(self, round: int) -> Iterator[str]:
         """The sum of two sums opens to the mean of all."""
@@ -286,7 +319,7 @@ class _Trials:
     def _opened_alone(self, round: int) -> Iterator[str]:
         """Shares do not open a single update: the core asks for none, but a server may ask clients all the same."""
         first, least = self.everybody[0], self.here.world.protocol.recipe.min_clients
-        alone = self.here.added({first: self.here.sealed(first, self.here.values("random values", first))})
+        alone = self.here.added({first: self.here.sealed(first, self.here.values(_RANDOM, first))})
         try:
             mean = self.here.opened_alone(alone, first, self.everybody)
         except FedplugError:
@@ -301,7 +334,7 @@ class _Trials:
 
     def _uploads(self) -> dict[int, Block]:
         here = self.here
-        return {each: here.sealed(each, here.values("random values", each)) for each in here.weights}
+        return {each: here.sealed(each, here.values(self.filled, each)) for each in here.weights}
 
     def _opens(
         self, total: Block, senders: list[int], asked: list[int] | None = None, at: Sealing | None = None
@@ -322,18 +355,27 @@ class _Trials:
     def _expected(self, senders: list[int]) -> NDArray[np.float64]:
         limit, total = self.operation.range, np.zeros(self.here.size)
         for client_id in senders:
-            values = self.here.values("random values", client_id) * np.float64(self.here.weights[client_id])
+            values = self.here.values(self.filled, client_id) * np.float64(self.here.weights[client_id])
             total += np.clip(values, -limit, limit) if limit == limit else values
         return total / sum(self.here.weights[client_id] for client_id in senders)
 
     def _room(self, senders: list[int]) -> float:
         step = self.operation.step if self.operation.step == self.operation.step else 1e-3
-        return len(senders) * (step / 2 + 1e-6) / sum(self.here.weights[client_id] for client_id in senders)
+        rounded = len(senders) * (step / 2 + 1e-6) / sum(self.here.weights[client_id] for client_id in senders)
+        return rounded + 1e-6 * float(np.abs(self._expected(senders)).max(initial=0.0))  # a mean is in float32
 
 
 def _size(data: bytes) -> int:
     """Size of data after compression, in bytes."""
     return len(zlib.compress(data, level=1))
+
+
+def _bare(zeros: list[bytes], others: list[bytes]) -> int:
+    """How many bytes in a row, at most, are the same in all of the first, and another one in any of the others."""
+    least = min(map(len, [*zeros, *others]))
+    same, other = (np.stack([np.frombuffer(each[:least], np.uint8) for each in given]) for given in (zeros, others))
+    bare = (same == same[0]).all(0) & (other != same[0]).any(0)
+    return int(np.diff(np.flatnonzero(np.r_[True, ~bare, True])).max() - 1)
 
 
 def _shared(one: bytes, other: bytes) -> float:
