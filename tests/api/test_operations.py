@@ -9,7 +9,8 @@ from typing import Any, get_args
 import fedplug
 import pytest
 from fedplug import Clip, Combine, Map, Misplaced, Noise, Round, Scale, Shift, WeightedSum
-from fedplug.api.operations import Operation, as_operations
+from fedplug.api.operations import Operation
+from fedplug.api.places import as_operations
 
 
 def test_every_operation_is_public_and_frozen() -> None:

@@ -26,9 +26,8 @@ from fedplug.api.operations import (
     Scale,
     Scramble,
     Seal,
-    as_operations,
 )
-from fedplug.api.places import check_place
+from fedplug.api.places import as_operations, check_place
 from fedplug.api.roles import Ballots, Groups, Site
 
 if TYPE_CHECKING:

@@ -17,7 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, get_args
 
 from fedplug.api.errors import FedplugError
-from fedplug.api.records import Checked, Count, Number, Record, Text, at_least, kind_problem, positive
+from fedplug.api.records import (
+    Checked,
+    Count,
+    Number,
+    Record,
+    Text,
+    at_least,
+    named_clients,
+    positive,
+    require_kind,
+    take_numbers,
+    take_others,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,12 +146,12 @@ class Clip(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _take_others(self, "norm", "Clip")
+        take_others(self, "norm", "Clip")
 
     @property
     def clients(self) -> frozenset[int]:
         """The clients that it names."""
-        return _named(self.norm)
+        return named_clients(self.norm)
 
     def of(self, client_id: int | None) -> Clip:
         """The clip of one client; of None, that of all whom it does not name."""
@@ -321,12 +333,12 @@ class Noise(NoiseTerms, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _take_others(self, "std", "Noise.gaussian")
+        take_others(self, "std", "Noise.gaussian")
 
     @property
     def clients(self) -> frozenset[int]:
         """The clients that it names."""
-        return _named(self.std)
+        return named_clients(self.std)
 
     def of(self, client_id: int | None) -> Noise:
         """The noise of one client; of None, that of all whom it does not name."""
@@ -357,7 +369,7 @@ class Noise(NoiseTerms, kw_only=True):
             colluders: clients whose noise does not count in a sum.
             takes_back, spread: of noise that is correlated over rounds; see the class.
         """
-        _require("Noise.gaussian", "std", std, float, tuple, Mapping)
+        require_kind("Noise.gaussian", "std", std, float, tuple, Mapping)
         if not std and isinstance(std, Mapping) and others is not None:
             std, others = others, None
         mechanism = "discrete_gaussian" if source == "exact" and std != 0 else "gaussian"
@@ -384,8 +396,8 @@ class Noise(NoiseTerms, kw_only=True):
             scorer: whose scores; None: those of the recipe's first.
             source, calibrated_delta, as_published, note: as of `gaussian`.
         """
-        _require("Noise.by", "size", size, Callable)
-        _require("Noise.by", "at_least", at_least, float)
+        require_kind("Noise.by", "size", size, Callable)
+        require_kind("Noise.by", "at_least", at_least, float)
         mechanism = "discrete_gaussian" if source == "exact" else "gaussian"
         return cls(
             mechanism=mechanism, size=size, reads=reads, at_least=at_least, scorer=scorer, source=source,
@@ -410,7 +422,7 @@ class Noise(NoiseTerms, kw_only=True):
             source: where it comes from; `exact` (OpenDP) for discrete Gaussian noise alone.
             calibrated_delta, note, colluders: as of `gaussian`.
         """
-        _require("Noise.integer", "std", std, float)
+        require_kind("Noise.integer", "std", std, float)
         return cls(
             mechanism=mechanism, std=std, source=source, grid=grid, trust="distributed",
             calibrated_delta=calibrated_delta, note=note, colluders=colluders,
@@ -427,7 +439,7 @@ class Noise(NoiseTerms, kw_only=True):
             scale: b, in units of the update.
             source, grid, calibrated_delta, as_published, note: as of `gaussian`.
         """
-        _require("Noise.laplace", "scale", scale, float)
+        require_kind("Noise.laplace", "scale", scale, float)
         return cls(
             mechanism="laplace", std=scale, source=source, grid=grid, calibrated_delta=calibrated_delta,
             as_published=as_published, note=note, order=1,
@@ -451,8 +463,8 @@ class Noise(NoiseTerms, kw_only=True):
             grid: what the results are multiples of; 0: unknown.
             calibrated_delta, as_published, note: as of `gaussian`.
         """
-        _require("Noise.own", "sample", sample, Callable)
-        _require("Noise.own", "multiplier", multiplier, float)
+        require_kind("Noise.own", "sample", sample, Callable)
+        require_kind("Noise.own", "multiplier", multiplier, float)
         return cls(
             mechanism=mechanism, sample=sample, at_least=multiplier, source=source, order=order, curve=curve, grid=grid,
             calibrated_delta=calibrated_delta, as_published=as_published, note=note,
@@ -523,7 +535,7 @@ class Seal(Checked, kw_only=True):
     position_block: int = 0
 
     def __post_init__(self) -> None:
-        _take_numbers(self, self.numbers)
+        take_numbers(self, self.numbers)
         super().__post_init__()
 
 
@@ -542,7 +554,7 @@ class Scramble(Checked, kw_only=True):
     step: float = at_least(0, nan=True, default=cast("float", None))
 
     def __post_init__(self) -> None:
-        _take_numbers(self, self.numbers)
+        take_numbers(self, self.numbers)
         super().__post_init__()
 
 
@@ -587,17 +599,6 @@ Operations = tuple[Operation, ...]
 _KINDS = get_args(Operation)
 
 
-def _take_numbers(operation: Any, numbers: Numbers) -> None:
-    """Range and step that are not stated are those of the numbers."""
-    for name in ("range", "step"):
-        if getattr(operation, name) is None:
-            object.__setattr__(operation, name, float(getattr(numbers, name)))
-
-
-def _named(value: Any) -> frozenset[int]:
-    return frozenset(value) if isinstance(value, Mapping) else frozenset()
-
-
 def _share(value: Any, others: float | None, client_id: int | None) -> Any:
     """A client's own number of those by client."""
     return value.get(client_id, others) if isinstance(value, Mapping) else value
@@ -606,40 +607,3 @@ def _share(value: Any, others: float | None, client_id: int | None) -> Any:
 def _most(value: Any, others: float | None) -> Any:
     """The largest of numbers by client."""
     return max([others, *value.values()]) if isinstance(value, Mapping) else value
-
-
-def _require(call: str, name: str, value: Any, *kinds: Any) -> None:
-    """Refuses an argument that has another name as a field, or that is left out of other noise."""
-    if problem := kind_problem(kinds, {"least": 0, "nan": False}, value):
-        raise ValueError(f"{call}({name}={value!r}): it must be {problem}")
-
-
-def _take_others(operation: Any, name: str, call: str) -> None:
-    """Numbers by client come with one for all others; where they name nobody, that is everybody's."""
-    value, others = getattr(operation, name), operation.others
-    if isinstance(value, Mapping) != (others is not None):
-        raise ValueError(f"{call}: numbers by client come with one for all others: {call}({{3: 0.5}}, others=1.0)")
-    if strange := [key for key in _named(value) if type(key) is not int or key < 0]:
-        raise ValueError(f"{call}: client {strange[0]!r} must be a whole number >= 0; clients are numbered from 0")
-    if others is not None and not value:
-        object.__setattr__(operation, name, others)
-        object.__setattr__(operation, "others", None)
-
-
-def as_operations(given: Any, hook: str, link: str) -> Operations:
-    """The return value of a hook as operations: one operation, or a function, counts as a tuple of it.
-
-    Raises:
-        Misplaced: it is something else.
-    """
-    if isinstance(given, _KINDS):
-        given = (given,)
-    elif callable(given):
-        given = (Combine(given) if hook == "aggregate" else Map(given),)
-    if not isinstance(given, tuple) or not all(isinstance(operation, _KINDS) for operation in given):
-        shown = ", ".join(kind.__name__ for kind in _KINDS)
-        raise Misplaced(
-            f"component {link}, hook {hook}: it gave {given!r:.80}; give a tuple of operations ({shown}), or a "
-            "function, from which no guarantee follows; an empty tuple changes nothing"
-        )
-    return given

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.operations import (
+    _KINDS,
     Clip,
     Combine,
     Look,
+    Map,
     Misplaced,
     Noise,
     Open,
     Operation,
+    Operations,
     Rotate,
     Scramble,
     Seal,
@@ -103,3 +106,22 @@ def site_of(closed: Seal) -> Site:
     if closed.opened_by == "shares":
         return "client" if closed.sums_visible_to == "clients" else "server"
     return "client" if closed.opened_by == "clients" else "key_server"
+
+
+def as_operations(given: Any, hook: str, link: str) -> Operations:
+    """The return value of a hook as operations: one operation, or a function, counts as a tuple of it.
+
+    Raises:
+        Misplaced: it is something else.
+    """
+    if isinstance(given, _KINDS):
+        given = (given,)
+    elif callable(given):
+        given = (Combine(given) if hook == "aggregate" else Map(given),)
+    if not isinstance(given, tuple) or not all(isinstance(operation, _KINDS) for operation in given):
+        shown = ", ".join(kind.__name__ for kind in _KINDS)
+        raise Misplaced(
+            f"component {link}, hook {hook}: it gave {given!r:.80}; give a tuple of operations ({shown}), or a "
+            "function, from which no guarantee follows; an empty tuple changes nothing"
+        )
+    return given

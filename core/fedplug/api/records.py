@@ -344,3 +344,32 @@ def _plain(value: Any, for_json: bool) -> Any:
     if for_json and isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value
+
+
+def require_kind(call: str, name: str, value: Any, *kinds: Any) -> None:
+    """Refuses an argument that has another name as a field, or that is left out of other noise."""
+    if problem := kind_problem(kinds, {"least": 0, "nan": False}, value):
+        raise ValueError(f"{call}({name}={value!r}): it must be {problem}")
+
+
+def take_others(operation: Any, name: str, call: str) -> None:
+    """Numbers by client come with one for all others; where they name nobody, that is everybody's."""
+    value, others = getattr(operation, name), operation.others
+    if isinstance(value, Mapping) != (others is not None):
+        raise ValueError(f"{call}: numbers by client come with one for all others: {call}({{3: 0.5}}, others=1.0)")
+    if strange := [key for key in named_clients(value) if type(key) is not int or key < 0]:
+        raise ValueError(f"{call}: client {strange[0]!r} must be a whole number >= 0; clients are numbered from 0")
+    if others is not None and not value:
+        object.__setattr__(operation, name, others)
+        object.__setattr__(operation, "others", None)
+
+
+def named_clients(value: Any) -> frozenset[int]:
+    return frozenset(value) if isinstance(value, Mapping) else frozenset()
+
+
+def take_numbers(operation: Any, numbers: Any) -> None:
+    """Range and step that are not stated are those of the numbers."""
+    for name in ("range", "step"):
+        if getattr(operation, name) is None:
+            object.__setattr__(operation, name, float(getattr(numbers, name)))
