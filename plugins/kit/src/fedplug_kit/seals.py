@@ -9,6 +9,7 @@ on request. All checks use real parties in rounds that the kit steps through.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import zlib
@@ -25,7 +26,7 @@ from fedplug.mechanisms.execution import execute
 from fedplug.round.steps import opened_once, unsealed
 
 from fedplug_kit.functions import awkward, within
-from fedplug_kit.leaves import leaves
+from fedplug_kit.leaves import all_told, leaves
 from fedplug_kit.world import prepares
 
 if TYPE_CHECKING:
@@ -107,6 +108,22 @@ class Sealing:
     def seen(self, upload: Block) -> tuple[bytes, bytes]:
         """Everything in an upload that a reader sees, and its parts alone."""
         return codec.encode([*upload.ciphertexts, dict(upload.meta)]), b"".join(upload.ciphertexts)
+
+    def tells_key(self) -> bool:
+        """Whether an upload holds what its client has derived for it, or all keys that it had before."""
+        client, keys = self.world.client(0), set()
+        derived, before = client.secret, copy.deepcopy(client.memory(self.component))
+
+        def noted(*purpose: Any) -> bytes:
+            keys.add(key := derived(*purpose))
+            return key
+
+        vars(client)["secret"] = noted
+        try:
+            seen = self.seen(self.sealed(0, self.values(_RANDOM)))[0]
+        finally:
+            del vars(client)["secret"]
+        return any(key in seen for key in keys) or all_told(before, seen)
 
     def beside(self, upload: Block) -> dict[str, Any]:
         """Numbers and words that accompany a sealed block, by their description."""
@@ -229,6 +246,11 @@ class _Trials:
                 f"up to {bare} bytes in a row are the same in each of {len(nothing)} seals of zeros, by "
                 f"{len(self.everybody)} clients in two rounds, and differ for other values: some words, or some bits "
                 "of them, are bare; add a mask that covers every bit of every word, also of the last ones"
+            )
+        if here.tells_key():
+            yield (
+                "an upload holds what client.secret(...) has given, or all keys in the client's memory(self), so the "
+                "server has them; send a nonce that is drawn for the upload, and derive the key from it"
             )
         beside, quiet = ([here.beside(upload) for upload in uploads] for uploads in (loud, low))
         for what, told in beside[0].items():
