@@ -266,6 +266,19 @@ class Overflows(Masked):
         return Opened(super().open(total, party, facts).words << 35 >> 35)
 
 
+class OnePadForTwoZones(AtClients):
+    """Masks all zones of a round with the same pads."""
+
+    def seal(self, words: Words, client: Client, facts: Any) -> Sealed:
+        return super().seal(Words("", words.values), client, facts)
+
+    def gather(self, total: Total, server: Any, facts: Any) -> Total:
+        return super().gather(total.replace(zone=""), server, facts).replace(zone=total.zone)
+
+    def open(self, total: Total, party: Any, facts: Any) -> Opened:
+        return super().open(total.replace(zone=""), party, facts)
+
+
 class SameInEveryRun(Shared):
     """Draws masks from a stream that follows from the recipe; the boxes that hold them are right."""
 
@@ -461,6 +474,7 @@ REFUSED = [
     (HalfOfEachWord, r"zeros are sealed to bytes that compress to \d+ of", "covers every bit of every word"),
     (WeighsOnceMore, "the mean of 4 uploads differs from that of the plain", "they hold the client's weight"),
     (Overflows, "the mean of 4 uploads of values at both ends of its range differs", "hold the sum of all clients"),
+    (OnePadForTwoZones, r"sealed in zones clear and clear_rest of a round gives \d+% of the same", "words.zone too"),
     (SameInEveryRun, r"one vector sealed in another run gives \d+% of the same bytes", "draw a fresh mask"),
     (SendsTheKey, "method key: its replies are declared to cost nothing .* the same bytes at two clients", "draw it"),
     (KeyOfItsNumber, "method key: .* hold the same bytes in two runs", "draw it"),

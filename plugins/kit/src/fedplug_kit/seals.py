@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from fedplug_kit.world import World
 
-TRIALS = 9
+TRIALS = 8
 """Rounds of a recipe whose seals are tried: each trial has a separate round, since a sum is opened once a round."""
 _ALIKE = 0.05
 """Share of a block that also occurs in another one, from which on the two count as alike; ciphertexts share headers."""
@@ -65,6 +65,25 @@ def seal_problems(name: str, stage: Callable[[], World]) -> Iterator[str]:
         yield f"component {name}: a trial of its seal fails: {error}"
 
 
+def pad_problems(name: str, world: World) -> Iterator[str]:
+    """Whether one mask hides two zones of a round.
+
+    Args:
+        name: name of the component.
+        world: parties that are ready for round 2 of a recipe in which the component seals two zones.
+    """
+    world.enter(1)
+    zones = [step.link.zone for step in world.steps(name, "protect") if step.has(Seal, Scramble)]
+    sealings = [Sealing(world, name, zone) for zone in zones]
+    one, other = (each.seen(each.sealed(0, each.values(_RANDOM))) for each in sealings)
+    if sealings[0].hides and (alike := max(map(_shared, one, other))) > _ALIKE:
+        yield (
+            f"component {name}, hook protect: one vector sealed in zones {' and '.join(zones)} of a round gives "
+            f"{alike:.0%} of the same bytes, so the difference of the two uploads shows that of their values; draw a "
+            "fresh nonce for each upload, or derive each mask from words.zone too"
+        )
+
+
 class Sealing:
     """One component's seal of a zone, at the parties of one run."""
 
@@ -74,6 +93,7 @@ class Sealing:
         operation = self.closing.operations[0]
         assert isinstance(operation, Seal | Scramble)
         self.operation, self.component = operation, self.closing.link.component
+        self.hides = isinstance(operation, Seal) or operation.hides == "values"
         self.size = world.protocol.layout.size
         # Unequal, whatever the recipe weighs by: who multiplies a weight in once more then opens another sum.
         self.weights = {c: 1 / (2 + number) for number, c in enumerate(sorted(world.protocol.server.weights))}
@@ -191,13 +211,12 @@ class _Trials:
     def __init__(self, name: str, zone: str, world: World, stage: Callable[[], World]) -> None:
         self.here, self.again = Sealing(world, name, zone), functools.cache(lambda: Sealing(stage(), name, zone))
         self.operation = self.here.operation
-        self.hides = isinstance(self.operation, Seal) or self.operation.hides == "values"
         self.everybody, self.filled = sorted(self.here.weights), _RANDOM
         self.rounds = iter(range(1, TRIALS))
 
     def problems(self) -> Iterator[str]:
         """The first problem; further ones often follow from it."""
-        trials = [self._shown, self._sums] if self.hides else [self._sums]
+        trials = [self._shown, self._sums] if self.here.hides else [self._sums]
         if isinstance(self.operation, Seal):
             trials += [self._joined, self._full]
             trials += [self._opened_by_few, self._opened_alone] if self.operation.opened_by == "shares" else []
@@ -267,7 +286,7 @@ class _Trials:
         """The declared parties open a sum, once in a round, and its mean is that of the values."""
         uploads = self._uploads()
         total, fewer = self.here.added(uploads), self.everybody[:-1]
-        if self.hides:
+        if self.here.hides:
             yield from self._opened_by_others(total, round)
         yield from self._unequal(total, "uploads")
         part = self.here.added({c: uploads[c] for c in fewer})
