@@ -130,4 +130,4 @@ def test_the_smallest_plugin_of_each_hook_is_shown() -> None:
     assert set(shown) == {path.stem for path in templates.glob("*.py")} - {"dataset", "model", "test"}
     for name in shown:
         lines = (templates / f"{name}.py").read_text(encoding="utf-8").splitlines()
-        assert len(list(filter(None, lines)) if name == "sealer" else lines) <= 25, name
+        assert len(list(filter(None, lines))) <= 25, name  # lines of code: blank ones do not count

@@ -266,6 +266,19 @@ class Overflows(Masked):
         return Opened(super().open(total, party, facts).words << 35 >> 35)
 
 
+class OnePadForTwoZones(AtClients):
+    """Masks all zones of a round with the same pads."""
+
+    def seal(self, words: Words, client: Client, facts: Any) -> Sealed:
+        return super().seal(Words("", words.values), client, facts)
+
+    def gather(self, total: Total, server: Any, facts: Any) -> Total:
+        return super().gather(total.replace(zone=""), server, facts).replace(zone=total.zone)
+
+    def open(self, total: Total, party: Any, facts: Any) -> Opened:
+        return super().open(total.replace(zone=""), party, facts)
+
+
 class SameInEveryRun(Shared):
     """Draws masks from a stream that follows from the recipe; the boxes that hold them are right."""
 
@@ -294,6 +307,76 @@ class SendsTheKey(Masked):
 
     def reveals(self, facts: Any) -> list[Reveals]:
         return [Reveals("keys", ("server",), covered_by="nothing to pay", asked=("key",), note="fresh")]
+
+
+class ClientKeys(Masked):
+    """Has each client write the key of its masks to all others."""
+
+    cohort_secret = False
+
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
+        public = cohort.ask(self.introduced)
+        boxes = cohort.ask_each(self.boxes, dict.fromkeys(public, public))
+        cohort.tell_each(self.take, {each: {of: found[each] for of, found in boxes.items()} for each in public})
+
+    @at_client
+    def introduced(self, client: Client) -> bytes:
+        memory = client.memory(self)
+        memory["private"], memory["public"] = secrets.key_pair()
+        memory["key"] = secrets.draw()
+        return bytes(memory["public"])
+
+    @at_client
+    def boxes(self, client: Client, public: dict[int, bytes]) -> dict[int, bytes]:
+        return {each: secrets.seal(client.memory(self)["key"], key, b"key") for each, key in public.items()}
+
+    @at_client
+    def take(self, client: Client, boxes: dict[int, bytes]) -> None:
+        memory = client.memory(self)
+        memory["keys"] = {each: secrets.unseal(box, memory["private"], b"key") for each, box in boxes.items()}
+
+    def seal(self, words: Words, client: Client, facts: Any) -> Sealed:
+        nonce = bytes([client.client_id]) + os.urandom(15)
+        return self.masked(words, self.mask(client, nonce, len(words.values)), nonce)
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        return words_of(client.memory(self)["keys"][nonce[0]] + nonce, count)
+
+    def reveals(self, facts: Any) -> list[Reveals]:
+        asked = ("introduced", "boxes")
+        return [Reveals("keys", ("server",), covered_by="nothing to pay", asked=asked, note="fresh")]
+
+
+class ClientKeysInTheClear(ClientKeys):
+    """Has the server pass them on as they are."""
+
+    def setup(self, cohort: Any, key_server: Any, facts: Any) -> None:
+        cohort.tell(self.take, cohort.ask(self.introduced))
+
+    @at_client
+    def introduced(self, client: Client) -> bytes:
+        return secrets.draw()
+
+    @at_client
+    def take(self, client: Client, keys: dict[int, bytes]) -> None:
+        client.memory(self)["keys"] = keys
+
+    def reveals(self, facts: Any) -> list[Reveals]:
+        return [Reveals("keys", ("server",), covered_by="nothing to pay", asked=("introduced",), note="fresh")]
+
+
+class MaskAndKey(Masked):
+    """Sends the key of each mask along with it."""
+
+    def masked(self, words: Words, mask: Any, nonce: bytes = b"", letters: Any = ()) -> Sealed:
+        return super().masked(words, mask, nonce, {0: KEYS.get()})
+
+    def mask(self, client: Client, nonce: bytes, count: int) -> Any:
+        KEYS.set(key := client.secret(self, nonce))
+        return words_of(key, count)
+
+
+KEYS: ContextVar[bytes] = ContextVar("keys")
 
 
 class KeyOfItsNumber(SendsTheKey):
@@ -391,9 +474,12 @@ REFUSED = [
     (HalfOfEachWord, r"zeros are sealed to bytes that compress to \d+ of", "covers every bit of every word"),
     (WeighsOnceMore, "the mean of 4 uploads differs from that of the plain", "they hold the client's weight"),
     (Overflows, "the mean of 4 uploads of values at both ends of its range differs", "hold the sum of all clients"),
+    (OnePadForTwoZones, r"sealed in zones clear and clear_rest of a round gives \d+% of the same", "words.zone too"),
     (SameInEveryRun, r"one vector sealed in another run gives \d+% of the same bytes", "draw a fresh mask"),
     (SendsTheKey, "method key: its replies are declared to cost nothing .* the same bytes at two clients", "draw it"),
     (KeyOfItsNumber, "method key: .* hold the same bytes in two runs", "draw it"),
+    (ClientKeysInTheClear, "method introduced: .* hold all keys that a party who opens sums has", "letters to those"),
+    (MaskAndKey, r"an upload holds what client\.secret\(\.\.\.\) has given", "send a nonce that is drawn"),
     (KeyForGood, "method key: .* hold the same bytes in two rounds", "whenever it is asked for"),
     (ScrambledByItsSource, "Scramble of zone clear: another run of the same recipe opens its sums", "draw it with"),
     (ScrambledAlike, r"Scramble of zone clear: one vector sealed .* \d+% of the same bytes", "draw a fresh mask"),
@@ -411,6 +497,6 @@ def test_a_seal_that_hides_nothing_is_refused(found: type, rule: str, remedy: st
     assert f"kit.{found.__name__.lower()}" in said
 
 
-@pytest.mark.parametrize("found", [Masked, Shared, AtClients, Scrambled])
+@pytest.mark.parametrize("found", [Masked, Shared, AtClients, Scrambled, ClientKeys])
 def test_a_seal_without_these_mistakes_passes(found: type) -> None:
     conformance(found)

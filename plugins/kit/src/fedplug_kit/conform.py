@@ -7,26 +7,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api import roles
 from fedplug.api.errors import FedplugError, SetupError, of_component
 from fedplug.api.facts import published_to
-from fedplug.api.roles import (
-    ROLES,
-    Accountant,
-    Aggregator,
-    Ballots,
-    Closer,
-    DataSource,
-    Extension,
-    Groups,
-    ModelSource,
-    Negotiation,
-    Opener,
-    Partition,
-    Protector,
-    PublicPlan,
-    Scorer,
-    Trainer,
-)
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.own_files import is_own, parts
@@ -40,15 +23,14 @@ from fedplug_kit.static import check_component, members_of
 from fedplug_kit.world import World, build, catalog_with, moved, name_of, recipe_around, run, staged
 
 if TYPE_CHECKING:
-    from fedplug.api.roles import Component
     from fedplug.recipe.recipe import Recipe
 
 CHECK = "fedplug_kit.check"
 """The entry-point group of further checks: a group of components, and a function that takes one and yields its problems
 as sentences."""
 
-_ANSWERS = (Protector, Aggregator, Opener, Ballots, PublicPlan)
-_IN_A_ROUND = (*_ANSWERS, Scorer, Negotiation, Trainer, Groups, Extension)
+_ANSWERS = (roles.Protector, roles.Aggregator, roles.Opener, roles.Ballots, roles.PublicPlan)
+_IN_A_ROUND = (*_ANSWERS, roles.Scorer, roles.Negotiation, roles.Trainer, roles.Groups, roles.Extension)
 
 
 def conformance(
@@ -72,12 +54,13 @@ def conformance(
       also where zones move from round to round;
     - samplers of `Noise.own` draw afresh each time, for each value, from the declared source, and hide as much as their
       price says, as far as an audit of some thousand draws shows;
-    - its ciphertexts look alike: zeros, and one vector sealed twice, at two clients, in two rounds and in two runs give
-      different bytes, and so do keys that it has sent. Sums open to the mean of the values, for the declared parties
-      only: not with keys of another run, not with fewer shares than `opens_with`, not a second time in a round, and not
-      for fewer updates than `min_clients`;
+    - its ciphertexts look alike: zeros, and one vector sealed twice, at two clients, in two zones, in two rounds and in
+      two runs give different bytes, none of which stay the same for zeros alone, and so do keys that it has sent. An
+      upload holds no key. Sums open to the mean of the values, also for unequal weights and at both ends of the range,
+      for the declared parties only: not with keys of another run, not with fewer shares than `opens_with`, not a second
+      time in a round, and not for fewer updates than `min_clients`;
     - every reply that it asks for is covered by a `Reveals`, and a reply declared to cost nothing does not change with
-      the clients' data;
+      the clients' data, labels among them, nor does it tell the server all keys of those who open sums;
     - a zone that is not among `Plans.own` is in the same place at all clients of a group, and these end with one global
       model. Scores declared as public are the same for other data, in every round that starts from the same model. An
       update follows from data as declared. The component keeps no state on itself, and a run with empty caches before
@@ -105,7 +88,7 @@ def conformance(
     name: Any = component if installed else name_of(found.__name__ if component is found else parts(str(component))[1])
     problems: list[str] = []
     try:
-        made: Component = instantiate(_use(found, name, "", options or {}))
+        made: roles.Component = instantiate(_use(found, name, "", options or {}))
         with of_component(name, "by itself"):
             problems += _alone(made, data_root, shape)
         if isinstance(made, _IN_A_ROUND):
@@ -131,23 +114,23 @@ def _within(name: str, key: str, group: str, written: Any) -> Use:
     return _use(entry.load(), entry.name, group, rest)
 
 
-def _alone(made: Component, data_root: str | None, shape: tuple[int, ...]) -> Iterator[str]:
+def _alone(made: roles.Component, data_root: str | None, shape: tuple[int, ...]) -> Iterator[str]:
     """Problems of a component by itself, without a run."""
-    if isinstance(made, DataSource):
+    if isinstance(made, roles.DataSource):
         yield from single.data_problems(made, data_root)
-    if isinstance(made, Partition):
+    if isinstance(made, roles.Partition):
         yield from single.partition_problems(made)
-    if isinstance(made, ModelSource):
+    if isinstance(made, roles.ModelSource):
         yield from single.model_problems(made, shape)
-    if isinstance(made, Accountant):
+    if isinstance(made, roles.Accountant):
         yield from single.accountant_problems(made)
     for point in entry_points(group=CHECK):
-        if isinstance(made, ROLES[point.name]):
+        if isinstance(made, roles.ROLES[point.name]):
             yield from point.load()(made)
 
 
 def _in_a_round(
-    made: Component,
+    made: roles.Component,
     name: str,
     found: type,
     groups: list[str],
@@ -182,20 +165,22 @@ def _in_a_round(
         yield from functions.function_problems(world, name)
         yield from samplers.sampler_problems(world, name)
     of_seal: list[str] = []
-    if isinstance(part, Closer):
+    if isinstance(part, roles.Closer):
         trials = recipe(around={"rounds": seals.TRIALS})
         of_seal += seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
-    if isinstance(part, Protector | Opener) and (moving := moved(recipe(), name, catalog)):
+        if not of_seal and (both := moved(recipe(), name, catalog, both=True)):
+            of_seal += seals.pad_problems(name, staged(both, catalog, data_root))
+    if isinstance(part, roles.Protector | roles.Opener) and (moving := moved(recipe(), name, catalog)):
         yield from moving_problems(name, lambda: staged(moving, catalog, data_root))
     yield from of_seal
     free = any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.facts))
     if free and not of_seal:
         yield from outcomes.reply_problems(world, again(), other(), part)
-    if isinstance(part, Trainer):
+    if isinstance(part, roles.Trainer):
         yield from outcomes.learning_problems(world, part)
-    if isinstance(part, Scorer) and part.scoring.public:
+    if isinstance(part, roles.Scorer) and part.scoring.public:
         # Later rounds start from the global model, which is public but follows from the data: keep it fixed.
-        for around in ({"rounds": 1}, {} if isinstance(part, Aggregator) else {"aggregate": "kit.still"}):
+        for around in ({"rounds": 1}, {} if isinstance(part, roles.Aggregator) else {"aggregate": "kit.still"}):
             one, two = again(around=around), again(draw=1, around=around)
             if "rounds" in around or outcomes.same_models(one, two):
                 yield from outcomes.public_problems(one, two, name)

@@ -14,6 +14,8 @@ from fedplug.api.blocks import Layout
 from fedplug.api.facts import Facts
 from fedplug.api.roles import Component
 
+KEY = 16
+"""Bytes of the shortest key."""
 _DEEP = 12
 _WHOLE = Facts, Layout, type, types.ModuleType, types.BuiltinFunctionType
 
@@ -58,3 +60,12 @@ def leaves(value: Any, path: str = "", deep: int = 0) -> dict[str, Any]:
 def changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The first path at which two values differ; empty where they do not."""
     return next((at for at in [*one, *other] if at not in one or at not in other or one[at] != other[at]), "")
+
+
+def all_told(memory: Mapping[str, Any], data: bytes) -> bool:
+    """Whether data hold all that may be a key in a memory, so that nothing is left that its owner alone knows.
+
+    A single one may be a nonce or a public key, which everybody may see. What is no string of bytes counts as not told.
+    """
+    held = [leaf for leaf in leaves(memory).values() if len(str(leaf)) >= KEY]
+    return bool(held) and all(isinstance(leaf, bytes) and leaf in data for leaf in held)

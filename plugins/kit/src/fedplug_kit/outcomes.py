@@ -13,17 +13,16 @@ from fedplug.api.operations import Scramble, Seal
 from fedplug.api.roles import Closer
 from fedplug_std.per_sample import mean_gradient
 
-from fedplug_kit.leaves import leaves
+from fedplug_kit.leaves import KEY, all_told, leaves
 
 if TYPE_CHECKING:
+    from fedplug.api.parties import Party
     from fedplug.api.roles import Component, Trainer
 
     from fedplug_kit.world import World
 
 _SIZE = " size"
 """Marks the size of a part at the end of its path."""
-_KEY = 16
-"""Bytes of the shortest key."""
 _Place = tuple[str, str, int, int]
 """Of a reply: its method, who sent it, the round and the number."""
 
@@ -94,6 +93,24 @@ def reply_problems(world: World, same: World, other: World, part: Component) -> 
                 f"{place} hold the same bytes {where}, so a key or a box follows from nothing secret; draw it with "
                 "fedplug.api.secrets, at each client, in each run and whenever it is asked for"
             )
+        elif isinstance(part, Closer) and not part.cohort_secret and any(
+            all_told(owner.memory(part), _joined(here)) for owner in _openers(world, part.name)
+        ):
+            yield (
+                f"{place} hold all keys that a party who opens sums has in its memory(self), so the server opens them "
+                "too; send the public half of a key pair, or letters to those who need the key (fedplug.api.secrets)"
+            )
+
+
+def _openers(world: World, name: str) -> list[Party]:
+    """Those who open what a component has sealed: the key server, which is the last of all parties, or the clients."""
+    found = [operation for step in world.steps(name, "protect") for operation in step.operations]
+    at_key_server = any(isinstance(each, Seal) and each.opened_by == "key_server" for each in found)
+    return world.parties[-1:] if at_key_server else [*world.clients.clients.values()]
+
+
+def _joined(replies: dict[_Place, dict[str, Any]]) -> bytes:
+    return b"".join(leaf for parts in replies.values() for leaf in parts.values() if isinstance(leaf, bytes))
 
 
 def _repeated(replies: dict[_Place, dict[str, Any]], same: dict[_Place, dict[str, Any]]) -> str:
@@ -105,7 +122,7 @@ def _repeated(replies: dict[_Place, dict[str, Any]], same: dict[_Place, dict[str
     """
     seen: dict[Any, _Place] = {}
     for place, found in replies.items():
-        keys = {leaf: at for at, leaf in found.items() if isinstance(leaf, bytes) and len(leaf) >= _KEY}
+        keys = {leaf: at for at, leaf in found.items() if isinstance(leaf, bytes) and len(leaf) >= KEY}
         if keys and all(same.get(place, {}).get(at) == leaf for leaf, at in keys.items()):
             return "in two runs"
         if keys and keys.keys() <= seen.keys():

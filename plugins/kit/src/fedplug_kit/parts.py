@@ -5,21 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fedplug.api import roles
 from fedplug.api.blocks import Plan
 from fedplug.api.component import Options
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.operations import Operations, WeightedSum
-from fedplug.api.roles import (
-    Aggregator,
-    DataSource,
-    Declares,
-    ModelSource,
-    Plans,
-    PublicPlan,
-    Scorer,
-    Scoring,
-    Trainer,
-)
 from fedplug_std.scorers import Magnitude
 
 if TYPE_CHECKING:
@@ -32,10 +22,10 @@ if TYPE_CHECKING:
 SHAPE, CLASSES = (1, 8, 8), 4
 
 
-class Images(DataSource):
+class Images(roles.DataSource):
     """Random grey images with random labels."""
 
-    declares = Declares(shape=SHAPE, num_classes=CLASSES)
+    declares = roles.Declares(shape=SHAPE, num_classes=CLASSES)
 
     class Options(Options):
         """Which ones."""
@@ -54,7 +44,7 @@ class Images(DataSource):
         return Dataset(split(160), split(40), classes=tuple("abcd"), mean=(0.5,), std=(0.3,))
 
 
-class TwoLayers(ModelSource):
+class TwoLayers(roles.ModelSource):
     """Two fully connected layers."""
 
     class Options(Options):
@@ -74,7 +64,7 @@ class TwoLayers(ModelSource):
             return TorchModel(torch.nn.Sequential(torch.nn.Flatten(), *layers), device)
 
 
-class Push(Trainer):
+class Push(roles.Trainer):
     """Moves the model at random, far enough for any clip to act, instead of training it."""
 
     class Options(Options):
@@ -90,10 +80,10 @@ class Push(Trainer):
         return {"loss": 0.0}
 
 
-class LayerScores(Scorer):
+class LayerScores(roles.Scorer):
     """How far each layer moved."""
 
-    scoring = Scoring(per="layer")
+    scoring = roles.Scoring(per="layer")
 
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Mean |update|."""
@@ -102,7 +92,7 @@ class LayerScores(Scorer):
         return np.array([np.mean([np.abs(client.update[s]).mean() for s in parts]) for parts in slices], np.float32)
 
 
-class Still(Aggregator):
+class Still(roles.Aggregator):
     """Sums with means of zero, so that every round starts from the first model, which is public."""
 
     def aggregate(self, known: Known, facts: Facts) -> Operations:
@@ -110,7 +100,7 @@ class Still(Aggregator):
         return (WeightedSum(rate=1e-300),)
 
 
-class Alternating(PublicPlan):
+class Alternating(roles.PublicPlan):
     """Sends two of three scalars in a zone, then another two of three, and then one of three."""
 
     class Options(Options):
@@ -120,9 +110,9 @@ class Alternating(PublicPlan):
         rest: str = "rest"
 
     @property
-    def plans(self) -> Plans:
+    def plans(self) -> roles.Plans:
         """Both zones."""
-        return Plans(zones=frozenset({self.options.zone, self.options.rest}))
+        return roles.Plans(zones=frozenset({self.options.zone, self.options.rest}))
 
     def plan(self, facts: Facts) -> Plan:
         """Zones of the first two rounds have as many scalars, and half of these in common."""

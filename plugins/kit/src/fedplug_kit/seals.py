@@ -9,6 +9,7 @@ on request. All checks use real parties in rounds that the kit steps through.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import zlib
@@ -25,7 +26,7 @@ from fedplug.mechanisms.execution import execute
 from fedplug.round.steps import opened_once, unsealed
 
 from fedplug_kit.functions import awkward, within
-from fedplug_kit.leaves import leaves
+from fedplug_kit.leaves import all_told, leaves
 from fedplug_kit.world import prepares
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from fedplug_kit.world import World
 
-TRIALS = 9
+TRIALS = 8
 """Rounds of a recipe whose seals are tried: each trial has a separate round, since a sum is opened once a round."""
 _ALIKE = 0.05
 """Share of a block that also occurs in another one, from which on the two count as alike; ciphertexts share headers."""
@@ -64,6 +65,25 @@ def seal_problems(name: str, stage: Callable[[], World]) -> Iterator[str]:
         yield f"component {name}: a trial of its seal fails: {error}"
 
 
+def pad_problems(name: str, world: World) -> Iterator[str]:
+    """Whether one mask hides two zones of a round.
+
+    Args:
+        name: name of the component.
+        world: parties that are ready for round 2 of a recipe in which the component seals two zones.
+    """
+    world.enter(1)
+    zones = [step.link.zone for step in world.steps(name, "protect") if step.has(Seal, Scramble)]
+    sealings = [Sealing(world, name, zone) for zone in zones]
+    one, other = (each.seen(each.sealed(0, each.values(_RANDOM))) for each in sealings)
+    if sealings[0].hides and (alike := max(map(_shared, one, other))) > _ALIKE:
+        yield (
+            f"component {name}, hook protect: one vector sealed in zones {' and '.join(zones)} of a round gives "
+            f"{alike:.0%} of the same bytes, so the difference of the two uploads shows that of their values; draw a "
+            "fresh nonce for each upload, or derive each mask from words.zone too"
+        )
+
+
 class Sealing:
     """One component's seal of a zone, at the parties of one run."""
 
@@ -73,6 +93,7 @@ class Sealing:
         operation = self.closing.operations[0]
         assert isinstance(operation, Seal | Scramble)
         self.operation, self.component = operation, self.closing.link.component
+        self.hides = isinstance(operation, Seal) or operation.hides == "values"
         self.size = world.protocol.layout.size
         # Unequal, whatever the recipe weighs by: who multiplies a weight in once more then opens another sum.
         self.weights = {c: 1 / (2 + number) for number, c in enumerate(sorted(world.protocol.server.weights))}
@@ -107,6 +128,25 @@ class Sealing:
     def seen(self, upload: Block) -> tuple[bytes, bytes]:
         """Everything in an upload that a reader sees, and its parts alone."""
         return codec.encode([*upload.ciphertexts, dict(upload.meta)]), b"".join(upload.ciphertexts)
+
+    def tells_key(self) -> bool:
+        """Whether an upload holds what its client has derived for it, or all keys that it had before."""
+        client, keys = self.world.client(0), set()
+        derived, before = client.secret, copy.deepcopy(client.memory(self.component))
+
+        def noted(*purpose: Any) -> bytes:
+            keys.add(key := derived(*purpose))
+            return key
+
+        vars(client)["secret"] = noted
+        try:
+            seen = self.seen(self.sealed(0, self.values(_RANDOM)))[0]
+        finally:
+            del vars(client)["secret"]
+        # Where clients share a secret, or the key server opens, what they have in their memory may be no secret at all.
+        alone = isinstance(self.operation, Seal) and self.operation.opened_by != "key_server"
+        own = alone and not self.component.cohort_secret
+        return any(key in seen for key in keys) or (own and all_told(before, seen))
 
     def beside(self, upload: Block) -> dict[str, Any]:
         """Numbers and words that accompany a sealed block, by their description."""
@@ -155,10 +195,6 @@ class Sealing:
         finally:
             server.cohort = None
 
-    def opened_alone(self, upload: Block, sender: int, asked: list[int]) -> NDArray[np.float64]:
-        """An upload as a server has it opened that says it were the sum of many; see `opened`."""
-        return self.opened(upload.replace(contributors=self.world.protocol.recipe.min_clients), [sender], asked)
-
     def opened_by_server(self, total: Block, senders: list[int]) -> NDArray[np.float64]:
         """The mean as the aggregation server opens it with what it holds."""
         return np.asarray(self._closing.open(total, senders, self.world.protocol.server).mean(), np.float64)
@@ -174,13 +210,12 @@ class _Trials:
     def __init__(self, name: str, zone: str, world: World, stage: Callable[[], World]) -> None:
         self.here, self.again = Sealing(world, name, zone), functools.cache(lambda: Sealing(stage(), name, zone))
         self.operation = self.here.operation
-        self.hides = isinstance(self.operation, Seal) or self.operation.hides == "values"
         self.everybody, self.filled = sorted(self.here.weights), _RANDOM
         self.rounds = iter(range(1, TRIALS))
 
     def problems(self) -> Iterator[str]:
         """The first problem; further ones often follow from it."""
-        trials = [self._shown, self._sums] if self.hides else [self._sums]
+        trials = [self._shown, self._sums] if self.here.hides else [self._sums]
         if isinstance(self.operation, Seal):
             trials += [self._joined, self._full]
             trials += [self._opened_by_few, self._opened_alone] if self.operation.opened_by == "shares" else []
@@ -230,6 +265,11 @@ class _Trials:
                 f"{len(self.everybody)} clients in two rounds, and differ for other values: some words, or some bits "
                 "of them, are bare; add a mask that covers every bit of every word, also of the last ones"
             )
+        if here.tells_key():
+            yield (
+                "an upload holds what client.secret(...) has given, or all keys in the client's memory(self), so the "
+                "server has them; send a nonce that is drawn for the upload, and derive the key from it"
+            )
         beside, quiet = ([here.beside(upload) for upload in uploads] for uploads in (loud, low))
         for what, told in beside[0].items():
             less = [each.get(what) for each in quiet]
@@ -245,7 +285,7 @@ class _Trials:
         """The declared parties open a sum, once in a round, and its mean is that of the values."""
         uploads = self._uploads()
         total, fewer = self.here.added(uploads), self.everybody[:-1]
-        if self.hides:
+        if self.here.hides:
             yield from self._opened_by_others(total, round)
         yield from self._unequal(total, "uploads")
         part = self.here.added({c: uploads[c] for c in fewer})
@@ -321,7 +361,7 @@ class _Trials:
         first, least = self.everybody[0], self.here.world.protocol.recipe.min_clients
         alone = self.here.added({first: self.here.sealed(first, self.here.values(_RANDOM, first))})
         try:
-            mean = self.here.opened_alone(alone, first, self.everybody)
+            mean = self.here.opened(alone.replace(contributors=least), [first], self.everybody)  # as a server lies
         except FedplugError:
             return
         if least > 1 and self._is_mean(mean, [first]):

@@ -8,22 +8,10 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api import roles
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
-from fedplug.api.roles import (
-    Aggregator,
-    Closer,
-    Component,
-    Extension,
-    Groups,
-    ModelSource,
-    Negotiation,
-    Opener,
-    Protector,
-    Scorer,
-    Trainer,
-)
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.privacy.charging import ledger_of
@@ -45,6 +33,7 @@ if TYPE_CHECKING:
     from fedplug.api.facts import Facts
     from fedplug.api.links import Step
     from fedplug.api.parties import Client, Party
+    from fedplug.api.roles import Component
 
 CLIENTS, ROUNDS, MOVES = 4, 2, 3
 _BEFORE: tuple[list[Any], ...] = ([], [{"use": "std.clip", "norm": 1.0}], [{"use": "std.clip_l1", "norm": 1.0}])
@@ -137,7 +126,7 @@ def _installed() -> Catalog:
 
 def prepares(component: Component) -> bool:
     """Whether it exchanges keys in every round, which serve for one upload a client."""
-    return type(component).prepare is not Component.prepare
+    return type(component).prepare is not roles.Component.prepare
 
 
 def name_of(found: str) -> str:
@@ -157,7 +146,12 @@ def catalog_with(name: str, found: type, groups: list[str]) -> Catalog:
 
 
 def recipe_around(
-    name: str, component: Component, options: Mapping[str, Any], changes: Mapping[str, Any], catalog: Catalog, draw: int
+    name: str,
+    component: Component,
+    options: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    catalog: Catalog,
+    draw: int,
 ) -> Recipe:
     """A valid recipe that uses the component in each of its roles.
 
@@ -191,41 +185,49 @@ def _plain(name: str, component: Component, options: dict[str, Any], before: lis
     def use() -> Any:
         return next(uses, name)
 
-    if isinstance(component, Trainer):
+    if isinstance(component, roles.Trainer):
         plain["train"] = use()
-    if isinstance(component, Scorer):
+    if isinstance(component, roles.Scorer):
         plain["score_parameters"] = [use(), *plain["score_parameters"]]
-    if isinstance(component, Groups):
+    if isinstance(component, roles.Groups):
         plain["groups"] = use()
     zones = frozenset({"clear"})
-    if isinstance(component, Negotiation):
+    if isinstance(component, roles.Negotiation):
         plain["negotiate_mask"] = use()
         zones = component.plans.zones
     plain["protect"] = {zone: [] for zone in sorted(zones - {RETAINED})}
     zone = next(iter(plain["protect"]), "clear")
-    if isinstance(component, Protector):
+    if isinstance(component, roles.Protector):
         plain["protect"][zone] = [*before, use()]
-    if isinstance(component, Opener):
+    if isinstance(component, roles.Opener):
         plain["protect"][zone] = plain["protect"][zone] or before
         plain["postprocess"] = {zone: [use()]}
-        if isinstance(component, Closer):
+        if isinstance(component, roles.Closer):
             plain["postprocess"] = {zone: [name]}
-    if isinstance(component, Aggregator):
+    if isinstance(component, roles.Aggregator):
         plain["aggregate"] = use()
-    if isinstance(component, Extension):
+    if isinstance(component, roles.Extension):
         plain["extensions"] = [use()]
     return plain
 
 
-def moved(recipe: Recipe, name: str, catalog: Catalog) -> Recipe | None:
-    """The same recipe with a component's zone moving from round to round; None where the component cannot be in one."""
+def moved(recipe: Recipe, name: str, catalog: Catalog, *, both: bool = False) -> Recipe | None:
+    """The same recipe with a component's zone moving from round to round; None where the component cannot be in one.
+
+    Args:
+        recipe: with the component.
+        name: of the component.
+        catalog: with the component.
+        both: whether the links of the zone also work on the rest of the model.
+    """
     sections = recipe.protect, recipe.postprocess
     places = (zone for section in sections for zone, uses in section.items() if any(use.name == name for use in uses))
     plain, zone = recipe.to_plain(), next(places, RETAINED)
     rest = f"{zone}_rest"
     plain["rounds"], plain["negotiate_mask"] = MOVES, {"use": "kit.alternating", "zone": zone, "rest": rest}
-    plain["protect"] = {zone: plain["protect"].get(zone, []), rest: []}
-    plain["postprocess"] = {zone: plain["postprocess"].get(zone, [])}
+    for section in ("protect", "postprocess"):
+        links = plain[section].get(zone, [])
+        plain[section] = {zone: links, rest: [use if isinstance(use, str) else use["use"] for use in links if both]}
     try:
         return Recipe.from_plain(plain, catalog, "kit")
     except RecipeError:
@@ -239,7 +241,7 @@ def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tup
     job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog)
     engine = LocalEngine(job)
     data, public = load_data(recipe, composition.components, data_root)
-    source = composition.part(recipe.model.name, ModelSource)
+    source = composition.part(recipe.model.name, roles.ModelSource)
     model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
     ledger = ledger_of(recipe, composition, model.layout)
     protocol = Protocol(recipe, composition, engine, model.layout, Wire(keep=True), events, model, public)
