@@ -112,8 +112,9 @@ class Sealing:
         """Values of a client that the zone may have, on the seal's grid, so that rounding does not matter."""
         known, step = self.closing.before, self.operation.step
         known = dataclasses.replace(known, grid=step) if step > 0 and not known.grid else known
-        signs = np.where(np.arange(self.size) % 16 < 8, 1, -1)
-        given = self.operation.range / min(self.weights.values()) * signs if what == _ENDS else awkward(self.size)[what]
+        # Just within the range once the weight is multiplied in: some numbers refuse what is beyond.
+        ends = np.where(np.arange(self.size) % 16 < 8, 1, -1) * (1 - 1e-6) / self.weights[client_id]
+        given = self.operation.range * ends if what == _ENDS else awkward(self.size)[what]
         return within((np.roll(given, client_id) * scale).astype(np.float32), known)
 
     def sealed(self, client_id: int, values: NDArray[np.float32]) -> Block:
