@@ -141,8 +141,8 @@ def test_exact_noise_by_client_has_each_clients_own_grid_and_the_share_of_delta_
     [
         (lambda: Clip({3: 0.5}), r"Clip: numbers by client come with one for all others: Clip\(\{3: 0.5\}, oth"),
         (lambda: Clip(1.0, others=0.5), "Clip: numbers by client come with one for all others"),
-        (lambda: Noise.gaussian({3: 0.5}), "Noise: numbers by client come with one for all others"),
-        (lambda: Noise.gaussian(1.0, others=0.5), "Noise: numbers by client come with one for all others"),
+        (lambda: Noise.gaussian({3: 0.5}), "Noise.gaussian: numbers by client come with one for all others"),
+        (lambda: Noise.gaussian(1.0, others=0.5), "Noise.gaussian: numbers by client come with one for all others"),
         (lambda: Clip({3: -1.0}, others=1.0), "must be a number >= 0"),
         (lambda: Clip({3: math.nan}, others=1.0), "must be a number >= 0"),
         (lambda: Clip({3: 1.0}, others=math.nan), "must be a number >= 0"),

@@ -132,9 +132,6 @@ class Noise(fedplug.Protector):
         if choice != "local" and recipe.sampling is not None and self.options.participants is None:
             expected = max(1, int(recipe.sampling.rate * recipe.clients + 0.5))
             complaints.append(f"choice: {choice} needs to know the clients of a round; write participants: {expected}")
-        for own in self.options.own:
-            if own.client >= recipe.clients:
-                complaints.append(f"client={own.client} must be < data.clients={recipe.clients}; clients count from 0")
         if (self.options.participants or 0) > recipe.clients:
             complaints.append(f"participants={self.options.participants} must be <= data.clients={recipe.clients}")
         return complaints
