@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import fedplug
 import numpy as np
 from fedplug.api import roles
 from fedplug.api.blocks import Plan
-from fedplug.api.component import Options
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.operations import Operations, WeightedSum
 from fedplug_std.scorers import Magnitude
@@ -27,7 +27,7 @@ class Images(roles.DataSource):
 
     declares = roles.Declares(shape=SHAPE, num_classes=CLASSES)
 
-    class Options(Options):
+    class Options(fedplug.Options):
         """Which ones."""
 
         draw: int = 0
@@ -47,7 +47,7 @@ class Images(roles.DataSource):
 class TwoLayers(roles.ModelSource):
     """Two fully connected layers."""
 
-    class Options(Options):
+    class Options(fedplug.Options):
         """How large."""
 
         hidden: int = 64
@@ -67,7 +67,7 @@ class TwoLayers(roles.ModelSource):
 class Push(roles.Trainer):
     """Moves the model at random, far enough for any clip to act, instead of training it."""
 
-    class Options(Options):
+    class Options(fedplug.Options):
         """How far."""
 
         scale: float = 0.05
@@ -103,7 +103,7 @@ class Still(roles.Aggregator):
 class Alternating(roles.PublicPlan):
     """Sends two of three scalars in a zone, then another two of three, and then one of three."""
 
-    class Options(Options):
+    class Options(fedplug.Options):
         """Which zone moves, and which has the rest."""
 
         zone: str = "clear"
