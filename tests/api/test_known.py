@@ -160,7 +160,7 @@ def test_a_public_vector_moves_values_out_of_their_bounds_and_no_further_apart()
     assert (only(noised).noise_multiplier, noised.scales) == (2.0, (2.0,))
     # Without noise, the sum of all shifts would show the number of uploads.
     assert behind(Clip(1.0), SHIFT, ADD).sensitivity() is None
-    assert behind(Clip(1.0), ADD, SHIFT).sensitivity() == 1.0
+    assert behind(Clip(1.0), ADD, Shift.model(1)).sensitivity() == 1.0
 
 
 @pytest.mark.parametrize("factor", [1, -1])

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from fedplug.api.operations import Cover
     from fedplug.api.parties import Server
+    from fedplug.api.roles import Component
 
 
 class Office(Protocol):
@@ -87,23 +89,25 @@ class Cohort:
     Attributes:
         server: the aggregation server's own state.
         key_server: the line to the key server, for a negotiation that has something opened.
+        owner: the name of the component that was handed it, and publishes by it; empty: nobody does.
     """
 
     def __init__(self, office: Office, server: Server, client_ids: Iterable[int], reach: Iterable[int],
-                 key_server: KeyServerLine, publish: Publishing) -> None:
+                 key_server: KeyServerLine, publish: Publishing, owner: str = "") -> None:
         self._office, self.server, self.key_server, self._publish = office, server, key_server, publish
+        self.owner = owner
         self._ids, self._reach = sorted(client_ids), sorted(reach)
 
     def publish(
         self, component: Any, values: Mapping[str, Any], *,
-        covered_by: Literal["epsilon", "nothing to pay"] | None = None,
+        covered_by: Cover | None = None,
     ) -> None:  # fmt: skip
         """Makes values public facts: from the next step on all parties of this cohort's group have them in
         `facts.of(component)`, and hooks of facts may go by them. They stay until the component publishes again: in the
         set-up, or in a round before uploads are asked for.
 
         Args:
-            component: that publishes; what it published before is replaced.
+            component: that publishes, and was handed this cohort; what it published before is replaced.
             values: plain data by name.
             covered_by: what pays for what they show of clients' data, as in `Reveals`. None: nothing does, and those
                 who learn them have no guarantee.
@@ -208,7 +212,13 @@ class Cohort:
         """The same cohort, restricted to some clients; it reaches nobody else."""
         wanted = set(client_ids)
         ids, reach = wanted & set(self._ids), wanted & set(self._reach)
-        return Cohort(self._office, self.server, ids, reach, self.key_server, self._publish)
+        return Cohort(self._office, self.server, ids, reach, self.key_server, self._publish, self.owner)
+
+    def of(self, component: Component) -> Cohort:
+        """The same cohort, as one component is handed it."""
+        return Cohort(
+            self._office, self.server, self._ids, self._reach, self.key_server, self._publish, component.name
+        )
 
     def group(self, name: str) -> Cohort:
         """The part of the cohort that belongs to one group; its tells reach the whole group."""

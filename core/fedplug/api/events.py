@@ -18,6 +18,7 @@ from fedplug.api.files import Files
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Block
+    from fedplug.api.operations import Cover
     from fedplug.api.rows import Reports, Row
     from fedplug.api.verdict import Verdict
 
@@ -170,7 +171,7 @@ class Published(Event):
     groups: Sequence[str]
     component: str
     values: Mapping[str, Any]
-    covered_by: Literal["epsilon", "nothing to pay"] | None
+    covered_by: Cover | None
 
 
 class Released(Event):

@@ -55,8 +55,9 @@ def power_of_two(grid: float | None) -> float | None:
     Raises:
         ValueError: it is none.
     """
-    if grid is not None and math.frexp(grid)[0] != 0.5:
-        nearest = 2.0 ** round(math.log2(grid))
+    possible = grid is not None and 0 < grid < math.inf
+    if grid is not None and not (possible and math.frexp(grid)[0] == 0.5):
+        nearest = 2.0 ** round(math.log2(grid)) if possible else 2.0**-20
         raise ValueError(f"grid={grid} must be a power of two, such as {nearest!r}; or leave it out")
     return grid
 

@@ -113,6 +113,7 @@ class Known:
             of the noise, values differ from those of a client with other data and the same noise.
         lost: why no bound holds any more, after a function of a plugin.
         rotated: the links that turned the values, the last one last.
+        at_client: True where a client has the sum in hand, and its data with it.
         own: where operations name clients, what is known of each of these, and under None of all others; what is known
             here holds of everybody.
     """
@@ -137,6 +138,7 @@ class Known:
     beneath: tuple[Bound, ...] = ()
     lost: str = ""
     rotated: tuple[str, ...] = ()
+    at_client: bool = False
     own: Mapping[int | None, Known] = dataclasses.field(default_factory=dict)
 
     def of(self, client_id: int) -> Known:
@@ -237,12 +239,12 @@ class Known:
                 return self._bounded(operation.bound)
             case Scale(factor):
                 size = abs(factor)
-                # Beyond, float32 rounds what lies on a grid.
-                scaled = self if size == 0 or 2.0**-60 <= size <= 2.0**60 else self._altered()
+                held = size == 0 or 2.0**-60 <= size <= 2.0**60  # beyond, float32 may hold neither values nor a grid
+                scaled = self if held else self._altered()
                 scaled = scaled._off_grid(math.frexp(size)[0] not in (0.0, 0.5))
                 return replace(
-                    scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds), grid=self.grid * size,
-                    beneath=tuple(norms.stretched(b, size) for b in self.beneath),
+                    scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds if held),
+                    beneath=tuple(norms.stretched(b, size) for b in self.beneath if held), grid=self.grid * size,
                     scales=tuple(None if s is None else norms.times(s, size) for s in self.scales),
                     factor=self.factor * factor,
                     releases=tuple(
@@ -255,7 +257,10 @@ class Known:
             case Shift(by):
                 # Without noise beneath, the sum of the shifts would show how many took part.
                 beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
-                shifted = self if isinstance(by, float) else self._altered()._on_the_word()
+                if isinstance(by, float):
+                    return replace(self, grid=0.0, bounds=(), beneath=beneath)
+                # Of a sum without noise nobody can say that the vector does not follow from it.
+                shifted = replace(self._altered()._on_the_word(), loose=self.loose or self.summed)
                 return replace(shifted, grid=0.0, bounds=(), beneath=beneath)
             case Round(step, toward_zero, beta):
                 return self._rounded(step, toward_zero) if beta is None else self._rounded_at_random(step, beta)
@@ -319,10 +324,12 @@ class Known:
         """Behind a function that has a party in hand.
 
         Before any noise it has its price: no bound. Behind noise it may put what the party has over it, and then the
-        noise counts for nothing; at a server local noise stays, since a server has noised uploads alone.
+        noise counts for nothing; at a server local noise stays, since a server has noised uploads alone. A client has
+        its data.
         """
         lost = f"{self.link} changes values freely, with the data in hand; put a clip behind it"
-        kept = [i for i, release in enumerate(self.releases) if self.summed and release.trust != "central"]
+        beyond = self.summed and not self.at_client
+        kept = [i for i, release in enumerate(self.releases) if beyond and release.trust != "central"]
         freed = len(kept) < len(self.releases)
         why = f"{self.link} changes values behind the noise, so others' noise earns no credit"
         free = self._uncredited(why) if self.releases or self.summed else self

@@ -181,7 +181,8 @@ def fold(
     known: Known | None = None
     for link in links:
         known = known or Known(zone=link.zone, layers=facts.layout.layer_sizes)
-        known = dataclasses.replace(known, link=link.name)
+        at_client = link.site == "client" and link.hook == "postprocess"
+        known = dataclasses.replace(known, link=link.name, at_client=at_client)
         try:
             step = _step(link, known, facts)
         except FedplugError as error:

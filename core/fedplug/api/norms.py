@@ -45,7 +45,9 @@ def implied(bound: Bound, order: float, layers: Layers) -> float | None:
         return None
     if bound.per == "update":
         return max(each(bound.norm))
-    norms = of_layers(bound, layers)  # none, while no model is known
+    if not layers and not isinstance(bound.norm, tuple):  # of how many layers is not known yet
+        return math.inf
+    norms = of_layers(bound, layers)
     return math.hypot(*norms) if order == 2 else math.fsum(norms)
 
 

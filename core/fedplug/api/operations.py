@@ -55,6 +55,8 @@ else:  # a record looks its types up, and needs no more of these
     Numbers = Any
     Handed = Looking = Blind = OfFacts = Sampler = OfLayers = OfBlocks = OfScores = OfCount = Callable
 
+Cover = Literal["epsilon", "nothing to pay"]
+"""What pays for something that is seen."""
 Party = Literal["server", "key_holder", "client", "client_and_server", "released_model"]
 """Who sees something, in the words of the ledger's views."""
 GAUSSIAN = ("gaussian", "discrete_gaussian")

@@ -127,9 +127,19 @@ class Checked:
         """Raises ValueError, naming the field, the value and what it must be."""
         kind: type = type(self)
         for name, rule in _rules(kind):
-            value = getattr(self, name)
+            value = _own(getattr(self, name))
+            object.__setattr__(self, name, value)
             if problem := rule(value):
                 raise ValueError(f"{kind.__name__}({name}={value!r}): it must be {problem}")
+
+
+def _own(value: Any) -> Any:
+    """A number of numpy, or several, as Python's own: they are told from functions and from tuples by their type."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple):
+        return tuple(map(_own, value))
+    return {key: _own(each) for key, each in value.items()} if type(value) is dict else value
 
 
 def shared(record: Any, kind: type) -> dict[str, Any]:

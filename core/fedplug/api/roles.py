@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from fedplug.api.component import Options
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of, of_component
-from fedplug.api.operations import Open, Operations, Party
+from fedplug.api.operations import Cover, Open, Operations, Party
 from fedplug.api.records import Checked, Record, Text
 
 if TYPE_CHECKING:
@@ -42,11 +42,15 @@ Site = Literal["client", "server", "key_server"]
 """A party at which methods of components run."""
 
 
+MASKS = ("mask", "masks", "support of the retained zone")
+"""How statements call what plans show; no other says who sees them."""
+
+
 class Reveals(Checked, Record):
     """Something that follows from clients' data and that somebody sees in addition to the protected values.
 
     Attributes:
-        what: for instance `mask`, `vote histogram`, `num_examples`.
+        what: for instance `vote histogram`, `num_examples`; of plans one of `MASKS`.
         to: who sees it, in the words of the ledger's views.
         covered_by: what pays for it: `epsilon` (a noise in the ledger, such as the negotiation's own), or `nothing to
             pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
@@ -62,7 +66,7 @@ class Reveals(Checked, Record):
     what: Text
     to: tuple[Party, ...]
     _: dataclasses.KW_ONLY
-    covered_by: Literal["epsilon", "nothing to pay"] | None = None
+    covered_by: Cover | None = None
     asked: tuple[Text, ...] = ()
     voids: bool = False
     note: Text = ""
@@ -438,6 +442,19 @@ class Component(abc.ABC):
             shown = (f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in given)
             return ", ".join(shown)
         return (type(self).__doc__ or "").strip().partition("\n")[0]
+
+
+def stated_reveals(component: Component, facts: Facts) -> list[Reveals]:
+    """What a component says that it makes visible in a round.
+
+    Raises:
+        PluginError: it fails to say, or gives something else.
+    """
+    with of_component(component.name, "reveals"):
+        given = component.reveals(facts)
+        if not isinstance(given, list | tuple) or not all(isinstance(shown, Reveals) for shown in given):
+            raise TypeError(f"it gave {given!r:.80}; give a list of Reveals(...), and [] where nobody sees more")
+    return list(given)
 
 
 def _fixed(value: Any) -> Any:

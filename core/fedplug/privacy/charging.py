@@ -39,7 +39,7 @@ from fedplug.api.operations import (
     WeightedSum,
 )
 from fedplug.api.pricing import amplified, correlated, curve_problems, curves_of, remembered, stated_in
-from fedplug.api.roles import Accountant, Ballots, PublicPlan, Reveals, Trainer
+from fedplug.api.roles import MASKS, Accountant, Ballots, PublicPlan, Reveals, Trainer, stated_reveals
 from fedplug.api.verdict import NOT_MORE, NOT_READ
 from fedplug.privacy import wording
 from fedplug.privacy.ledger import NOTHING, Ledger
@@ -123,10 +123,7 @@ def _words(composition: Composition, facts: Facts) -> dict[str, list[str]]:
     voting = [name for name, part in composition.components.items() if isinstance(part, Ballots)]
     giving |= {f"ballots of {name}": [name] for name in voting}
     giving[NOT_READ] = [composition.trainer.name]
-    giving[NOT_MORE] = [
-        name for name, part in facts.components.items()
-        if not composition.shipped(name) and any(shown.covered_by and shown.asked for shown in part.reveals(facts))
-    ]  # fmt: skip
+    giving[NOT_MORE] = [*composition.components]  # each has clients, or what they answer, in hand
     return {what: sorted({name for name in names if not composition.shipped(name)}) for what, names in giving.items()}
 
 
@@ -156,14 +153,15 @@ def reveals_of(recipe: Recipe, composition: Composition, facts: Facts) -> list[R
 def _plans(composition: Composition, facts: Facts) -> list[Reveals]:
     """Plans that do not follow from public facts alone, where the component does not say who sees them.
 
-    What a component says of replies says nothing about plans. One zone holds everything, so its plans say nothing. A
-    plan that all clients share may be hidden from the server; positions of a client's own are sent to it.
+    Only a statement that is called a mask (`fedplug.api.roles.MASKS`) speaks for plans. One zone holds everything, so
+    its plans say nothing. A plan that all clients share may be hidden from the server; positions of a client's own are
+    sent to it.
     """
     negotiation = composition.negotiation
     plans = negotiation.plans
     if facts.plans_are_public or len(plans.zones) < 2:
         return []
-    named = {party for shown in negotiation.reveals(facts) if not shown.asked for party in shown.to}
+    named = {party for shown in stated_reveals(negotiation, facts) if shown.what in MASKS for party in shown.to}
     if named & {"server", "released_model"} or (named and not plans.own):
         return []
     note = f"{wording.OF_PLANS}; {negotiation.name} does not say who sees it"
@@ -179,13 +177,19 @@ def _masks(composition: Composition, facts: Facts) -> list[Reveals]:
         known = released(facts.steps(zone))
         if known is None or not known.releases:
             return []  # its sum has no noise, which is said elsewhere
-        kinds = [(release.mechanism, release.trust) for release in known.releases]
-        noise.setdefault((*kinds, *known.scales), []).append(zone)
+        noise.setdefault(_look(zone, known), []).append(zone)
     if len(noise) < 2:
         return []
     zones = " and ".join(zone for alike in noise.values() for zone in alike[:1])
     note = f"sums of the {zones} zones carry unlike noise, which tells which scalar is in which; no epsilon covers that"
     return [Reveals("mask", ("key_holder", "client", "released_model"), note=note)]
+
+
+def _look(zone: str, known: Known) -> tuple[Any, ...]:
+    """What a noised sum shows of its noise. A size that nobody knows is like no other."""
+    kinds = [(one.mechanism, one.trust, one.source, one.step, one.range, *one.words) for one in known.releases]
+    sizes = [zone if size is None else size for size in known.scales]
+    return (*kinds, *sizes, known.grid, known.factor)
 
 
 def _divisors(composition: Composition, facts: Facts) -> list[Reveals]:
@@ -278,6 +282,16 @@ class Charging:
             note = wording.OF_CLASSES.format(count=count, clients=self.recipe.clients)
             self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
 
+    def _state(self, round: int) -> None:
+        """Enters what components say of this round that they show."""
+        for group, _ in self._told_alike(range(self.recipe.data.clients)):
+            for shown in reveals_of(self.recipe, self.composition, self._at(round, group)):
+                self._show(shown)
+
+    def _show(self, shown: Reveals) -> None:
+        if shown not in self.ledger.reveals:
+            self.ledger.reveals.append(shown)
+
     def _published(self, event: Published) -> None:
         """What nothing pays for ends the guarantee of everybody who learns it: operations may follow from it. Nor does
         an epsilon pay for what a component publishes that adds no noise.
@@ -288,8 +302,7 @@ class Charging:
         if event.covered_by is None or (event.covered_by == "epsilon" and not _adds_noise(event.component, facts)):
             everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
             shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=wording.OF_PUBLISHED)
-            if shown not in self.ledger.reveals:
-                self.ledger.reveals.append(shown)
+            self._show(shown)
 
     def _withheld(self, event: SumWithheld) -> None:
         """A party that says that it opened another sum before can be right of a repeated round, and of no other."""
@@ -298,6 +311,7 @@ class Charging:
 
     def _asking(self, event: Asking) -> None:
         """Clients that are asked pay: for ballots at once, for an upload when its zones' sizes are known."""
+        self._state(event.round)
         if event.what == "ballots":
             self.charge_ballots(event.round, event.clients)
         elif event.what == "opening":
@@ -553,14 +567,18 @@ def believed(component: Component, facts: Facts) -> list[Reveals]:
     return [
         shown if noisy or shown.covered_by != "epsilon" or not shown.asked
         else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
-        for shown in component.reveals(facts)
+        for shown in stated_reveals(component, facts)
     ]  # fmt: skip
 
 
 def _adds_noise(name: str, facts: Facts) -> bool:
-    return any(ballots_of(name, facts.at(round)) for round in range(facts.rounds)) or any(
-        step.link.name == name and step.has(Noise) for zone in facts.links for step in facts.steps(zone)
-    )
+    if isinstance(facts.components.get(name), Ballots):
+        key = f"ballots of {name} in some round"  # they follow from options and the round
+        if key not in facts.memo:
+            facts.memo[key] = any(ballots_of(name, facts.at(round)) for round in range(facts.rounds))
+        if facts.memo[key]:
+            return True
+    return any(step.link.name == name and step.has(Noise) for zone in facts.links for step in facts.steps(zone))
 
 
 def releases_of(name: str, operations: Operations) -> list[Release]:

@@ -31,7 +31,7 @@ from fedplug.api.facts import Facts, Snapshots, in_force, published_to, with_pub
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.parties import Client, KeyServer, Openings, Server
-from fedplug.api.roles import Ballots
+from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.api.rows import Compared, Reports, drawn
 from fedplug.mechanisms.execution import release
 from fedplug.recipe.composition import Composition
@@ -144,10 +144,13 @@ class HostedClient(Client):
 
     def release(self, component: Any, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        facts = self.facts.at(max(self.facts.round, 0))  # those of the set-up are those of round 1
+        facts = self.facts
+        if facts.round < 0:
+            raise _no_ballot(component.name, "the set-up", "nobody pays")
         if (facts.round, component.name) in self._balloted:
             raise _second_ballot(component.name, facts.round)
-        self._released = release(component, ballots_of(component.name, facts), values, self, self.facts)
+        given = release(component, ballots_of(component.name, facts), values, self, facts)
+        self._released = unchangeable(given)  # what is answered must be what has the noise
         self._balloted = {(facts.round, component.name), *(last for last in self._balloted if last[0] == facts.round)}
         return self._released
 
@@ -196,15 +199,22 @@ class HostedServer(Server):
 
     Attributes:
         released: by round and component, the clients whose ballots are in a sum to which it has added noise.
+        balloting: the clients that pay for ballots now.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.released: dict[tuple[int, str], set[int]] = {}
+        self.balloting: frozenset[int] = frozenset()
 
     def release(self, component: Any, values: Any) -> NDArray[np.float32]:
         """See `Party.release`."""
-        round, clients = self.facts.round, {*values} if isinstance(values, Mapping) else {0}
+        if not isinstance(values, Mapping):
+            raise ProtectionError(f"component {component.name}: the server releases values by client, as a dict")
+        round, clients = self.facts.round, {*values}
+        if strange := clients - self.balloting:
+            who = f"client {next(iter(strange))!r:.20} does not pay" if self.balloting else "nobody pays"
+            raise _no_ballot(component.name, f"round {round + 1}" if round >= 0 else "the set-up", who)
         self.released = {place: whose for place, whose in self.released.items() if place[0] == round}
         before = self.released.setdefault((round, component.name), set())
         if before & clients:
@@ -481,7 +491,7 @@ class ClientHost:
     @contextlib.contextmanager
     def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[Callable[[Any], Any]]:
         """Looks at what a ballot's method answers: where epsilon pays for it, nothing but what was released."""
-        shown = client.facts.component(component).reveals(client.facts)
+        shown = stated_reveals(client.facts.component(component), client.facts)
         paid = any(method in each.asked and each.covered_by == "epsilon" for each in shown)
         noises = [one for one in ballots_of(component, client.facts) if isinstance(one, Noise)] if paid else []
         noised = bool(noises) and all(noise.trust != "central" for noise in noises)
@@ -557,6 +567,13 @@ class KeyServerHost:
     def _at_round(self, round: int) -> None:
         published = published_to(self.party.remembered.published, "all")
         self.party.facts = facts_of(self.composition, self.layout, round, published=published)
+
+
+def _no_ballot(component: str, when: str, who: str) -> ProtectionError:
+    return ProtectionError(
+        f"component {component}: it releases ballots in {when}, where {who} for them; release those of the clients "
+        "of a round, once, in form_groups, negotiate_mask or prepare"
+    )
 
 
 def _second_ballot(component: str, round: int) -> ProtectionError:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from fedplug.api import codec
 from fedplug.api.blocks import Layout
@@ -40,10 +40,10 @@ from fedplug.api.events import (
 )
 from fedplug.api.facts import Facts, published_to, with_published
 from fedplug.api.links import ballots_of
-from fedplug.api.operations import Noise
+from fedplug.api.operations import Cover, Noise
 from fedplug.api.pricing import correlated
 from fedplug.api.records import one_line
-from fedplug.api.roles import Ballots, Groups, Negotiation
+from fedplug.api.roles import Ballots, Groups, Negotiation, stated_reveals
 from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -174,7 +174,7 @@ def uncovered(composition: Composition, office: PostOffice, facts: Facts) -> Ite
     """Questions of components whose answers none of them says anything about, or that are not paid for."""
     for name, method in sorted(office.told):
         component = facts.components.get(name)
-        if component is not None and not any(method in shown.asked for shown in component.reveals(facts)):
+        if component is not None and not any(method in shown.asked for shown in stated_reveals(component, facts)):
             whom = "clients" if remote_method(component, method, "client") else "the key server"
             yield MessageUncovered(name, method, f"asks {whom} for {method}, and says nowhere what the answers show")
     for name, method in _unpaid(composition, office, facts):
@@ -187,7 +187,7 @@ def _unpaid(composition: Composition, office: PostOffice, facts: Facts) -> Itera
     for (name, method), most in office.most_answers().items():
         if not isinstance(composition.components.get(name), Ballots | Negotiation | Groups):
             continue
-        shown = facts.component(name).reveals(facts)
+        shown = stated_reveals(facts.component(name), facts)
         paid = any(each.covered_by == "epsilon" and method in each.asked for each in shown)
         if paid and most > bool(ballots_of(name, facts)):
             yield name, method
@@ -359,10 +359,12 @@ class Protocol:
         cohort.tell_now(self.steps.train)
         if self.composition.ballots(facts):
             self.events.tell(Asking(facts.round, tuple(asked), "ballots"))
+            self.server.balloting = frozenset(asked)
         try:
             with clock("negotiate"):
                 self.negotiate(cohort, facts)
         finally:
+            self.server.balloting = frozenset()
             self._note_uncovered(facts)  # now: the round may end before its uploads are entered
         for name, operations in self.composition.ballots(facts):
             noises = [one for one in operations if isinstance(one, Noise) and one.trust == "central"]
@@ -432,17 +434,19 @@ class Protocol:
         if self.recipe.groups:
             former = self.composition.part(self.recipe.groups.name, Groups)
             with of_component(former.name, "form_groups"):
-                former.form_groups(cohort, facts)
+                former.form_groups(cohort.of(former), facts)
             self.forget_facts()
         groups = [name for name in cohort.groups if cohort.group(name).client_ids]
         for name in groups:
             part = cohort.group(name)
             facts = self.facts(facts.round, name)
             try:
-                self.composition.one("negotiate_mask", self.recipe.negotiate_mask.name, cohort=part, facts=facts)
+                negotiation = self.composition.negotiation
+                own = part.of(negotiation)
+                self.composition.one("negotiate_mask", negotiation.name, cohort=own, facts=facts)
                 for component in self.composition.components.values():
                     with of_component(component.name, "prepare"):
-                        component.prepare(part, self.facts(facts.round, name))
+                        component.prepare(part.of(component), self.facts(facts.round, name))
             except (TooFewClients, OpenedBefore) as error:
                 if len(groups) == 1:
                     raise
@@ -488,14 +492,19 @@ class Protocol:
         """Makes values of a component public facts for the groups of a cohort; see `Cohort.publish`.
 
         Raises:
-            ValueError: the cohort is a part of a group: facts are the same for all of it. Or uploads are on their way,
-                which go by what was public before.
+            ValueError: another component was handed the cohort, or nothing pays in that word. Or it is a part of a
+                group: facts are the same for all of it. Or uploads are on their way, which go by what was public before.
         """
         if self.office.phase in ("upload", "open"):
             raise ValueError(
                 f"{component.name} publishes after uploads were asked for, which go, and are priced, by what was known "
                 "before; publish in setup, form_groups, negotiate_mask or prepare"
             )
+        if component.name != cohort.owner:
+            raise ValueError(f"{component.name} publishes by a cohort that {cohort.owner or 'nobody'} was handed")
+        if covered_by not in (None, *get_args(Cover)):
+            covers = ", ".join(map(repr, get_args(Cover)))
+            raise ValueError(f"{component.name}: publish(covered_by={covered_by!r:.60}); it must be None, {covers}")
         values = codec.decode(codec.encode(dict(values)))  # as the clients get them, so that all have the same
         memory, round, reached = self.server.remembered, self.office.round, cohort.reach
         groups = [group for group, ids in cohort.groups.items() if reached.issuperset(ids)]

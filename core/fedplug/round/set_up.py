@@ -204,7 +204,7 @@ class SetUp:
         for component in sorted(components, key=lambda component: not isinstance(component, Closer)):
             try:
                 with of_component(component.name, "setup"):
-                    component.setup(everyone, self.key_server, everyone.server.facts)
+                    component.setup(everyone.of(component), self.key_server, everyone.server.facts)
             except TooFewClients as error:
                 raise TooFewClients(f"{error}. Dropped out: {self.office.reasons()}") from error
         ready = everyone.ask(self.steps.ready)  # delivers what was held back, so that set-up errors show here

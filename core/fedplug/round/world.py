@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedplug.api.data import About, ClientData, Dataset, Examples, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
+from fedplug.api.records import shown
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.api.streams import stream
 from fedplug.recipe.check import misfit, too_large
@@ -361,6 +362,26 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
 
 
+def assignment_problem(assignment: Any, clients: int, examples: int) -> str:
+    """What is wrong with how a partition splits the training examples; empty if nothing.
+
+    An example that two clients have would be in two updates, and no guarantee says what that costs.
+    """
+    if not isinstance(assignment, Sequence) or len(assignment) != clients:
+        return f"it gave {shown(assignment)}; it must give a list of {clients} arrays of indices, one a client"
+    for client_id, mine in enumerate(assignment):
+        if not isinstance(mine, np.ndarray) or mine.dtype.kind not in "iu" or mine.ndim != 1:
+            return f"it gave client {client_id} {shown(mine)}; it must be an array of indices: int64 (n,)"
+    every = np.concatenate([np.empty(0, np.int64), *assignment])
+    if len(every) and not 0 <= every.min() <= every.max() < examples:
+        return f"it gave indices from {every.min()} to {every.max()}, and there are {examples} training examples"
+    counts = np.bincount(every, minlength=1)
+    if counts.max() > 1:
+        whose = [c for c, mine in enumerate(assignment) if counts.argmax() in mine]
+        return f"it gave example {counts.argmax()} to the clients {whose}; each example belongs to one client, once"
+    return ""
+
+
 class World:
     """The facts of a recipe that take long to build, and that no party changes.
 
@@ -415,6 +436,8 @@ class World:
         with of_component(partition.name, "assign"):
             rng = stream(recipe.seed, "partition")
             self.assignment = partition.assign(data.train.labels, recipe.data.clients, rng)
+            if problem := assignment_problem(self.assignment, recipe.data.clients, len(data.train)):
+                raise ValueError(problem)
         return public
 
     def _require_task(self, train: Examples, test: Examples, about: About, where: str = "") -> None:

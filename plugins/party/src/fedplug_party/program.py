@@ -19,7 +19,7 @@ from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, RecipeError, SetupError
 from fedplug.api.files import open_private
 from fedplug.api.links import ballots_of
-from fedplug.api.roles import Ballots
+from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -110,7 +110,7 @@ class Site:
     def paid(self, round: int, question: str) -> int | None:
         """How often a question may be answered in a round, from 0, as the ledger charges it.
 
-        The ledger charges ballots: once in each round for which noise is stated, and the set-up together with round 1.
+        The ledger charges ballots: once in each round for which noise is stated, and never in the set-up.
         What a ballot is made of that the server itself noises is asked as often. None: the ledger charges for nothing
         that the question is for.
         """
@@ -118,11 +118,11 @@ class Site:
         if not isinstance(self.composition.components.get(name), Ballots):
             return None
         facts = facts_of(self.composition, self.layout, max(round, 0))
-        named = [shown for shown in facts.component(name).reveals(facts) if method in shown.asked]
+        named = [shown for shown in stated_reveals(facts.component(name), facts) if method in shown.asked]
         noised = bool(ballots_of(name, facts))
         if not named or not (noised or any(shown.covered_by == "epsilon" for shown in named)):
             return None
-        return int(facts.round < self.recipe.rounds and noised)
+        return int(0 <= round < self.recipe.rounds and noised)
 
     @property
     def doubts(self) -> list[str]:
