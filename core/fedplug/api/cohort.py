@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from fedplug.api.parties import Server
+from fedplug.api.parties import Server
 
 
 class Office(Protocol):

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedplug.api import norms
+from fedplug.api.norms import Bound
 from fedplug.api.operations import (
     GAUSSIAN,
     INTEGER,
-    Bound,
     Clip,
     Combine,
     Look,
