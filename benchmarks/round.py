@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: CPU s
 
 import fedplug
 import torch
-from fedplug.round.parties import HostedClient
+from fedplug.round.hosted import HostedClient
 from fedplug.runs.shown import LinesDisplay
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from fedplug import at_client, at_key_server
 from fedplug.api.cohort import Cohort
 from fedplug.api.errors import PartyLost
 from fedplug.api.events import Events
-from fedplug.api.parties import KeyServer, Server
+from fedplug.api.parties import KEY_SERVER, KeyServer, Server, client_address
 from fedplug.api.rows import Reports
 from fedplug.wire.calls import Receiver
 from fedplug.wire.post_office import KeyServerCalls, PostOffice
-from fedplug.wire.record import KEY_SERVER, Wire, client_address
+from fedplug.wire.record import Wire
 
 
 class Component:

@@ -23,7 +23,7 @@ from fedplug.privacy.entries import RoundEntry
 from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import read_file, states_in
+from fedplug.round.checkpoint import StateFiles, read_file, states_in
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
@@ -116,7 +116,7 @@ def build(
     model, public = world.model("cpu"), world.public
     job = Job(
         parties.to_plain(), workers=workers, key_server=key_server, catalog=catalog, layout=model.layout,
-        timeout=timeout, data_root=data_root, own_files=parties.own_files,
+        timeout=timeout, data_root=data_root, own_files=parties.own_files, store=StateFiles(),
     )  # fmt: skip
     engines: dict[str, Callable[[Job], Engine]] = {"local": LocalEngine, "processes": ProcessEngine}
     running = engines[engine](job) if isinstance(engine, str) else engine(job)

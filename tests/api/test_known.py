@@ -30,7 +30,7 @@ from fedplug import (
 )
 from fedplug.api import norms
 from fedplug.api.known import Release
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -33,7 +33,7 @@ from fedplug import (
 from fedplug.api import grids
 from fedplug.api.errors import PluginError, ProtectionError
 from fedplug.api.links import Link, ballot_states, fold, uploaded
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 
 
 def test_noise_that_is_worth_nothing_still_moves_values() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import norms
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

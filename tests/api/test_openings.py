@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError, MessageError, OpenedBefore, ProtectionError
 from fedplug.api.parties import Openings
+from fedplug.round.checkpoint import openings_in
 
 
 def opened(openings: Openings, *what: Any) -> None:
@@ -18,12 +19,12 @@ def opened(openings: Openings, *what: Any) -> None:
 
 def test_groups_of_a_round_and_rounds_and_zones_are_separate(tmp_path: Path) -> None:
     file = tmp_path / "openings" / "key_server.jsonl"
-    openings = Openings(file)
+    openings = openings_in(file)
     opened(openings, 0, "encrypted", "a", [0, 1, 2], [b"1"])
     opened(openings, 0, "encrypted", "b", [3, 4], [b"2"])
     opened(openings, 0, "other", "a", [0, 1, 2], [b"3"])
     opened(openings, 1, "encrypted", "a", [0, 1], [b"4"])
-    again = Openings(file)
+    again = openings_in(file)
     opened(again, 0, "encrypted", "a", (2, 1, 0), (b"1",))  # nothing new
     assert len(again) == len(openings) == 4
     refused = [
@@ -36,13 +37,13 @@ def test_groups_of_a_round_and_rounds_and_zones_are_separate(tmp_path: Path) -> 
         with pytest.raises(OpenedBefore, match="a sum of zone encrypted in round 1 was opened before"):
             opened(again, *what)
     opened(again, 0, "encrypted", "c", [5, 6], [b"6"])
-    assert len(again) == len(Openings(file)) == 5
+    assert len(again) == len(openings_in(file)) == 5
 
 
 def test_a_secret_serves_as_often_as_is_said_and_the_same_content_again(tmp_path: Path) -> None:
     file = tmp_path / "openings" / "client-0.jsonl"
     for _ in range(2):  # going back to a checkpoint takes none of it back
-        openings = Openings(file)
+        openings = openings_in(file)
         openings.use(0, "a key", [b"1"])
         with pytest.raises(ProtectionError, match="a key in round 1 was used before, for something else; together"):
             openings.use(0, "a key", [b"2"])
@@ -57,14 +58,14 @@ def test_a_secret_serves_as_often_as_is_said_and_the_same_content_again(tmp_path
 @pytest.mark.parametrize("what", [(-1, "z", "", [0]), (0, 5, "", [0]), (0, "z", "", ["a"]), (0, "\ud800", "", [0])])
 def test_what_could_not_be_read_again_is_refused_and_damages_no_file(what: Any, tmp_path: Path) -> None:
     """A server says what is noted: it must not keep the party from starting again."""
-    openings = Openings(tmp_path / "client-0.jsonl")
+    openings = openings_in(tmp_path / "client-0.jsonl")
     with pytest.raises(MessageError, match="there is no such sum: "):
         opened(openings, *what, [b"1"])
-    assert len(Openings(tmp_path / "client-0.jsonl")) == 0
+    assert len(openings_in(tmp_path / "client-0.jsonl")) == 0
 
 
 def test_what_does_not_open_is_not_noted(tmp_path: Path) -> None:
-    openings = Openings(tmp_path / "client-0.jsonl")
+    openings = openings_in(tmp_path / "client-0.jsonl")
     with pytest.raises(ZeroDivisionError), openings.once(0, "encrypted", "all", [0, 1], [b"1"]):
         raise ZeroDivisionError
     assert len(openings) == 0
@@ -72,7 +73,7 @@ def test_what_does_not_open_is_not_noted(tmp_path: Path) -> None:
 
 
 def test_a_sum_whose_note_cannot_be_written_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    openings = Openings(tmp_path / "client-0.jsonl")
+    openings = openings_in(tmp_path / "client-0.jsonl")
     opened(openings, 0, "encrypted", "all", [0, 1], [b"1"])
     whole = (tmp_path / "client-0.jsonl").read_bytes()
 
@@ -86,21 +87,21 @@ def test_a_sum_whose_note_cannot_be_written_is_not_answered(tmp_path: Path, monk
     assert (tmp_path / "client-0.jsonl").read_bytes() == whole
     assert len(openings) == 1
     opened(openings, 1, "encrypted", "all", [0, 1], [b"2"])
-    assert len(Openings(tmp_path / "client-0.jsonl")) == 2
+    assert len(openings_in(tmp_path / "client-0.jsonl")) == 2
 
 
 def test_a_line_that_was_cut_off_was_never_answered_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "openings" / "client-0.jsonl"
     for round in range(2):
-        opened(Openings(file), round, "encrypted", "all", [0, 1], [b"1"])
+        opened(openings_in(file), round, "encrypted", "all", [0, 1], [b"1"])
     first, second = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(first + second[:-9])
-    assert len(Openings(file)) == 1
+    assert len(openings_in(file)) == 1
     assert file.read_bytes() == first
     others = (first.replace(b"[0, 1]", b'["0"]'), first.replace(b"0,", b'"",', 1))
     for line in (b"{nonsense\n", b'{"round": 1}\n', *others):
         file.write_bytes(first + line + second)
         with pytest.raises(CheckpointError, match="line 2, is damaged") as caught:
-            Openings(file)
+            openings_in(file)
         assert f"{file}, line 2" in str(caught.value)
         assert f"fedplug run {tmp_path / 'recipe.yaml'}" in str(caught.value)

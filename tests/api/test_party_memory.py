@@ -12,7 +12,7 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import CheckpointError, ProtectionError
 from fedplug.api.parties import Client, ClientMemory, KeyServer, KeyServerMemory, PartyMemory, Server, ServerMemory
-from fedplug.round.checkpoint import write_file, write_states
+from fedplug.round.checkpoint import StateFiles, write_file, write_states
 from fedplug.round.parties import KeyServerHost
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from toy_components import recipe_of
@@ -104,7 +104,7 @@ def test_a_damaged_record_of_the_key_server_is_a_checkpoint_error(tmp_path: Path
     write_file(path, codec.encode(damaged(KeyServer())))
     protocol, engine, _ = build(recipe_of())
     try:
-        host = KeyServerHost(protocol.recipe, protocol.composition, protocol.layout)
+        host = KeyServerHost(protocol.recipe, protocol.composition, protocol.layout, StateFiles())
         with pytest.raises(CheckpointError, match=r"key_server\.state holds no key server's state .*done is 'damaged'"):
             host.load(tmp_path)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fedplug import Clip, Known, Noise, Scale
 from fedplug.api.known import Clipped
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 
 
 def test_a_release_says_multiplier_sensitivity_and_who_added_it() -> None:

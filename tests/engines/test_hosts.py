@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from fedplug.api.parties import KEY_SERVER
 from fedplug.engines.base import Job, draw_apart, host_of, shares
-from fedplug.wire.record import KEY_SERVER
 from toy_components import recipe_of, toy_catalog
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from fedplug.api.parties import KEY_SERVER
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
+from fedplug.round.checkpoint import StateFiles
 from fedplug.wire.calls import Call, read_reply, request
-from fedplug.wire.record import KEY_SERVER
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import Watched, run_protocol
 
 
 def engine(key_server: bool = True) -> LocalEngine:
-    return LocalEngine(Job(recipe_of(), catalog=toy_catalog(), key_server=key_server))
+    return LocalEngine(Job(recipe_of(), catalog=toy_catalog(), key_server=key_server, store=StateFiles()))
 
 
 def test_every_address_answers_in_the_order_of_the_messages() -> None:

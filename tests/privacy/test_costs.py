@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from fedplug.api.errors import PluginError
 from fedplug.api.known import Known, Release
-from fedplug.api.operations import Bound, Noise
+from fedplug.api.norms import Bound
+from fedplug.api.operations import Noise
 from fedplug.privacy.accounting import composed_epsilon, gaussian_rdp_epsilon
 from fedplug.privacy.costs import SoFar, Spent, composed_by, inverse_square
 from fedplug.privacy.entries import RoundEntry, ZoneEntry

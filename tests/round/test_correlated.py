@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link, ballot_states, fold
-from fedplug.api.operations import Bound, Misplaced, Noise
+from fedplug.api.norms import Bound
+from fedplug.api.operations import Misplaced, Noise
 from fedplug.api.parties import Server
 from fedplug.mechanisms.execution import execute
 from fedplug.privacy.accounting import gaussian_epsilon

@@ -6,7 +6,8 @@ import numpy as np
 from fedplug.api.rows import Reports
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import ClientHost, HostedKeyServer
+from fedplug.round.hosted import HostedKeyServer
+from fedplug.round.parties import ClientHost
 from toy_components import recipe_of, toy_catalog
 
 

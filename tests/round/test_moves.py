@@ -10,7 +10,8 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import ClientHost, HostedClient
+from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import ClientHost
 from fedplug.round.steps import Moves, moved
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -20,7 +20,7 @@ from fedplug.engines.local import LocalEngine
 from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import opened_once
 from fedplug.round.sums import Arrivals
@@ -165,7 +165,7 @@ def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
     composition = Composition(recipe)
-    job = Job(recipe.to_plain(), workers=1, key_server=True, catalog=toy_catalog(), run_dir=folder)
+    job = Job(recipe.to_plain(), workers=1, key_server=True, catalog=toy_catalog(), store=StateFiles(folder))
     started: Engine = LocalEngine(job) if engine == "local" else ProcessEngine(job)
     data, public = load_data(recipe, composition.components, None)
     model = composition.components[recipe.model.name].build(data.shape, len(data.classes), recipe.seed, "cpu")

@@ -12,7 +12,8 @@ from fedplug.api import codec
 from fedplug.api.errors import CheckpointError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import ClientHost, KeyServerHost, openings_of
+from fedplug.round.checkpoint import StateFiles
+from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.wire.calls import Call, read_reply, request
 from toy_components import recipe_of, toy_catalog
 
@@ -20,7 +21,7 @@ from toy_components import recipe_of, toy_catalog
 def host(**changes: object) -> ClientHost:
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(**changes), catalog)
-    return ClientHost(recipe, Composition(recipe), [0, 1, 2], None, "cpu")
+    return ClientHost(recipe, Composition(recipe), [0, 1, 2], None, "cpu", StateFiles())
 
 
 def test_what_a_host_saves_it_loads_and_equal_arrays_lie_in_one_file(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_a_save_ends_the_round_of_the_party_that_runs_and_of_the_one_that_is_sav
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
     before, after = host(), host()
-    keys = [KeyServerHost(recipe, Composition(recipe), before.model.layout) for _ in range(2)]
+    keys = [KeyServerHost(recipe, Composition(recipe), before.model.layout, StateFiles()) for _ in range(2)]
     clients_asked = before.components["fedplug"].ready, "client", "client:1"
     key_server_asked = before.components["fedplug"].open, "key_server", "key_server"
     for (method, site, address), hosts in ((clients_asked, (before, after)), (key_server_asked, keys)):
@@ -90,7 +91,7 @@ def test_the_key_server_keeps_its_state_and_nothing_that_can_be_rebuilt(tmp_path
     catalog = toy_catalog()
     recipe = Recipe.from_plain(recipe_of(), catalog)
     layout = host().model.layout
-    before, after = (KeyServerHost(recipe, Composition(recipe), layout) for _ in range(2))
+    before, after = (KeyServerHost(recipe, Composition(recipe), layout, StateFiles()) for _ in range(2))
     before.party.state["toy"], before.party.remembered.answer_key = {"key": b"k"}, bytes(32)
     before.save(tmp_path)
     after.party.cache["table"] = 1
@@ -100,10 +101,10 @@ def test_the_key_server_keeps_its_state_and_nothing_that_can_be_rebuilt(tmp_path
 
 
 def test_without_a_run_folder_a_party_has_opened_nothing(tmp_path: Path) -> None:
-    assert len(openings_of(["client:0"], None)["client:0"]) == 0
-    assert len(openings_of(["client:0"], tmp_path)["client:0"]) == 0
+    assert len(StateFiles().openings(["client:0"])["client:0"]) == 0
+    assert len(StateFiles(tmp_path).openings(["client:0"])["client:0"]) == 0
     notes = tmp_path / "openings" / "client-0.jsonl"
     notes.parent.mkdir(exist_ok=True)
     notes.write_text("no line of ours\n")
     with pytest.raises(CheckpointError):
-        openings_of(["client:0"], tmp_path)
+        StateFiles(tmp_path).openings(["client:0"])

@@ -12,7 +12,7 @@ from fedplug.api.errors import PluginError, TooFewClients
 from fedplug.api.events import Published
 from fedplug.engines.base import Engine
 from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.round.parties import HostedClient
+from fedplug.round.hosted import HostedClient
 from fedplug.round.sums import Arrivals
 from fedplug.runs.folder import read_ledger
 from mix_toys import install

@@ -11,20 +11,10 @@ import fedplug
 import pytest
 from fedplug import Extension, FedplugError, Settings, hookimpl
 from fedplug.api.errors import SetupError
-from fedplug.api.events import (
-    Asking,
-    Event,
-    ReplyArrived,
-    RoundStarted,
-    RowComplete,
-    RowMade,
-    RunFinished,
-    RunStarted,
-    RunStopped,
-    ZoneOpened,
-)
+from fedplug.api.events import Asking, Event, ReplyArrived, RoundStarted, RowComplete, RowMade, ZoneOpened
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
+from fedplug.runs.events import RunFinished, RunStarted, RunStopped
 from fedplug.runs.execution import resume, start
 from fedplug.runs.folder import read_rows
 from fedplug_terminal.main import main

@@ -13,7 +13,7 @@ from fedplug.api.errors import CheckpointError
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
-from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug.runs.result import deliver, taken_back
 from fedplug.wire.record import Wire
 
@@ -25,7 +25,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 def test_parties_are_as_the_checkpoint_has_them_until_the_last_sum_is_delivered(done: fedplug.Run) -> None:
     recipe, before = done.recipe, files_of(done.folder)
     composition = Composition(recipe)
-    engine = LocalEngine(Job(recipe.to_plain(), None))
+    engine = LocalEngine(Job(recipe.to_plain(), None, store=StateFiles()))
     try:
         found = Checkpoints(done.folder).read()
         assert found is not None
@@ -66,7 +66,7 @@ def test_the_model_is_the_one_that_the_last_accuracy_was_measured_on(done: fedpl
 
 
 def test_groups_have_a_model_each(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedplug.round.parties import HostedClient
+    from fedplug.round.hosted import HostedClient
 
     load = HostedClient.load
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fake_parties import World
 from fedplug.api.errors import ClientError
+from fedplug.api.parties import KEY_SERVER
 from fedplug.wire.post_office import KeyServerCalls
-from fedplug.wire.record import KEY_SERVER
 
 
 def test_the_key_server_answers_one_question_at_a_time() -> None:

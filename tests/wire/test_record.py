@@ -11,18 +11,8 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
-from fedplug.wire.record import (
-    KEY_SERVER,
-    SERVER,
-    Answered,
-    Message,
-    Wire,
-    client_address,
-    file_of,
-    framed,
-    read_wire,
-    recordings,
-)
+from fedplug.api.parties import KEY_SERVER, SERVER, client_address
+from fedplug.wire.record import Answered, Message, Wire, file_of, framed, read_wire, recordings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from fedplug.api.records import is_count, is_number, kind_of, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.facts import Facts
 
 
 def is_unchangeable(array: NDArray[Any]) -> bool:
@@ -147,6 +145,18 @@ def _label(zone: str, zones: tuple[str, ...]) -> int:
     return zones.index(zone)
 
 
+class Sizes(Protocol):
+    """What plans and sums need of `Facts`."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of the model."""
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Of the recipe."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
     """For one client and round: one zone label per scalar, so zones are disjoint and complete by construction.
@@ -182,7 +192,7 @@ class Plan:
         return cls(labels, zones, zone)
 
     @classmethod
-    def of(cls, facts: Facts, other_zone: str, **positions: NDArray[Any]) -> Plan:
+    def of(cls, facts: Sizes, other_zone: str, **positions: NDArray[Any]) -> Plan:
         """`other_zone` everywhere, and each `zone=positions` on top (indices or a boolean mask).
 
         Args:
@@ -390,7 +400,7 @@ _AT_ONCE = 1 << 14
 """Scalars of all clients that are added before the next ones: their sum stays in the processor's cache."""
 
 
-def add_blocks(blocks: dict[int, Block], weights: Mapping[int, float], facts: Facts, *, rounded: bool = True) -> Block:
+def add_blocks(blocks: dict[int, Block], weights: Mapping[int, float], facts: Sizes, *, rounded: bool = True) -> Block:
     """The weighted sum of one zone's plain blocks, with `divisor` the total weight at each position.
 
     Blocks without positions are added scalar by scalar; blocks with their own positions are added into the union of
@@ -412,7 +422,7 @@ def add_blocks(blocks: dict[int, Block], weights: Mapping[int, float], facts: Fa
     return in_float32(total) if rounded else total
 
 
-def _added(blocks: dict[int, Block], weights: Mapping[int, float], facts: Facts) -> Block:
+def _added(blocks: dict[int, Block], weights: Mapping[int, float], facts: Sizes) -> Block:
     first = next(iter(blocks.values()))
     check_alike(blocks)
     if any(block.positions is not None for block in blocks.values()):

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from fedplug.api.operations import Cover
-    from fedplug.api.parties import Server
-    from fedplug.api.roles import Component
+from fedplug.api.operations import Cover
+from fedplug.api.parties import Server
 
 
 class Office(Protocol):
@@ -214,7 +212,7 @@ class Cohort:
         ids, reach = wanted & set(self._ids), wanted & set(self._reach)
         return Cohort(self._office, self.server, ids, reach, self.key_server, self._publish, self.owner)
 
-    def of(self, component: Component) -> Cohort:
+    def of(self, component: Any) -> Cohort:
         """The same cohort, as one component is handed it."""
         return Cohort(
             self._office, self.server, self._ids, self._reach, self.key_server, self._publish, component.name

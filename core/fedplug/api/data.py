@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from fedplug.api.records import Checked, Record, Text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.roles import Task
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,6 +67,25 @@ class Examples:
         return Examples(self.inputs[indices], self.labels[indices], *rest)
 
 
+@runtime_checkable
+class Judge(Protocol):
+    """What data says of its task: the role `Task`, as those see it who have examples."""
+
+    @property
+    def name(self) -> str:
+        """Of the component."""
+
+    @property
+    def descends(self) -> str:
+        """Its loss, in words."""
+
+    def losses(self, outputs: Any, answers: Any) -> Any:
+        """The loss of each example."""
+
+    def counts(self, outputs: Any, answers: Any) -> Mapping[str, float]:
+        """What its figures need of a batch."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class About:
     """What a model needs to know about examples; `about` gives it of those at hand.
@@ -91,7 +108,7 @@ class About:
     kinds: tuple[str, ...] = ()
     region_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    task: Task | None = None
+    task: Judge | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:

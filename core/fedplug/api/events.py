@@ -10,17 +10,15 @@ Rounds count from 0, as in `Facts.round`; -1 is the set-up.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform
+from typing import Any, Literal, Protocol, TypeVar, dataclass_transform
 
-from fedplug.api.files import Files
-
-if TYPE_CHECKING:
-    from fedplug.api.blocks import Block
-    from fedplug.api.operations import Cover
-    from fedplug.api.rows import Reports, Row
-    from fedplug.api.verdict import Verdict
+from fedplug.api.blocks import Block
+from fedplug.api.cohort import KeyServerLine
+from fedplug.api.operations import Cover
+from fedplug.api.parties import Server
+from fedplug.api.rows import Reports, Row, Traffic
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -29,27 +27,6 @@ class Event:
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True, eq=False)(cls)
-
-
-class RunStarted(Event):
-    """Before anything runs.
-
-    Attributes:
-        plan: (hook, component, what it does here), in the order of a round.
-        facts: of the run, for people: recipe, clients, rounds, engine, ...
-        folder: of the run.
-        recipe, digest: the recipe as plain data, with every default written out, and its digest.
-        versions: of Python, numpy, fedplug and the plugins that take part.
-        files: where listeners may write; an extension that the recipe names may write to the run folder alone.
-    """
-
-    plan: Sequence[tuple[str, str, str]]
-    facts: Mapping[str, Any]
-    folder: Path
-    recipe: Mapping[str, Any]
-    digest: str
-    versions: Mapping[str, str]
-    files: Files
 
 
 class SetUpDone(Event):
@@ -259,37 +236,6 @@ class Note(Event):
     text: str
 
 
-class ResultsWritten(Event):
-    """The run folder holds the results of the run, complete or not: metrics, ledger, summary."""
-
-    folder: Path
-
-
-class RunFinished(Event):
-    """The run is complete.
-
-    Attributes:
-        verdict: what privacy it gave.
-    """
-
-    rows: Sequence[Row]
-    verdict: Verdict
-    folder: Path
-
-
-class RunStopped(Event):
-    """The run ended before its last round.
-
-    Attributes:
-        error: why; None where the user stopped it.
-        round: the last round in a checkpoint, 0 if none is.
-    """
-
-    error: Exception | None
-    round: int
-    folder: Path
-
-
 E = TypeVar("E", bound=Event)
 
 
@@ -318,3 +264,51 @@ class Events:
     def note(self, text: str) -> None:
         """Tells a `Note`."""
         self.tell(Note(text))
+
+
+class Watcher(Protocol):
+    """Who watches the wire: see `Wire`.
+
+    Attributes:
+        keep: whether the bytes of messages are kept.
+        requests: round -> messages from the server to clients.
+        listeners: each is called with sender, receiver, round and bytes of every message.
+    """
+
+    keep: bool
+    requests: Counter[int]
+    listeners: list[Callable[[str, str, int, int], None]]
+
+    def record(
+        self, sender: str, receiver: str, round: int, phase: str, data: Any, zones: Mapping[str, int]
+    ) -> None:
+        """Takes note of one message."""
+
+    def of_round(self, round: int) -> Traffic:
+        """Bytes of one round."""
+
+
+class Subject(Protocol):
+    """A run as a section of its recipe gets to see it before the set-up: what it may subscribe to, and ask.
+
+    Attributes:
+        recipe, client_ids: of the run.
+        office, key_server: what sends messages, and the line to the key server.
+        server: the aggregation server's own state.
+        wire: who watches the messages.
+        events: what happens.
+    """
+
+    recipe: Any
+    client_ids: list[int]
+    office: Any
+    wire: Watcher
+    events: Events
+
+    @property
+    def server(self) -> Server:
+        """See above."""
+
+    @property
+    def key_server(self) -> KeyServerLine:
+        """See above."""

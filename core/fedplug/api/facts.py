@@ -11,22 +11,35 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
+from fedplug.api import codec
+from fedplug.api.blocks import Layout, Plan
+from fedplug.api.data import Judge, PublicData
 from fedplug.api.streams import stream
-
-if TYPE_CHECKING:
-
-    from fedplug.api.blocks import Layout, Plan
-    from fedplug.api.data import PublicData
-    from fedplug.api.links import Link, Step
 
 T = TypeVar("T")
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 Snapshots = dict[int, dict[str, dict[str, Any]]]
 """By round, what components had published by then: by name of the component."""
+
+
+@runtime_checkable
+class Negotiates(Protocol):
+    """A component by which clients get their plans: the role `Negotiation`."""
+
+    plans: Any
+    negotiate_mask: Any
+
+
+@runtime_checkable
+class PlansInPublic(Negotiates, Protocol):
+    """One whose plans follow from facts: the role `PublicPlan`."""
+
+    plan: Any
+    planned: Callable[[Facts], Plan | None]
 
 
 class Fresh(Mapping[str, Any]):
@@ -84,7 +97,7 @@ class Facts:
     digest: str
     components: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     public: PublicData | None = None
-    links: Mapping[str, tuple[Link, ...]] = dataclasses.field(default_factory=dict)
+    links: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     memo: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
     _kept: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
@@ -97,16 +110,15 @@ class Facts:
         """The same in another round, where no more is published than here."""
         return self if round == self.round else dataclasses.replace(self, round=round)
 
-    def steps(self, zone: str) -> tuple[Step, ...]:
-        """The links of a zone with what they do in this round, and what is known before and behind each operation.
+    def steps(self, zone: str) -> tuple[Any, ...]:
+        """The links of a zone with what they do in this round, and what is known before and behind each operation: a
+        `fedplug.api.links.Step` each.
 
         Raises:
             Misplaced: the place of a link is wrong.
         """
-        from fedplug.api.links import fold
-
         # Of all zones at once: a function that runs in one of them may change the component that gave it.
-        steps = self.once("steps", lambda now: {each: fold(links, now) for each, links in self.links.items()})
+        steps = self.once("steps", lambda now: {each: _folded(links, now) for each, links in self.links.items()})
         return steps.get(zone, ())
 
     def once(self, what: str, find: Callable[[Facts], T]) -> T:
@@ -121,9 +133,7 @@ class Facts:
     def plan(self) -> Plan | None:
         """The plan of this round, where it follows from these facts alone; None where clients negotiate it."""
         if "plan" not in self._kept:
-            from fedplug.api.roles import PublicPlan
-
-            found = next((part for part in self.components.values() if isinstance(part, PublicPlan)), None)
+            found = next((part for part in self.components.values() if isinstance(part, PlansInPublic)), None)
             self._kept["plan"] = None if found is None else found.planned(self.at(max(self.round, 0)))
         plan: Plan | None = self._kept["plan"]
         return plan
@@ -151,11 +161,9 @@ class Facts:
     @property
     def _schedule(self) -> tuple[tuple[bool, frozenset[str]], ...]:
         """For each round of the run, whether its plan is public, and the zones in which something may be sent."""
-        from fedplug.api.roles import Negotiation
-
         key = "schedule", self.layout.size, self._published_digest
         if key not in self.memo:
-            parts = (part for part in self.components.values() if isinstance(part, Negotiation))
+            parts = (part for part in self.components.values() if isinstance(part, Negotiates))
             fixed = any(part.plans.fixed for part in parts)
             each = tuple(
                 (now.plan is not None, frozenset(zone for zone in self.links if now.sent(zone)))
@@ -170,9 +178,7 @@ class Facts:
     @property
     def descends(self) -> str:
         """The loss of the recipe's task, for `Learns.descends`: `cross_entropy` where it names none."""
-        from fedplug.api.roles import Task
-
-        tasks = (part for part in self.components.values() if isinstance(part, Task))
+        tasks = (part for part in self.components.values() if isinstance(part, Judge))
         return next((task.descends for task in tasks), "cross_entropy")
 
     @property
@@ -203,8 +209,6 @@ class Facts:
     def _published_digest(self) -> bytes:
         if not self.published:
             return b""
-        from fedplug.api import codec
-
         published = {name: dict(values) for name, values in self.published.items()}
         return hashlib.blake2b(codec.encode(published), digest_size=16).digest()
 
@@ -215,6 +219,11 @@ class Facts:
         """
         told = f"{self.digest} {self.round} ".encode() + self._published_digest
         return hashlib.blake2b(told, digest_size=8).digest()
+
+
+def _folded(links: tuple[Any, ...], facts: Facts) -> tuple[Any, ...]:
+    folded: tuple[Any, ...] = links[0].fold(links, facts) if links else ()
+    return folded
 
 
 def published_to(published: Mapping[str, Snapshots], group: str) -> Snapshots:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedplug.api import norms
+from fedplug.api.norms import Bound
 from fedplug.api.operations import (
     GAUSSIAN,
     INTEGER,
-    Bound,
     Clip,
     Combine,
     Look,
@@ -239,12 +239,12 @@ class Known:
                 return self._bounded(operation.bound)
             case Scale(factor):
                 size = abs(factor)
-                held = size == 0 or 2.0**-60 <= size <= 2.0**60  # beyond, float32 may hold neither values nor a grid
-                scaled = self if held else self._altered()
+                exact = size == 0 or 2.0**-60 <= size <= 2.0**60  # beyond, float32 may hold neither values nor a grid
+                scaled = self if exact else self._altered()
                 scaled = scaled._off_grid(math.frexp(size)[0] not in (0.0, 0.5))
                 return replace(
-                    scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds if held),
-                    beneath=tuple(norms.stretched(b, size) for b in self.beneath if held), grid=self.grid * size,
+                    scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds if exact),
+                    beneath=tuple(norms.stretched(b, size) for b in self.beneath if exact), grid=self.grid * size,
                     scales=tuple(None if s is None else norms.times(s, size) for s in self.scales),
                     factor=self.factor * factor,
                     releases=tuple(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, cause_of, of_component
+from fedplug.api.facts import Facts
 from fedplug.api.known import Known
 from fedplug.api.operations import (
     INTEGER,
@@ -29,9 +30,6 @@ from fedplug.api.operations import (
 )
 from fedplug.api.places import as_operations, check_place
 from fedplug.api.roles import Ballots, Groups, Site
-
-if TYPE_CHECKING:
-    from fedplug.api.facts import Facts
 
 
 def locked(steps: Iterable[Step]) -> bool:
@@ -121,6 +119,10 @@ class Link:
         except Exception as error:
             raise PluginError(f"component {self.name}, hook {self.hook}: {cause_of(error)}") from error
         return as_operations(given, self.hook, self.name)
+
+    def fold(self, links: Iterable[Link], facts: Facts) -> tuple[Step, ...]:
+        """What the links of its zone do, for facts, which know no more of a link."""
+        return fold(links, facts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from fedplug.api.operations import Bound
+from fedplug.api.records import Checked, at_least
 
 Layers = tuple[int, ...]
 Size = float | tuple[float, ...]
 """One number, or one a layer."""
+
+
+class Bound(Checked):
+    """One client's values are at most this long.
+
+    Attributes:
+        norm: the largest norm; one for each layer of the model where it is `per="layer"`.
+        order: 2 or 1, of the norm; infinity for magnitudes.
+        per: of the whole zone (`update`), of each layer's values in it, or of each scalar.
+    """
+
+    norm: float | tuple[float, ...] = at_least(0)
+    order: float = at_least(1, default=2)
+    per: Literal["update", "layer", "scalar"] = "update"
 
 
 def each(value: Size) -> tuple[float, ...]:

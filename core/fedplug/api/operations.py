@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, get_args
 
 from fedplug.api.errors import FedplugError
+from fedplug.api.norms import Bound
 from fedplug.api.records import (
     Checked,
     Count,
@@ -85,20 +86,6 @@ class Curve(Protocol):
             multiplier: scale of the noise over the sensitivity; half of it under replace-one adjacency.
         """
         ...
-
-
-class Bound(Checked):
-    """One client's values are at most this long.
-
-    Attributes:
-        norm: the largest norm; one for each layer of the model where it is `per="layer"`.
-        order: 2 or 1, of the norm; infinity for magnitudes.
-        per: of the whole zone (`update`), of each layer's values in it, or of each scalar.
-    """
-
-    norm: float | tuple[float, ...] = at_least(0)
-    order: float = at_least(1, default=2)
-    per: Literal["update", "layer", "scalar"] = "update"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

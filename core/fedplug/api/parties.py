@@ -8,27 +8,35 @@ import dataclasses
 import functools
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 import numpy as np
 from pydantic import Field, PlainValidator
 
-from fedplug.api.blocks import RETAINED, Block
-from fedplug.api.errors import CheckpointError, MessageError, OpenedBefore, ProtectionError
+from fedplug.api.blocks import RETAINED, Block, Plan
+from fedplug.api.data import ClientData, Model
+from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError
 from fedplug.api.facts import Facts
-from fedplug.api.files import append_line, private_folder, read_bytes, shorten
 from fedplug.api.records import MOST, Count, Record, Text, shown
 from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug.api.blocks import Plan
-    from fedplug.api.cohort import Cohort
-    from fedplug.api.data import ClientData, Model
+
+SERVER, KEY_SERVER = "server", "key_server"
+
+
+def client_address(client_id: int) -> str:
+    """The address of a client: `client:3`."""
+    return f"client:{client_id}"
+
+
+def file_name(address: str) -> str:
+    """Of the file in which a party is saved: `client:3` -> `client-3.state`."""
+    return address.replace(":", "-") + ".state"
 
 
 def _array(value: Any) -> Any:
@@ -207,15 +215,12 @@ class Openings:
     """The sums that one party has opened, and the secrets of one use that it has used.
 
     Args:
-        file: where they are noted; None remembers them for as long as the process lives.
-
-    Raises:
-        CheckpointError: the file is damaged.
+        noted: those of before.
+        keep: keeps the line of a note where it survives the process; None: nobody does.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
-        self.file = file
-        self._noted = self._read(file) if file is not None and file.is_file() else []
+    def __init__(self, noted: Iterable[Opening] = (), keep: Callable[[bytes], None] | None = None) -> None:
+        self._noted, self._keep = list(noted), keep
 
     def __len__(self) -> int:
         return len(self._noted)
@@ -272,47 +277,9 @@ class Openings:
 
     def _note(self, this: Opening, line: bytes) -> None:
         if this not in self._noted:
-            self._append(line)
+            if self._keep is not None:
+                self._keep(line)
             self._noted.append(this)
-
-    def require(self, known: int) -> None:
-        """Refuses a file that holds fewer notes than a checkpoint knows of.
-
-        Raises:
-            CheckpointError: the file is missing or was shortened.
-        """
-        if self.file is not None and len(self) < known:
-            has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
-            raise CheckpointError(
-                f"{self.file} {has}, but a checkpoint knows of {known} sums that were opened; {_remedy(self.file)}"
-            )
-
-    def _append(self, line: bytes) -> None:
-        if self.file is None:
-            return
-        private_folder(self.file.parent)
-        append_line(self.file, line, synced=True)  # the sum goes to others: a power failure must not take the note back
-
-    def _read(self, file: Path) -> list[Opening]:
-        data = read_bytes(file)
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
-            shorten(file, len(whole))
-        noted = []
-        for number, line in enumerate(whole.splitlines(), 1):
-            try:
-                noted.append(Opening.from_json(line.decode()))
-            except ValueError as error:
-                raise CheckpointError(f"{file}, line {number}, is damaged ({error}); {_remedy(file)}") from error
-        return noted
-
-
-def _remedy(file: Path) -> str:
-    recipe = file.parent.parent / "recipe.yaml"
-    return (
-        "without it sums could be opened twice; put the file back as it was, or start a new run: "
-        f"fedplug run {recipe}"
-    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -430,6 +397,23 @@ class Party:
             self._inside = before + took
 
 
+class Asks(Protocol):
+    """What a sealer needs of the cohort that has a sum opened: see `Cohort`."""
+
+    @property
+    def client_ids(self) -> list[int]:
+        """Clients still in this round, ascending."""
+
+    def ask(self, method: Callable[..., Any], *payload: Any) -> dict[int, Any]:
+        """Runs a method at every client."""
+
+    def ask_each(self, method: Callable[..., Any], payloads: Mapping[int, Any]) -> dict[int, Any]:
+        """Runs a method at each client that has a payload."""
+
+    def drop(self, client_id: int, reason: str) -> None:
+        """Leaves a client out of the rest of this round."""
+
+
 @dataclasses.dataclass(eq=False)
 class Server(Party):
     """The aggregation server. Holds no secret key and no client data.
@@ -445,7 +429,7 @@ class Server(Party):
 
     remembered: ServerMemory = dataclasses.field(default_factory=ServerMemory)
     uploads: dict[int, dict[str, Block]] = dataclasses.field(default_factory=dict)
-    cohort: Cohort | None = None
+    cohort: Asks | None = None
     model: Model | None = None
     vector: NDArray[np.float32] | None = None
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from fedplug.api.known import Known
 from fedplug.api.operations import (
     _KINDS,
     Clip,
@@ -23,15 +24,35 @@ from fedplug.api.operations import (
 )
 from fedplug.api.roles import Closer, Scrambler, Sealer, Site
 
-if TYPE_CHECKING:
-    from fedplug.api.known import Known
-    from fedplug.api.links import Link
-
 _WORKS_CLOSED = (Look, Open, WeightedSum)
 _OF_UPLOADS = (WeightedSum, Combine)
 
 
-def check_place(link: Link, known: Known, operation: Operation) -> None:
+class Place(Protocol):
+    """Of a `Link`, what says where its operations are."""
+
+    @property
+    def zone(self) -> str:
+        """The zone."""
+
+    @property
+    def hook(self) -> str:
+        """Which hook of the component gives them."""
+
+    @property
+    def name(self) -> str:
+        """Of the component."""
+
+    @property
+    def component(self) -> Any:
+        """That seals, or opens."""
+
+    @property
+    def site(self) -> Site:
+        """The party at which it runs."""
+
+
+def check_place(link: Place, known: Known, operation: Operation) -> None:
     """Compares an operation with the hook that gives it, and with what has been done to the values before it.
 
     Raises:

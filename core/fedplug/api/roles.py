@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fedplug.api.parties import Client, Server
     from fedplug.api.parties import Party as AnyParty
     from fedplug.api.words import Opened, Sealed, Total, Words
-    from fedplug.recipe.recipe import Recipe
 
 
 Site = Literal["client", "server", "key_server"]
@@ -410,7 +409,7 @@ class Component(abc.ABC):
         """Whether the clients must agree on a secret before round 1 (`client.secret`)."""
         return False
 
-    def check(self, recipe: Recipe) -> Iterable[str]:
+    def check(self, recipe: Any) -> Iterable[str]:
         """Further complaints about the recipe as a whole, each a sentence with its remedy."""
         return ()
 

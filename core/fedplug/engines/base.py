@@ -14,7 +14,7 @@ from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import ClientHost, KeyServerHost
+from fedplug.round.parties import ClientHost, KeyServerHost, Store
 from fedplug.round.world import World
 
 
@@ -33,10 +33,10 @@ def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHos
     set_of_a_party(job.threads)
     recipe, composition = job.build()
     if client_ids is None:
-        return KeyServerHost(recipe, composition, job.layout, job.run_dir)
+        return KeyServerHost(recipe, composition, job.layout, job.store)
     share = job.max_clients_in_memory and max(1, job.max_clients_in_memory * len(client_ids) // recipe.data.clients)
     return ClientHost(
-        recipe, composition, client_ids, job.data_root, job.device, job.run_dir, max_clients_in_memory=share
+        recipe, composition, client_ids, job.data_root, job.device, job.store, max_clients_in_memory=share
     )
 
 
@@ -68,7 +68,7 @@ class Job:
         workers: how many worker processes; None: the engine decides.
         key_server: whether the protocol needs one.
         catalog: components to use instead of the installed plugins (tests); must be picklable for processes.
-        run_dir: the run folder, where each party notes what it opens; None: it knows for as long as its process lives.
+        store: where each party notes what it opens, and is saved; None: it knows for as long as its process lives.
         world: of the recipe, for clients in this very process; it travels to no other.
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
         max_clients_in_memory: how many clients may be in memory, of all; None: all of them.
@@ -84,7 +84,7 @@ class Job:
     workers: int | None = 1
     key_server: bool = False
     catalog: Catalog | None = None
-    run_dir: Path | None = None
+    store: Store | None = None
     world: World | None = None
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
     max_clients_in_memory: int | None = None
@@ -92,6 +92,11 @@ class Job:
     own_files: tuple[own_files.OwnFile, ...] = ()
     options: Options = dataclasses.field(default_factory=Options)
     threads: int = 1
+
+    @property
+    def run_dir(self) -> Path | None:
+        """The run folder, where there is one."""
+        return None if self.store is None else self.store.folder
 
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""

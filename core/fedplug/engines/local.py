@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedplug.api.codec import Message
+from fedplug.api.parties import KEY_SERVER
 from fedplug.engines.base import Job
 from fedplug.round.parties import ClientHost, KeyServerHost
-from fedplug.wire.record import KEY_SERVER
 
 
 class LocalEngine:
@@ -21,14 +21,14 @@ class LocalEngine:
         recipe, composition = job.build()
         everyone = list(range(recipe.data.clients))
         self.clients = clients = ClientHost(
-            recipe, composition, everyone, job.data_root, job.device, job.run_dir, job.world, job.max_clients_in_memory
+            recipe, composition, everyone, job.data_root, job.device, job.store, job.world, job.max_clients_in_memory
         )
         self.hosts: list[ClientHost | KeyServerHost] = [clients]
         for address in clients.addresses:
             self._hosts[address] = clients
         if job.key_server:
             # Its own copy of the components, so that nothing the key server caches is in reach of the others.
-            key_server = KeyServerHost(*job.build(), clients.model.layout, job.run_dir)
+            key_server = KeyServerHost(*job.build(), clients.model.layout, job.store)
             self._hosts[KEY_SERVER] = key_server
             self.hosts.append(key_server)
 

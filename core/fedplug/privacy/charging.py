@@ -42,7 +42,8 @@ from fedplug.api.pricing import amplified, correlated, curve_problems, curves_of
 from fedplug.api.roles import MASKS, Accountant, Ballots, PublicPlan, Reveals, Trainer, stated_reveals
 from fedplug.api.verdict import NOT_MORE, NOT_READ
 from fedplug.privacy import wording
-from fedplug.privacy.ledger import NOTHING, Ledger
+from fedplug.privacy.book import NOTHING
+from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.round.base import facts_of
 from fedplug.round.server_model import sized_in_public

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fedplug.api.known import Release
-    from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.book import Book
 
 
-def report(ledger: Ledger) -> LedgerReport:
+def report(ledger: Book) -> LedgerReport:
     """The whole ledger; see `Ledger.report`."""
     why, joint = why_not_amplified(ledger), zone_epsilons(ledger)
     # Whatever else is stated of a secret cohort would tell how often the client with the most rounds was drawn.
@@ -75,7 +75,7 @@ def report(ledger: Ledger) -> LedgerReport:
     )
 
 
-def warnings(ledger: Ledger) -> Iterator[str]:
+def warnings(ledger: Book) -> Iterator[str]:
     """Warnings for readers of epsilon; one that holds for several rounds appears as often."""
     for level in ("", *ledger.accounts):
         if beyond := loose(ledger, level):
@@ -132,7 +132,7 @@ def warnings(ledger: Ledger) -> Iterator[str]:
         yield f"{actual} rounds were run, but {ledger.rounds} were planned: noise calibrated to the plan is too small"
 
 
-def _zone(ledger: Ledger, zone: str) -> ZoneReport:
+def _zone(ledger: Book, zone: str) -> ZoneReport:
     cost = ledger.costs[zone]
     entries = [(entry.total, entry.zones[zone]) for entry in ledger.log if zone in entry.zones]
     last = entries[-1][1].releases
@@ -158,7 +158,7 @@ def _std(release: Release) -> float | None:
     return math.sqrt(2) * scale if release.mechanism == "laplace" else scale
 
 
-def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> LevelReport:
+def _level(ledger: Book, level: str, stated: dict[str, float]) -> LevelReport:
     account, lost = ledger.keepers[level].account, _first_voided(ledger)
     return LevelReport(
         unit=f"{level}: {account.unit}",
@@ -169,22 +169,22 @@ def _level(ledger: Ledger, level: str, stated: dict[str, float]) -> LevelReport:
     )
 
 
-def _first_voided(ledger: Ledger) -> str:
+def _first_voided(ledger: Book) -> str:
     """A party toward which no account of a level holds, and why; empty where it holds toward everybody."""
     found = ((PARTIES[name], voided(ledger, name)) for name in PARTIES)
     return next((f"{who}: {why.detail}" for who, why in found if why), "")
 
 
-def _noise(ledger: Ledger) -> list[NoiseReport]:
+def _noise(ledger: Book) -> list[NoiseReport]:
     distinct = {NoiseReport(zone=zone, **shared(each, NoiseKind)) for zone, each in logged_releases(ledger)}
     return sorted(distinct, key=lambda each: (each.zone, *dataclasses.astuple(each)))
 
 
-def _trust(ledger: Ledger) -> str:
+def _trust(ledger: Book) -> str:
     trusts = sorted({release.trust for _, release in logged_releases(ledger)})
     return " and ".join(trusts) or "none"
 
 
-def actual_rounds(ledger: Ledger) -> int:
+def actual_rounds(ledger: Book) -> int:
     """How many rounds were run, those that were repeated once."""
     return len({entry.round for entry in ledger.log})

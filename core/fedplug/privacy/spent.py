@@ -12,16 +12,16 @@ from fedplug.privacy.wording import Nothing, listed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fedplug.privacy.book import Book
     from fedplug.privacy.costs import Spent
-    from fedplug.privacy.ledger import Ledger
 
 
-def level_epsilons(ledger: Ledger) -> dict[str, float]:
+def level_epsilons(ledger: Book) -> dict[str, float]:
     """Epsilon spent, at the worst client, of each level of which a component keeps account."""
     return {level: quoted(stated) for level, stated in levels(ledger).items()}
 
 
-def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
+def view_epsilons(ledger: Book, headline: float | None) -> dict[str, float]:
     """Epsilon spent, zero-out, of each view that has a guarantee; cheap enough for every round.
 
     Where sampling earns credit, of the released model alone, which is the `headline`: what the others have spent
@@ -40,7 +40,7 @@ def view_epsilons(ledger: Ledger, headline: float | None) -> dict[str, float]:
     return epsilons
 
 
-def unprotected(ledger: Ledger, of_levels: Mapping[str, float]) -> list[str]:
+def unprotected(ledger: Book, of_levels: Mapping[str, float]) -> list[str]:
     """The parties for which no epsilon is stated so far, given those of levels; cheap enough for every round."""
     kept = any(map(math.isfinite, of_levels.values()))
     found: list[str] = []
@@ -52,7 +52,7 @@ def unprotected(ledger: Ledger, of_levels: Mapping[str, float]) -> list[str]:
     return found
 
 
-def headline_voided(ledger: Ledger) -> str:
+def headline_voided(ledger: Book) -> str:
     """What takes the guarantee of somebody toward whom the noise is priced, as a clause; empty where nothing does.
 
     A party that is trusted, or reads values without noise, has no guarantee to lose.
@@ -63,7 +63,7 @@ def headline_voided(ledger: Ledger) -> str:
     return ""
 
 
-def priced_part(ledger: Ledger) -> str:
+def priced_part(ledger: Book) -> str:
     """Which part of what was released the headline prices: the zones with noise, where that is not everything.
 
     Empty where it prices everything that was released of the updates, and the aggregation server's view costs no more.

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from fedplug.api.known import Release
     from fedplug.api.operations import Party
     from fedplug.api.roles import Accountant
+    from fedplug.privacy.book import Book
     from fedplug.privacy.costs import ZoneCost
-    from fedplug.privacy.ledger import Ledger
 
 
-def zone_epsilons(ledger: Ledger, zone: str | None = None) -> Epsilons | None:
+def zone_epsilons(ledger: Book, zone: str | None = None) -> Epsilons | None:
     """Epsilons of one zone, or of all zones with noise together; None if there is no noise."""
     noised = {name: cost for name, cost in ledger.noised.items() if zone in (None, name)}
     if not noised:
@@ -71,7 +71,7 @@ def zone_epsilons(ledger: Ledger, zone: str | None = None) -> Epsilons | None:
     return Epsilons(zero_out=ledger.epsilons_of(spent), replace_one=ledger.epsilons_of(spent.doubled()))
 
 
-def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
+def levels(ledger: Book) -> dict[str, dict[str, float]]:
     """For each level of which a component keeps account, its epsilons at the worst client, by method.
 
     A client of which nobody knows what a round released has no guarantee.
@@ -93,7 +93,7 @@ def levels(ledger: Ledger) -> dict[str, dict[str, float]]:
     return stated
 
 
-def units(ledger: Ledger, level: str) -> float:
+def units(ledger: Book, level: str) -> float:
     """How many units of a level the clients that took part have together, at most; infinity where nobody knows.
 
     Raises:
@@ -109,7 +109,7 @@ def units(ledger: Ledger, level: str) -> float:
     return total
 
 
-def sampled_epsilons(ledger: Ledger) -> Epsilons | None:
+def sampled_epsilons(ledger: Book) -> Epsilons | None:
     """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
 
     All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.
@@ -143,7 +143,7 @@ def _within(
     return least
 
 
-def why_not_amplified(ledger: Ledger) -> str | None:
+def why_not_amplified(ledger: Book) -> str | None:
     """Why sampling earns no credit; None if it does."""
     costs, sampling = ledger.noised.values(), ledger.sampling
     if sampling is None:
@@ -204,7 +204,7 @@ class Guarantee:
     rests_on: tuple[str, ...] = ()
 
 
-def verdict(ledger: Ledger) -> Verdict:
+def verdict(ledger: Book) -> Verdict:
     """For each party, the guarantee toward it, or why there is none."""
     if not ledger.log:
         return Verdict("nothing_run")
@@ -213,12 +213,12 @@ def verdict(ledger: Ledger) -> Verdict:
     return Verdict.of(_lines(stated), not_judged(stated))
 
 
-def _lines(ledger: Ledger) -> list[Line]:
+def _lines(ledger: Book) -> list[Line]:
     kept = {level: each for level, each in levels(ledger).items() if math.isfinite(quoted(each))}
     return [_with_levels(ledger, _line(ledger, party, view), kept) for party, view in _guaranteed(ledger).items()]
 
 
-def _line(ledger: Ledger, party: Party, view: Guarantee | Nothing) -> Line:
+def _line(ledger: Book, party: Party, view: Guarantee | Nothing) -> Line:
     """The line of a party, of clients."""
     # How many clients put their heads together in this view.
     colluders = ledger.colluders if "client" in party else None
@@ -256,7 +256,7 @@ def _resting(rests_on: Iterable[str], words: Iterable[str] = ()) -> list[str]:
     return [each for each in every if each != EXECUTED or not any(one.startswith(_word("")) for one in every)]
 
 
-def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) -> Line:
+def _with_levels(ledger: Book, line: Line, kept: dict[str, dict[str, float]]) -> Line:
     """The line of a client, or of a level of which a component keeps account where that promises more."""
     worth = ("none", "beyond", "guaranteed")
     for level, stated in kept.items():
@@ -275,7 +275,7 @@ def _with_levels(ledger: Ledger, line: Line, kept: dict[str, dict[str, float]]) 
     return line
 
 
-def _not_covered(ledger: Ledger, party: Party) -> list[str]:
+def _not_covered(ledger: Book, party: Party) -> list[str]:
     """What a party sees that follows from clients' data, and no epsilon covers."""
     bare = [each for each in ledger.reveals if each.covered_by is None]
     seen = [each.what for each in bare if _sees(party, _shown_to(ledger, each.to))]
@@ -283,7 +283,7 @@ def _not_covered(ledger: Ledger, party: Party) -> list[str]:
     return list(dict.fromkeys([*seen, *sizes]))
 
 
-def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilons:
+def _stated(ledger: Book, view: Guarantee, sampled: Epsilons | None) -> Epsilons:
     """The epsilons of a guarantee; where sampling earns credit, both with and without it."""
     zero_out, replace_one = ledger.epsilons_of(view.zero_out), ledger.epsilons_of(view.replace_one)
     if sampled is None:
@@ -294,7 +294,7 @@ def _stated(ledger: Ledger, view: Guarantee, sampled: Epsilons | None) -> Epsilo
     )
 
 
-def _guaranteed(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
+def _guaranteed(ledger: Book) -> dict[Party, Guarantee | Nothing]:
     """The guarantee for each adversary's view, or why there is none."""
     return {name: _with_voided(view, voided(ledger, name)) for name, view in _of_values(ledger).items()}
 
@@ -307,7 +307,7 @@ def _with_voided(view: Guarantee | Nothing, voided: Nothing | None) -> Guarantee
     return Nothing(voided.reason, voided.detail + also)
 
 
-def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
+def _of_values(ledger: Book) -> dict[Party, Guarantee | Nothing]:
     """The guarantee for each adversary's view of the protected values alone, or why there is none."""
     if not ledger.costs:
         nothing = Spent.of(ledger.num_clients)
@@ -335,7 +335,7 @@ def _of_values(ledger: Ledger) -> dict[Party, Guarantee | Nothing]:
     }  # fmt: skip
 
 
-def voided(ledger: Ledger, name: Party) -> Nothing | None:
+def voided(ledger: Book, name: Party) -> Nothing | None:
     """Why a view has no guarantee whatever the noise is: what nobody stated, or what gives too much away."""
     if unsaid := _unsaid(ledger):
         return unsaid
@@ -345,7 +345,7 @@ def voided(ledger: Ledger, name: Party) -> Nothing | None:
     return wording.sees_uncovered(voiding[0].what, voiding[0].note)
 
 
-def _unsaid(ledger: Ledger) -> Nothing | None:
+def _unsaid(ledger: Book) -> Nothing | None:
     """What nobody stated, so that no view has a guarantee; None where all is stated."""
     if freed := ledger.so_far.freed:
         return wording.freed_values([*freed])
@@ -355,7 +355,7 @@ def _unsaid(ledger: Ledger) -> Nothing | None:
     return None
 
 
-def _shown_to(ledger: Ledger, to: tuple[Party, ...]) -> tuple[Party, ...]:
+def _shown_to(ledger: Book, to: tuple[Party, ...]) -> tuple[Party, ...]:
     """Who sees what is shown to these: where clients hold a key, `key_holder` and `client` are the same people."""
     if "clients" in ledger.key_holders.values() and {"key_holder", "client"} & {*to}:
         return (*to, "key_holder", "client")
@@ -370,7 +370,7 @@ def _sees(view: str, shown_to: tuple[str, ...]) -> bool:
     )
 
 
-def _server(ledger: Ledger) -> Guarantee | Nothing:
+def _server(ledger: Book) -> Guarantee | Nothing:
     """The aggregation server: plain uploads one by one, encrypted zones only where their sums are published."""
     noised, bare = ledger.noised, ledger.bare
     if seen := [zone for zone in bare if zone not in ledger.sealed]:
@@ -401,7 +401,7 @@ def _server(ledger: Ledger) -> Guarantee | Nothing:
     )  # fmt: skip
 
 
-def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
+def _key_holder(ledger: Book) -> Guarantee | Nothing:
     """Who can decrypt besides clients: the key server, which is sent sums only."""
     holders = {*ledger.key_holders.values()}
     if not ledger.sealed:
@@ -420,7 +420,7 @@ def _key_holder(ledger: Ledger) -> Guarantee | Nothing:
     return _everybody(ledger, price, wording.of_the_key_server(ledger), (SUMS_ALONE,))
 
 
-def _collusion(ledger: Ledger) -> Guarantee | Nothing:
+def _collusion(ledger: Book) -> Guarantee | Nothing:
     """The aggregation server together with a client and that client's keys."""
     noised, bare = ledger.noised, ledger.bare
     if bare:
@@ -441,7 +441,7 @@ def _collusion(ledger: Ledger) -> Guarantee | Nothing:
 
 
 def _everybody(
-    ledger: Ledger, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str, rests_on: tuple[str, ...] = ()
+    ledger: Book, price: Callable[[str, ZoneCost], NDArray[np.float64]], because: str, rests_on: tuple[str, ...] = ()
 ) -> Guarantee | Nothing:  # fmt: skip
     """Who sees the sums of every zone, each at its price."""
     if bare := ledger.bare:
@@ -452,25 +452,25 @@ def _everybody(
     return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on, *_seal_by(ledger, local)))
 
 
-def _noise_by(ledger: Ledger) -> tuple[str, ...]:
+def _noise_by(ledger: Book) -> tuple[str, ...]:
     """On whose word the noise is what it is priced at."""
     words = _words(ledger)
     executed = any(not release.words for _, release in logged_releases(ledger))
     return (*((EXECUTED,) if executed else ()), *map(_word, words))
 
 
-def _told_by(ledger: Ledger) -> list[str]:
+def _told_by(ledger: Book) -> list[str]:
     """On whose word replies and published values show no more than is said, and training reads no examples."""
     without = ledger.words.get(NOT_READ, ()) if any(entry.public for entry in ledger.log) else ()
     return [_word(name) for name in sorted({*ledger.words.get(NOT_MORE, ()), *ledger.believed, *without})]
 
 
-def _seal_by(ledger: Ledger, zones: Iterable[str]) -> tuple[str, ...]:
+def _seal_by(ledger: Book, zones: Iterable[str]) -> tuple[str, ...]:
     """On whose word zones are closed as is said, and their sums hold what was put into them."""
     return tuple(_word(name) for zone in zones if zone in ledger.encryption for name in ledger.encryption[zone].words)
 
 
-def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
+def _limit(ledger: Book, epsilon: float, level: str = "") -> str:
     """Why an epsilon promises too little; empty if it may be a guarantee."""
     if math.isinf(epsilon):
         return "the noise does not protect: epsilon is infinite"
@@ -480,7 +480,7 @@ def _limit(ledger: Ledger, epsilon: float, level: str = "") -> str:
     return loose(ledger, level)
 
 
-def loose(ledger: Ledger, level: str = "") -> str:
+def loose(ledger: Book, level: str = "") -> str:
     """Why delta is not below 1 / number of clients, or units of a level; empty if it is.
 
     What publishes one of n units, drawn by lot, is (0, 1/n)-DP.
@@ -491,11 +491,11 @@ def loose(ledger: Ledger, level: str = "") -> str:
     return f"delta {ledger.delta:g} is not below 1 / {count:g} {who}" if ledger.delta >= 1 / count else ""
 
 
-def logged_releases(ledger: Ledger) -> list[tuple[str, Release]]:
+def logged_releases(ledger: Book) -> list[tuple[str, Release]]:
     return [(zone, each) for entry in ledger.log for zone, facts in entry.zones.items() for each in facts.releases]
 
 
-def _words(ledger: Ledger) -> list[str]:
+def _words(ledger: Book) -> list[str]:
     """The components on whose word a price is: their code runs behind the noise, or says what the core executes."""
     return sorted({
         word for zone, release in logged_releases(ledger) for word in (*release.words, *ledger.words.get(zone, ()))

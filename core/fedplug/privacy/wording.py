@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from fedplug.api.operations import Party
-    from fedplug.privacy.ledger import Ledger
+    from fedplug.privacy.book import Book
 
 
 PLAIN_VALUES = "clients found plain values of zones that they protect in their own messages"
@@ -59,17 +59,17 @@ class Nothing:
     absent: bool = False
 
 
-def sums_or_updates(ledger: Ledger, over: str = " over clients") -> str:
+def sums_or_updates(ledger: Book, over: str = " over clients") -> str:
     """What sums are, in a few words: one that may hold one client's update is none."""
     return f"sums{over}" if ledger.min_clients > 1 else "single updates"
 
 
-def sums_alone(ledger: Ledger, zones: list[str]) -> bool:
+def sums_alone(ledger: Book, zones: list[str]) -> bool:
     """Whether nobody but the key server, or several clients together, opens more than sums of these zones."""
     return all(ledger.key_holders.get(zone) in ("key_server", "shares") for zone in zones)
 
 
-def how_bare(ledger: Ledger, zones: list[str]) -> str:
+def how_bare(ledger: Book, zones: list[str]) -> str:
     if sums_alone(ledger, zones):
         return "as decrypted sums"
     return "each client's own upload where it is plain or a client has the key"
@@ -80,7 +80,7 @@ def few_words(zones: str, names: list[str]) -> str:
     return f"the {zones} zone" if len(zones.split()) <= 3 else f"{len(names)} zone{'s' if len(names) > 1 else ''}"
 
 
-def not_judged(ledger: Ledger) -> Iterator[str]:
+def not_judged(ledger: Book) -> Iterator[str]:
     """The coalitions without a line that can open uploads: the server with the key server, or with more clients than
     a line covers.
     """
@@ -100,7 +100,7 @@ def not_judged(ledger: Ledger) -> Iterator[str]:
         yield f"the server together with {fewest} clients can open {of_upload(more, 'single uploads')}"
 
 
-def view_of(ledger: Ledger, party: Party) -> str:
+def view_of(ledger: Book, party: Party) -> str:
     """A party's view of the updates, in plain words, whatever it guarantees."""
     if not ledger.costs:
         return "nothing of the updates"
@@ -129,7 +129,7 @@ def view_of(ledger: Ledger, party: Party) -> str:
     return f"each client's upload: {', '.join(part for part in parts if part)}"
 
 
-def listed_bare(ledger: Ledger, zones: list[str]) -> str:
+def listed_bare(ledger: Book, zones: list[str]) -> str:
     """Zones that were released without noise: one called noised that never had any is so only by name."""
     never = [zone for zone in zones if zone == NOISED and not ledger.costs[zone].releases]
     return listed([f"so-called {zone}" if zone in never else zone for zone in zones])
@@ -140,7 +140,7 @@ def listed(zones: Iterable[str]) -> str:
     return " and ".join(zones)
 
 
-def fewest_shares(ledger: Ledger, zones: Iterable[str] | None = None) -> int:
+def fewest_shares(ledger: Book, zones: Iterable[str] | None = None) -> int:
     """How many clients see an upload of one of these zones (None: of any) together with the server.
 
     They do so by their shares, or by taking their own updates out of a sum. Who answers with a share is in the sum, so
@@ -151,12 +151,12 @@ def fewest_shares(ledger: Ledger, zones: Iterable[str] | None = None) -> int:
     return max(2, min(shares if shares < ledger.min_clients else shares - 1 for shares in needed))
 
 
-def clients_covered(ledger: Ledger) -> str:
+def clients_covered(ledger: Book) -> str:
     """How many clients what is stated for views of clients covers."""
     return "one client" if ledger.colluders == 1 else f"{ledger.colluders} clients together"
 
 
-def of_a_client(ledger: Ledger) -> str:
+def of_a_client(ledger: Book) -> str:
     """What the guarantee toward another client, or several, rests on."""
     return (
         f"a client sees the sums and subtracts its own upload from them; this covers {clients_covered(ledger)} that "
@@ -165,7 +165,7 @@ def of_a_client(ledger: Ledger) -> str:
     )
 
 
-def reads_uploads(ledger: Ledger, seen: list[str]) -> Nothing:
+def reads_uploads(ledger: Book, seen: list[str]) -> Nothing:
     """The server reads zones that nothing protects."""
     zones = listed_bare(ledger, seen)
     return Nothing(
@@ -174,7 +174,7 @@ def reads_uploads(ledger: Ledger, seen: list[str]) -> Nothing:
     )
 
 
-def sees_sums(ledger: Ledger, seen: list[str], how: str = "") -> Nothing:
+def sees_sums(ledger: Book, seen: list[str], how: str = "") -> Nothing:
     """Somebody sees sums of zones without noise."""
     zones = listed_bare(ledger, seen)
     return Nothing(
@@ -200,7 +200,7 @@ def noise_by_bare_values(scored: list[str], bare: list[str]) -> Nothing:
     )
 
 
-def of_the_server(ledger: Ledger, plain: Iterable[str]) -> str:
+def of_the_server(ledger: Book, plain: Iterable[str]) -> str:
     """What the guarantee toward the server rests on; it reads these zones of every upload."""
     because = f"sees the {listed(plain)} zone of every upload, after the noise" if plain else "sees noised sums"
     if not plain and ledger.min_clients < 2:
@@ -215,7 +215,7 @@ def of_the_server(ledger: Ledger, plain: Iterable[str]) -> str:
     return because
 
 
-def nobody_holds_the_key(ledger: Ledger) -> Nothing:
+def nobody_holds_the_key(ledger: Book) -> Nothing:
     """Clients have shares of a key."""
     fewest = fewest_shares(ledger)
     return Nothing(
@@ -231,14 +231,14 @@ def opens_before_the_noise(zones: list[str]) -> Nothing:
     )
 
 
-def of_the_key_server(ledger: Ledger) -> str:
+def of_the_key_server(ledger: Book) -> str:
     """What the guarantee toward the key server rests on."""
     if ledger.min_clients < 2:
         return "is sent sums, which may hold a single update, since min_clients is 1"
     return f"is sent sums of at least {ledger.min_clients} updates, never single ones"
 
 
-def see_together(ledger: Ledger, bare: list[str]) -> Nothing:
+def see_together(ledger: Book, bare: list[str]) -> Nothing:
     """A client and the server see zones without noise."""
     zones = listed_bare(ledger, bare)
     how = f"sees {sums_or_updates(ledger)} of" if sums_alone(ledger, bare) else "reads"
@@ -256,7 +256,7 @@ def server_adds_noise(zones: list[str]) -> Nothing:
     )
 
 
-def of_both(ledger: Ledger, shared: list[str]) -> tuple[str, list[str]]:
+def of_both(ledger: Book, shared: list[str]) -> tuple[str, list[str]]:
     """What the guarantee toward the server with a client rests on, and assumes; shares open sums of these zones."""
     if not shared:
         return "sees every upload after the noise, decrypted where a client has the key", []

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, create_model
 
 from fedplug.api import component
 from fedplug.api.errors import PluginError
+from fedplug.api.events import Subject
 from fedplug.recipe.catalog import GROUPS
 from fedplug.recipe.option_errors import closest
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from fedplug.recipe.parts import Use
     from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.yaml_source import KeyPath
-    from fedplug.round.protocol import Protocol
-    from fedplug.runs.result import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,11 +117,13 @@ class Section:
         """The section's facts about one client, which the client has as `said[key]`; None: nothing."""
         return None
 
-    def attach(self, protocol: Protocol) -> None:
+    def attach(self, protocol: Subject) -> None:
         """Called before the set-up of a run, once the ledger and the metrics listen; may subscribe to its events."""
 
-    def after_run(self, run: Run) -> int:
-        """Does what the section asks for once the run is complete; gives the exit code, 0 where all went well."""
+    def after_run(self, run: Any) -> int:
+        """Does what the section asks for once the run (a `fedplug.Run`) is complete; gives the exit code, 0 where all
+        went well.
+        """
         return 0
 
     def describe(self) -> str:

@@ -9,6 +9,8 @@ server. The last two checkpoints are kept; a damaged one is reported together wi
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -19,15 +21,11 @@ from typing import Any, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
-from fedplug.api.files import open_plain, open_private, private_folder
+from fedplug.api.files import append_line, open_plain, open_private, private_folder, read_bytes, shorten
+from fedplug.api.parties import Opening, Openings, file_name
 
 _CLIENTS = "clients-"
 _NAMED = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})")
-
-
-def file_name(address: str) -> str:
-    """`client:3` -> `client-3.state`."""
-    return address.replace(":", "-") + ".state"
 
 
 def write_file(path: Path, body: bytes) -> None:
@@ -164,7 +162,87 @@ def holding(path: Path, what: str) -> Iterator[None]:
         raise CheckpointError(f"{path} holds no {what} ({type(error).__name__}: {error})") from error
 
 
+def openings_in(file: Path, known: int = 0) -> Openings:
+    """The sums that a party has noted in a file, and where it notes further ones.
+
+    Args:
+        file: which may be missing.
+        known: how many notes a checkpoint knows of.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds fewer.
+    """
+    noted = _noted_in(file) if file.is_file() else []
+    if len(noted) < known:
+        has = f"has {len(noted)} lines" if file.is_file() else "is missing"
+        raise CheckpointError(
+            f"{file} {has}, but a checkpoint knows of {known} sums that were opened; {_instead_of(file)}"
+        )
+    return Openings(noted, functools.partial(_note, file))
+
+
+def _note(file: Path, line: bytes) -> None:
+    private_folder(file.parent)
+    append_line(file, line, synced=True)  # the sum goes to others: a power failure must not take the note back
+
+
+def _noted_in(file: Path) -> list[Opening]:
+    data = read_bytes(file)
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
+        shorten(file, len(whole))
+    noted = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            noted.append(Opening.from_json(line.decode()))
+        except ValueError as error:
+            raise CheckpointError(f"{file}, line {number}, is damaged ({error}); {_instead_of(file)}") from error
+    return noted
+
+
+def _instead_of(file: Path) -> str:
+    recipe = file.parent.parent / "recipe.yaml"
+    return (
+        "without it sums could be opened twice; put the file back as it was, or start a new run: "
+        f"fedplug run {recipe}"
+    )
+
+
 KEPT = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class StateFiles:
+    """The files of the parties of a process, as a `Store`.
+
+    Attributes:
+        folder: of the run, where parties note what they open; None: they forget it with their process.
+    """
+
+    folder: Path | None = None
+    write, read = staticmethod(write_file), staticmethod(read_file)
+    write_states, read_states = staticmethod(write_states), staticmethod(read_states)
+    holding = staticmethod(holding)
+
+    def absolute(self) -> StateFiles:
+        """See `Store.absolute`."""
+        return StateFiles(self.folder and self.folder.absolute())
+
+    def openings(self, addresses: Iterable[str]) -> dict[str, Openings]:
+        """See `Store.openings`."""
+        if self.folder is None:
+            return {address: Openings() for address in addresses}
+        known = dict.fromkeys(addresses, 0)
+        checkpoints = Checkpoints(self.folder)
+        for round in checkpoints.rounds()[-KEPT:]:
+            with contextlib.suppress(Exception):  # damaged; resuming from it says so
+                for address, _, state in read_states(checkpoints.path(round), known):
+                    known[address] = max(known[address], codec.decode_saved(state)["remembered"]["opened"])
+        notes = self.folder / "openings"
+        return {
+            address: openings_in((notes / file_name(address)).with_suffix(".jsonl"), count)
+            for address, count in known.items()
+        }
 
 
 class Keeper(Protocol):

@@ -8,16 +8,15 @@ protocol asks of them in `fedplug.round.steps`.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import mmap
 import tempfile
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,215 +25,21 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block, Layout, Plan, is_unchangeable, unchangeable
 from fedplug.api.codec import Message
 from fedplug.api.data import Model
-from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, SetupError, describe
+from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.api.facts import Facts, Snapshots, in_force, published_to, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
-from fedplug.api.parties import Client, KeyServer, Openings, Server
+from fedplug.api.parties import KEY_SERVER, Openings, client_address, file_name
 from fedplug.api.roles import Ballots, stated_reveals
-from fedplug.api.rows import Compared, Reports, drawn
-from fedplug.mechanisms.execution import release
+from fedplug.api.rows import Compared
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
-from fedplug.round.checkpoint import (
-    KEPT,
-    Checkpoints,
-    file_name,
-    holding,
-    read_file,
-    read_states,
-    write_file,
-    write_states,
-)
 from fedplug.round.compared import Comparison
+from fedplug.round.hosted import HostedClient, HostedKeyServer
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
-from fedplug.wire.record import KEY_SERVER, client_address
-
-
-class HostedClient(Client):
-    """A client with its timings, and with the model that it shares with the other clients of its process.
-
-    Attributes:
-        tells_classes: whether the server may be told how many examples of each class it has.
-        comparison: of its messages with its plain values; None where the run is not recorded.
-    """
-
-    def __init__(self, client_id: int, host: ClientHost) -> None:
-        super().__init__(client_id=client_id)
-        self._host = host
-        self.reports = Reports()
-        self.previous_plan: Plan | None = None
-        self.tells_classes = False
-        self.comparison: Comparison | None = None
-        self._released: NDArray[np.float32] | None = None
-        self._balloted: set[tuple[int, str]] = set()  # rounds and components
-
-    @property
-    def model(self) -> Model:
-        """The process' one model, loaded with this client's local state if another client used it last."""
-        return self._host.model if self._host.model_user is self else self.loaded(self.local)
-
-    @model.setter
-    def model(self, model: Any) -> None:
-        """The dataclass assigns its default here; the host owns the model."""
-
-    def loaded(self, vector: NDArray[np.float32]) -> Model:
-        """The process' one model, with this vector and this client's batch-norm statistics."""
-        model = self._host.model
-        self._host.model_user = self
-        model.set_vector(vector)
-        model.set_buffers(self.remembered.buffers)
-        return model
-
-    def without_past(self) -> HostedClient:
-        """The same client for training that reads no private data: with no examples nor their number, no personal
-        model, and only what such training remembers.
-        """
-        other = self.without_examples()
-        other.personal, other.update, other.cache, other._examples = None, None, {}, None
-        other.remembered = dataclasses.replace(
-            self.remembered, retained=None, buffers=self._host.buffers, weight=1.0, accounts={}
-        )
-        other.state = self.state.setdefault("without examples", {})
-        return other
-
-    def forget_model(self) -> None:
-        """The global model changed: the process' model must be loaded again before this client uses it."""
-        if self._host.model_user is self:
-            self._host.model_user = None
-
-    @contextlib.contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Adds the seconds of a phase to the next reply."""
-        started = time.perf_counter() + self._saved
-        try:
-            yield
-        finally:
-            self.took(phase, time.perf_counter() + self._saved - started)
-
-    def took(self, phase: str, seconds: float, spent: float | None = None) -> None:
-        """Adds to the next reply what a phase takes one client.
-
-        Args:
-            phase: its name.
-            seconds: that it takes a client alone.
-            spent: seconds that were spent on it here and now; fewer where another client of this process has done it
-                for both. None: just as many.
-        """
-        reports = self.reports
-        reports.seconds[phase] = reports.seconds.get(phase, 0.0) + seconds
-        if spent is not None:
-            self.saved(seconds - spent)
-
-    def saved(self, seconds: float) -> None:
-        """Adds to the next reply what another client of this process has done for this one too."""
-        super().saved(seconds)
-        self.reports.seconds_total += seconds
-
-    def collect_reports(self) -> Reports:
-        reports, self.reports = self.reports, Reports()
-        reports.pictures, reports.unpictured = drawn(self.figures)
-        if self._host.counts:
-            reports.operations = self.operations
-        self.operations = {}
-        return reports
-
-    def release(self, component: Any, values: Any) -> NDArray[np.float32]:
-        """See `Party.release`."""
-        facts = self.facts
-        if facts.round < 0:
-            raise _no_ballot(component.name, "the set-up", "nobody pays")
-        if (facts.round, component.name) in self._balloted:
-            raise _second_ballot(component.name, facts.round)
-        given = release(component, ballots_of(component.name, facts), values, self, facts)
-        self._released = unchangeable(given)  # what is answered must be what has the noise
-        self._balloted = {(facts.round, component.name), *(last for last in self._balloted if last[0] == facts.round)}
-        return self._released
-
-    def has_released(self, answer: Any) -> bool:
-        """Whether an answer is what was released last, and nothing else."""
-        return answer is self._released
-
-    def report_unopened(self, zone: str, error: Exception) -> None:
-        """Adds to the next reply that a zone's sum does not open here, and why."""
-        reports, round = self.reports, self.facts.round
-        reports.unopened[zone] = f"cannot open zone {zone} in round {round + 1}: {describe(error)}"
-        if isinstance(error, PluginError):
-            reports.failed[zone] = str(error)
-        if isinstance(error, OpenedBefore):
-            reports.opened_before.setdefault(zone, []).append(round)
-
-    def hear(self, name: str, values: Mapping[str, Any]) -> None:
-        """Takes what a component publishes for a public fact."""
-        self._host.hear(self, name, values)
-
-    def take_vector(self, vector: NDArray[np.float32]) -> None:
-        """Adopts a global model; clients of one process that hold equal models share one array."""
-        self.vector, self.update = self._host.shared(vector), None
-
-    def save(self, share: Callable[[NDArray[Any]], str]) -> bytes:
-        """Everything this client needs after a restart; `share` stores an array that others may store too."""
-        plan = self.plan and {
-            "labels": share(self.plan.labels), "zones": list(self.plan.zones), "whole": self.plan.whole
-        }  # fmt: skip
-        personal = None if self.personal is None else share(self.personal)
-        own = {"vector": share(self.vector), "personal": personal, "plan": plan}
-        return codec.encode({**self.to_plain(), **own})
-
-    def load(self, data: bytes, fetch: Callable[[str], NDArray[Any]]) -> None:
-        saved = codec.decode_saved(data)
-        self.restore(saved)
-        plan = saved["plan"]
-        self.take_vector(fetch(saved["vector"]))
-        self.personal = None if saved["personal"] is None else fetch(saved["personal"])
-        self.plan = plan and Plan(fetch(plan["labels"]), tuple(plan["zones"]), plan["whole"])
-        self.scores, self.cache, self._balloted = {}, {}, set()
-
-
-class HostedServer(Server):
-    """The aggregation server of a run.
-
-    Attributes:
-        released: by round and component, the clients whose ballots are in a sum to which it has added noise.
-        balloting: the clients that pay for ballots now.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.released: dict[tuple[int, str], set[int]] = {}
-        self.balloting: frozenset[int] = frozenset()
-
-    def release(self, component: Any, values: Any) -> NDArray[np.float32]:
-        """See `Party.release`."""
-        if not isinstance(values, Mapping):
-            raise ProtectionError(f"component {component.name}: the server releases values by client, as a dict")
-        round, clients = self.facts.round, {*values}
-        if strange := clients - self.balloting:
-            who = f"client {next(iter(strange))!r:.20} does not pay" if self.balloting else "nobody pays"
-            raise _no_ballot(component.name, f"round {round + 1}" if round >= 0 else "the set-up", who)
-        self.released = {place: whose for place, whose in self.released.items() if place[0] == round}
-        before = self.released.setdefault((round, component.name), set())
-        if before & clients:
-            raise _second_ballot(component.name, round)
-        released = release(component, ballots_of(component.name, self.facts), values, self, self.facts)
-        before |= clients
-        return released
-
-
-class HostedKeyServer(KeyServer):
-    """The key server, as a host runs it; `counts` says whether it reports its operations."""
-
-    def __init__(self, counts: bool) -> None:
-        super().__init__()
-        self._counts = counts
-
-    def collect_reports(self) -> Reports:
-        operations, self.operations = self.operations, {}
-        return Reports(operations=operations) if self._counts else Reports()
-
 
 _LEAST = 1024
 """Bytes of an array that is worth putting away."""
@@ -366,6 +171,63 @@ def replace_arrays(
         changed(kept)
 
 
+class Store(Protocol):
+    """Where the parties of a process keep their state and note what they open; see `fedplug.round.checkpoint`.
+
+    Attributes:
+        folder: of the run, for tracebacks and clients that are put away; None where there is none.
+    """
+
+    @property
+    def folder(self) -> Path | None:
+        """See above."""
+
+    def absolute(self) -> Store:
+        """The same for a process that works in another folder."""
+
+    def openings(self, addresses: Iterable[str]) -> dict[str, Openings]:
+        """What parties have opened so far, as each has noted it; without a folder they begin with nothing.
+
+        Raises:
+            CheckpointError: notes are damaged, or fewer than a checkpoint knows of.
+        """
+
+    def write(self, path: Path, body: bytes) -> None:
+        """Writes a file."""
+
+    def read(self, path: Path) -> bytes:
+        """Reads it. Raises CheckpointError where it is not as it was written."""
+
+    def write_states(self, folder: Path, states: Mapping[str, Callable[[], bytes]]) -> None:
+        """Writes the states of clients, by address, each made in turn."""
+
+    def read_states(self, folder: Path, addresses: Iterable[str]) -> Iterator[tuple[str, Path, bytes]]:
+        """Reads them: address, file, state. Raises CheckpointError also where one is missing."""
+
+    def holding(self, path: Path, what: str) -> AbstractContextManager[None]:
+        """Inside, a state is taken apart; a CheckpointError then names the file."""
+
+
+class Nowhere:
+    """The store of parties that nobody saves: they know what they opened for as long as their process lives."""
+
+    folder: Path | None = None
+
+    def absolute(self) -> Nowhere:
+        """This one."""
+        return self
+
+    def openings(self, addresses: Iterable[str]) -> dict[str, Openings]:
+        """None yet."""
+        return {address: Openings() for address in addresses}
+
+    def write(self, *_: Any) -> Any:
+        """Raises: there is nowhere to."""
+        raise SetupError("these parties have no store, so they cannot be saved; give Job(store=...)")
+
+    read = write_states = read_states = holding = write
+
+
 class ClientHost:
     """Some clients of a run in one process: their data, their state, one model.
 
@@ -375,7 +237,7 @@ class ClientHost:
         client_ids: the clients it holds.
         data_root: folder of data sets, or None.
         device: `cpu`, `cuda`, ...
-        run_dir: the run folder, in which the clients note what they open, or None.
+        store: where they note what they open, and are saved; None: nowhere.
         world: of the recipe, where this process has one already.
         max_clients_in_memory: how many of its clients may be in memory; None: all.
 
@@ -390,11 +252,13 @@ class ClientHost:
         client_ids: list[int],
         data_root: str | None,
         device: str,
-        run_dir: Path | None = None,
+        store: Store | None = None,
         world: World | None = None,
         max_clients_in_memory: int | None = None,
     ) -> None:
-        self._residents = None if max_clients_in_memory is None else Residents(max_clients_in_memory, run_dir)
+        self.store: Store = store or Nowhere()
+        run_dir, most = self.store.folder, max_clients_in_memory
+        self._residents = None if most is None else Residents(most, run_dir)
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
@@ -411,7 +275,7 @@ class ClientHost:
         self.counts = counts_operations(recipe)
         self._facts: dict[tuple[int, bytes], Facts] = {}
         self.clients: dict[str, HostedClient] = {}
-        openings = openings_of(map(client_address, client_ids), run_dir)
+        openings = self.store.openings(map(client_address, client_ids))
         for client_id, held in world.holdings(client_ids).items():
             client = HostedClient(client_id, self)
             client.said = {key: section.of_client(client_id) for key, section in sections.items()}
@@ -453,12 +317,13 @@ class ClientHost:
                 name = f"{file_name(self.addresses[0])[:-6]}-array-{len(stored)}.state"
                 seen[id(array)] = stored.setdefault((array.dtype.str, array.shape, digest), name)
                 if seen[id(array)] == name:
-                    write_file(folder / name, codec.encode(array))
+                    self.store.write(folder / name, codec.encode(array))
             return seen[id(array)]
 
         for client in self.clients.values():
             client.remembered.end_round(len(client.openings))
-        write_states(folder, {a: functools.partial(client.save, share) for a, client in self.clients.items()})
+        states = {address: functools.partial(client.save, share) for address, client in self.clients.items()}
+        self.store.write_states(folder, states)
 
     def load(self, folder: Path) -> None:
         """Reads what `save` wrote."""
@@ -466,12 +331,12 @@ class ClientHost:
 
         def fetch(name: str) -> NDArray[Any]:
             if name not in fetched:
-                fetched[name] = codec.decode_saved(read_file(folder / name))
+                fetched[name] = codec.decode_saved(self.store.read(folder / name))
             return fetched[name]
 
-        for address, path, state in read_states(folder, self.clients):
+        for address, path, state in self.store.read_states(folder, self.clients):
             client = self.clients[address]
-            with holding(path, "client's state"):
+            with self.store.holding(path, "client's state"):
                 client.load(state, fetch)
             self._at_round(client, -1)
             if self._residents is not None:
@@ -534,17 +399,19 @@ class KeyServerHost:
     Args:
         recipe, composition: this process' own copies.
         layout: of the model. What is known of a sum follows from it, so that noise is scaled here as the ledger has it.
-        run_dir: the run folder, in which the key server notes what it opens, or None.
+        store: where it notes what it opens, and is saved; None: nowhere.
     """
 
     def __init__(
-        self, recipe: Recipe, composition: Composition, layout: Layout, run_dir: Path | None = None
+        self, recipe: Recipe, composition: Composition, layout: Layout, store: Store | None = None
     ) -> None:
         self.recipe, self.composition, self.layout = recipe, composition, layout
         steps = Steps(recipe, composition)
-        self._receiver = Receiver("key_server", {**composition.components, steps.name: steps}, recipe.digest, run_dir)
+        self.store: Store = store or Nowhere()
+        parts = {**composition.components, steps.name: steps}
+        self._receiver = Receiver("key_server", parts, recipe.digest, self.store.folder)
         self.party = HostedKeyServer(counts=counts_operations(recipe))
-        self.party.openings = openings_of([KEY_SERVER], run_dir)[KEY_SERVER]
+        self.party.openings = self.store.openings([KEY_SERVER])[KEY_SERVER]
 
     @property
     def addresses(self) -> list[str]:
@@ -555,12 +422,12 @@ class KeyServerHost:
 
     def save(self, folder: Path) -> None:
         self.party.remembered.end_round(len(self.party.openings))
-        write_file(folder / file_name(KEY_SERVER), codec.encode(self.party.to_plain()))
+        self.store.write(folder / file_name(KEY_SERVER), codec.encode(self.party.to_plain()))
 
     def load(self, folder: Path) -> None:
         path = folder / file_name(KEY_SERVER)
-        data = read_file(path)
-        with holding(path, "key server's state"):
+        data = self.store.read(path)
+        with self.store.holding(path, "key server's state"):
             self.party.restore(codec.decode_saved(data))
         self.party.cache.clear()
 
@@ -569,45 +436,6 @@ class KeyServerHost:
         self.party.facts = facts_of(self.composition, self.layout, round, published=published)
 
 
-def _no_ballot(component: str, when: str, who: str) -> ProtectionError:
-    return ProtectionError(
-        f"component {component}: it releases ballots in {when}, where {who} for them; release those of the clients "
-        "of a round, once, in form_groups, negotiate_mask or prepare"
-    )
-
-
-def _second_ballot(component: str, round: int) -> ProtectionError:
-    return ProtectionError(
-        f"component {component}: a second release of ballots in round {round + 1}, and a round is charged for one; put "
-        "all values of a client into one array"
-    )
-
-
 def counts_operations(recipe: Recipe) -> bool:
     """Whether parties report their costly operations."""
     return any(section.counts_operations for section in recipe.sections.values())
-
-
-def openings_of(addresses: Iterable[str], run_dir: Path | None) -> dict[str, Openings]:
-    """What parties have opened so far, as each has noted it in the run folder; without one they begin with nothing.
-
-    Args:
-        addresses: of clients, or of the key server.
-        run_dir: the run folder, or None.
-
-    Raises:
-        CheckpointError: notes are damaged, or fewer than a checkpoint knows of.
-    """
-    if run_dir is None:
-        return {address: Openings() for address in addresses}
-    known = dict.fromkeys(addresses, 0)
-    checkpoints = Checkpoints(run_dir)
-    for round in checkpoints.rounds()[-KEPT:]:
-        with contextlib.suppress(Exception):  # damaged; resuming from it says so
-            for address, _, state in read_states(checkpoints.path(round), known):
-                known[address] = max(known[address], codec.decode_saved(state)["remembered"]["opened"])
-    found = {}
-    for address, count in known.items():
-        found[address] = Openings((run_dir / "openings" / file_name(address)).with_suffix(".jsonl"))
-        found[address].require(count)
-    return found

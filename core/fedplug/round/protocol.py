@@ -37,6 +37,7 @@ from fedplug.api.events import (
     RoundStarted,
     SetUpDone,
     Uploaded,
+    Watcher,
 )
 from fedplug.api.facts import Facts, published_to, with_published
 from fedplug.api.links import ballots_of
@@ -48,14 +49,13 @@ from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
-from fedplug.round.parties import HostedServer
+from fedplug.round.hosted import HostedServer
 from fedplug.round.server_model import ServerModel, wants_model
 from fedplug.round.set_up import SetUp
 from fedplug.round.steps import Steps, needs_key_server
 from fedplug.round.sums import Arrivals, Sums
 from fedplug.round.uploads import UploadRules, mean_of_buffers, read_fingerprint
 from fedplug.wire.post_office import KeyServerCalls, PostOffice, ServerClock, Transport
-from fedplug.wire.record import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -274,7 +274,7 @@ class Protocol:
         composition: Composition,
         engine: Transport,
         layout: Layout,
-        wire: Wire,
+        wire: Watcher,
         events: Events,
         model: Model,
         public: PublicData | None = None,
@@ -493,7 +493,7 @@ class Protocol:
 
         Raises:
             ValueError: another component was handed the cohort, or nothing pays in that word. Or it is a part of a
-                group: facts are the same for all of it. Or uploads are on their way, which go by what was public before.
+                group: facts are the same for all of it. Or uploads are on their way: they go by what was public before.
         """
         if self.office.phase in ("upload", "open"):
             raise ValueError(

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from fedplug.api.parties import Client, KeyServer
     from fedplug.api.roles import AccountKeeper, Aggregator
     from fedplug.recipe.composition import Composition
-    from fedplug.round.parties import HostedClient
-    from fedplug.round.steps import Steps
+    from fedplug.round.hosted import HostedClient
     from fedplug.wire.post_office import PostOffice
 
 
@@ -184,7 +183,7 @@ class SetUp:
         key_server: the line to the key server.
     """
 
-    def __init__(self, composition: Composition, steps: Steps, office: PostOffice, key_server: KeyServerLine) -> None:
+    def __init__(self, composition: Composition, steps: Joining, office: PostOffice, key_server: KeyServerLine) -> None:
         self.composition, self.steps, self.office, self.key_server = composition, steps, office, key_server
 
     def run(self, everyone: Cohort, facts: Facts) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedplug.api.parties import Party
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
-    from fedplug.round.parties import HostedClient
+    from fedplug.round.hosted import HostedClient
 
 
 _MACHINES = 1e-4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from fedplug.api.parties import Server
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
-    from fedplug.round.protocol import Skips
     from fedplug.round.server_model import ServerModel
     from fedplug.round.steps import Steps
     from fedplug.round.uploads import Buffers
@@ -45,6 +44,19 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 24
 """Scalars of all the uploads of a piece together: 64 MiB of float32."""
+
+
+class FallsShort(Protocol):
+    """Who counts what falls short of clients; see `Skips`."""
+
+    last: int
+    """The last round that did."""
+
+    def fell_short(self, error: TooFewClients) -> str:
+        """Counts a round, and gives the reason. Raises it where waiting does not help."""
+
+    def closed(self, zone: str, round: int, why: str) -> None:
+        """Counts a round in which a zone's sum was not opened. Raises ProtectionError at the last that may be."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -317,7 +329,7 @@ class Sums:
         office: PostOffice,
         key_server: KeyServerLine,
         events: Events,
-        skips: Skips,
+        skips: FallsShort,
     ) -> None:
         self.recipe, self.composition, self.server, self.steps = recipe, composition, server, steps
         self.office, self.key_server, self.events, self.skips = office, key_server, events, skips

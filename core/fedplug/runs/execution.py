@@ -26,17 +26,7 @@ from fedplug.api import units
 from fedplug.api.blocks import Layout
 from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
-from fedplug.api.events import (
-    Asking,
-    Event,
-    Events,
-    ResultsWritten,
-    RoundClosed,
-    RowComplete,
-    RunFinished,
-    RunStarted,
-    RunStopped,
-)
+from fedplug.api.events import Asking, Event, Events, RoundClosed, RowComplete
 from fedplug.api.files import Files, private_process, write_text
 from fedplug.api.roles import Extension
 from fedplug.api.threads import parties_compute_with
@@ -54,11 +44,12 @@ from fedplug.recipe.recipe import Recipe, plan_of
 from fedplug.recipe.trust import RUNS
 from fedplug.recipe.yaml_source import use_of
 from fedplug.round import soundness
-from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.archive import Archive, Bookkeeping, Checkpoint
+from fedplug.runs.events import ResultsWritten, RunFinished, RunStarted, RunStopped
 from fedplug.runs.folder import (
     Summary,
     assessments,
@@ -630,7 +621,7 @@ class Execution:
             workers=settings.workers,
             key_server=needs_key_server(self.composition),
             catalog=self.injected,
-            run_dir=self.run_dir,
+            store=StateFiles(self.run_dir),
             world=self.world,
             layout=self.model.layout,
             max_clients_in_memory=settings.max_clients_in_memory,

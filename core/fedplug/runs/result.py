@@ -15,6 +15,7 @@ import numpy as np
 from fedplug.api import units
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
+from fedplug.api.parties import SERVER, file_name
 from fedplug.api.rows import Row
 from fedplug.api.threads import parties_compute_with
 from fedplug.api.verdict_words import MARKS
@@ -22,13 +23,13 @@ from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints, file_name, holding
+from fedplug.round.checkpoint import Checkpoints, StateFiles, holding
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.runs import folder as run_files
 from fedplug.runs.folder import recipe_file
 from fedplug.runs.row_text import cells, filled, sent, thin_out
-from fedplug.wire.record import SERVER, Wire
+from fedplug.wire.record import Wire
 
 if TYPE_CHECKING:
     from fedplug.api.data import Model, PublicData
@@ -88,7 +89,8 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
     if checkpoint is None:
         raise CheckpointError(f"{run_dir} has no checkpoint, and so no model; resume the run: fedplug resume {run_dir}")
     composition = Composition(recipe)
-    engine = LocalEngine(Job(recipe.to_plain(), data_root, key_server=needs_key_server(composition)))
+    job = Job(recipe.to_plain(), data_root, key_server=needs_key_server(composition), store=StateFiles())
+    engine = LocalEngine(job)
     try:
         host = engine.clients
         protocol = taken_back(recipe, composition, engine, checkpoint, Wire(keep=False), host.model, host.public)

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from fedplug.api.errors import SetupError
-from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete, RunFinished, RunStarted, RunStopped
+from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete
 from fedplug.api.rows import Row
 from fedplug.api.verdict import Verdict
 from fedplug.recipe.catalog import DISPLAY, installed
+from fedplug.runs.events import RunFinished, RunStarted, RunStopped
 from fedplug.runs.row_text import filled
 
 Shown = Literal["lines", "terminal"]

@@ -17,12 +17,12 @@ from fedplug.api.codec import Message
 from fedplug.api.cohort import KeyServerLine
 from fedplug.api.component import named
 from fedplug.api.errors import ClientError, MessageError, OpenedBefore, PartyLost, Refusal, TooFewClients
-from fedplug.api.events import Events, ReplyArrived
+from fedplug.api.events import Events, ReplyArrived, Watcher
+from fedplug.api.parties import KEY_SERVER, SERVER, client_address
 from fedplug.api.records import one_line
 from fedplug.api.rows import Reports
 from fedplug.wire import calls
 from fedplug.wire.calls import Call, Reply
-from fedplug.wire.record import KEY_SERVER, SERVER, Wire, client_address
 
 
 class ServerClock:
@@ -88,7 +88,7 @@ class PostOffice:
     """
 
     def __init__(
-        self, transport: Transport, wire: Wire, digest: str, client_ids: list[int], min_clients: int, events: Events
+        self, transport: Transport, wire: Watcher, digest: str, client_ids: list[int], min_clients: int, events: Events
     ) -> None:
         self.transport, self.wire, self.digest, self.min_clients = transport, wire, digest, min_clients
         self.compares = wire.keep

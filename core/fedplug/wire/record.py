@@ -13,15 +13,9 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
 from fedplug.api.files import read_bytes
+from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug.api.records import shown
 from fedplug.api.rows import Sent, Traffic
-
-SERVER, KEY_SERVER = "server", "key_server"
-
-
-def client_address(client_id: int) -> str:
-    """The address of a client: `client:3`."""
-    return f"client:{client_id}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

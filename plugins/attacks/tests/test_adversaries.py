@@ -13,12 +13,13 @@ import torch
 from attack_toys import Echo, Runs, attacked, machinery, reachable
 from fedplug.api.data import ClientData, Dataset
 from fedplug.api.errors import CheckpointError
-from fedplug.api.parties import Client
+from fedplug.api.parties import KEY_SERVER, SERVER, Client, client_address
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
-from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
+from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
-from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
+from fedplug.wire.record import Message
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.rewind import Moment, Rewound

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from attack_toys import Runs, machinery, observed, seen
 from fedplug.api.errors import PluginError
-from fedplug.wire.record import SERVER
+from fedplug.api.parties import SERVER
 from fedplug_attacks.api.observation import ObservedUpdate, Seen
 from saved_toys import CLIP, HALVES, saved, shield, zone
 from toy_components import paraaegis, recipe_of

@@ -7,7 +7,8 @@ import pytest
 from fedplug.api.errors import ViewError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import ClientHost, HostedClient
+from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import ClientHost
 from fedplug_attacks.views.probe import OneBatch
 from toy_components import Push, recipe_of, toy_catalog
 

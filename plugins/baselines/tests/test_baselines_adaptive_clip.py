@@ -11,7 +11,7 @@ import pytest
 from fedplug import Clip, Facts, Known, Layout, Noise, gaussian_epsilon
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import HostedServer
+from fedplug.round.hosted import HostedServer
 from fedplug_baselines.adaptive_clip import AdaptiveClip
 from toy_components import recipe_of
 from toy_protocol import run_protocol

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fedplug import Known, Layout, Misplaced
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fedplug import Block, Known, Layout, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ckks import Ckks, TensorSlots
 from fedplug_std.ckks import GridNumbers

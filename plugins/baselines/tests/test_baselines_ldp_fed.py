@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fedplug import Block, Client, FixedPoint, Known, Layout, Misplaced, Noise, Plans, Seal
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle

@@ -12,7 +12,7 @@ import pytest
 from fedplug import Block, Client, Known, Layout, Misplaced, Noise, Round, Seal
 from fedplug.api.errors import MessageError
 from fedplug.api.grids import exact_slack
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from fedplug_baselines import lwe_numbers
 from fedplug_baselines.lwe_field import HALF, Q, centred
 from lwe_toys import CLIENTS, NORM, SIZE, chain, lwe, opened, parts, recipe, update, upload, whole, whole_noise

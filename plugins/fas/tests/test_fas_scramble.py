@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fedplug import Block, Known, Words
 from fedplug.api.errors import ProtectionError, RecipeError
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.view import View
 from fedplug_fas.scramble import Scramble

@@ -10,9 +10,9 @@ import pytest
 from account_toys import Labels
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
+from fedplug.api.parties import KEY_SERVER
 from fedplug.recipe.recipe import Recipe
 from fedplug.wire.calls import read_reply
-from fedplug.wire.record import KEY_SERVER
 from fedplug_kit.hostile import altered
 from fedplug_kit.lies import Lies
 from toy_components import TOYS, UNANIMOUS, paraaegis, recipe_of, toy_catalog

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fedplug import Layout
 from fedplug.api.errors import ProtectionError
-from fedplug.api.parties import Openings
+from fedplug.round.checkpoint import openings_in
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
 from fedplug_paraaegis.vote import Vote
 from fedplug_std.scores import highest
@@ -43,7 +43,7 @@ def test_a_client_gives_one_ballot_under_a_key_though_the_server_says_which_atte
 
     def back(scores: np.ndarray) -> Any:
         facts = facts_of(component, Layout.of([("w", (1000,))]))
-        return FakeClient({"s": scores}, facts, openings=Openings(notes))
+        return FakeClient({"s": scores}, facts, openings=openings_in(notes))
 
     ballot = component.nominate(back(one), attempt)
     assert np.array_equal(component.nominate(back(one), attempt), ballot)  # which shows nothing new

@@ -30,7 +30,7 @@ from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug_ray import members
 from fedplug_ray.actor import require_shared
 from fedplug_ray.cluster import Cluster, room
@@ -242,7 +242,7 @@ def test_a_node_that_does_not_see_the_run_folder_is_refused(nodes: Nodes, tmp_pa
         while ray.cluster_resources()["CPU"] < 2 and time.monotonic() < deadline:
             time.sleep(0.2)
         with pytest.raises(SetupError, match=rf"worker-\d could not start: .*does not see the run folder {run_dir}"):
-            RayEngine(Job(recipe_of(), workers=2, catalog=toy_catalog(), run_dir=run_dir))
+            RayEngine(Job(recipe_of(), workers=2, catalog=toy_catalog(), store=StateFiles(run_dir)))
         assert not list(run_dir.iterdir())
     finally:
         os.killpg(second.pid, signal.SIGTERM)

@@ -10,10 +10,11 @@ import optuna
 import pytest
 from fedplug.api.data import Better
 from fedplug.api.errors import RecipeError, SetupError
-from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.api.events import RoundStarted, RowComplete, RowMade, RowsRestored
 from fedplug.api.files import Files
 from fedplug.api.grades import PARTIES
 from fedplug.recipe import yaml_source
+from fedplug.runs.events import RunStarted
 from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough, Stated
 from fedplug_search.limits import Limits, hopeless, so_far

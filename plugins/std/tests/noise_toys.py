@@ -9,7 +9,8 @@ import numpy as np
 from fedplug import Block, Client, Facts, Known, Layout, Server
 from fedplug.api.known import Release
 from fedplug.api.links import Link, fold
-from fedplug.api.operations import Bound, Noise
+from fedplug.api.norms import Bound
+from fedplug.api.operations import Noise
 from fedplug.mechanisms.execution import execute
 from fedplug_std.clip import Clip, ClipL1
 from fedplug_std.gaussian import CentralGaussian, Gaussian

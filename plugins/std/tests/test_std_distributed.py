@@ -11,7 +11,7 @@ import pytest
 from fedplug import Known, Misplaced
 from fedplug.api.errors import ProtectionError
 from fedplug.api.known import Release
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from fedplug.mechanisms.closing import Closing
 from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon
 from fedplug.privacy.integers import concentrated_multiplier, sum_multiplier

@@ -18,7 +18,7 @@ from fedplug.api.events import Asking
 from fedplug.engines.base import Job
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
+from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug.round.steps import Steps
 from fedplug.wire.calls import Call, request
 from fedplug_std import workers
@@ -179,7 +179,7 @@ def test_what_ends_a_worker_beside_its_parties_ends_the_run_with_its_reason(tmp_
     """A client that cannot be put away, say: nobody's reply, and nobody's fault."""
     recipe = Recipe.from_plain(recipe_of(), toy_catalog())
     train = Steps(recipe, Composition(recipe)).train
-    job = Job(recipe.to_plain(), catalog=toy_catalog(), max_clients_in_memory=1, run_dir=tmp_path)
+    job = Job(recipe.to_plain(), catalog=toy_catalog(), max_clients_in_memory=1, store=StateFiles(tmp_path))
     engine = ProcessEngine(job)
     try:
         tmp_path.rename(tmp_path.with_name("moved"))

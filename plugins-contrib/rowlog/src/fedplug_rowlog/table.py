@@ -6,8 +6,9 @@ import csv
 
 import fedplug
 from fedplug import Field
-from fedplug.api.events import Event, RowComplete, RunStarted
+from fedplug.api.events import Event, RowComplete
 from fedplug.api.files import Files
+from fedplug.runs.events import RunStarted
 
 
 class Csv(fedplug.Extension):

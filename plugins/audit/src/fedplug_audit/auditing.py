@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from fedplug.api.blocks import Block
 from fedplug.api.errors import SetupError
-from fedplug.api.events import Events, ResultsWritten
+from fedplug.api.events import Events
 from fedplug.api.files import write_text
 from fedplug.api.grades import PARTIES, quoted
 from fedplug.api.operations import GAUSSIAN, INTEGER, Party
@@ -26,6 +26,7 @@ from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug.runs import execution
+from fedplug.runs.events import ResultsWritten
 from fedplug.runs.folder import load_run
 from fedplug.runs.functions import Sets, check
 from fedplug.runs.result import Run

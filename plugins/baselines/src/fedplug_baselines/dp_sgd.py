@@ -29,7 +29,8 @@ from fedplug_baselines.dp_sgd_apart import require_apart
 
 if TYPE_CHECKING:
     import torch
-    from fedplug import Client, ClientData, Examples, Facts, Task
+    from fedplug import Client, ClientData, Examples, Facts
+    from fedplug.api.data import Judge
     from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
@@ -189,7 +190,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             )
         return found, loss
 
-    def _losses_apart(self, task: Task, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+    def _losses_apart(self, task: Judge, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
         """The loss of each example, (n,), computed by a function that gets only that example.
 
         Raises:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 from fedplug.api.errors import CheckpointError, MessageError
+from fedplug.api.parties import SERVER
 from fedplug.api.rows import Compared, Row
-from fedplug.wire.record import SERVER, Message, read_wire
+from fedplug.wire.record import Message, read_wire
 
 from fedplug_evidence.facts import Closed, Sent, Way
 

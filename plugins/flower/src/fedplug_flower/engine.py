@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 from fedplug.api.errors import SetupError
+from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.engines.base import Job
-from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_party.engine import PartyEngine
 from flwr.serverapp import Grid
 

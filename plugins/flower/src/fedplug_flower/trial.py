@@ -18,13 +18,13 @@ from pathlib import Path
 
 from fedplug.api.errors import SetupError
 from fedplug.api.files import private_folder, write_bytes, write_text
+from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.recipe import own_files, yaml_source
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import site_folders
 from fedplug.runs.execution import terminated_like_interrupted
-from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_party.line import SOCKET
 
 from fedplug_flower.app_folder import write_app

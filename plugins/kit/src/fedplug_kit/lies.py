@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, PluginError, TooFewClients
+from fedplug.api.parties import KEY_SERVER
 from fedplug.api.rows import Row
 from fedplug.privacy.entries import RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.post_office import Transport
-from fedplug.wire.record import KEY_SERVER
 
 from fedplug_kit.world import build
 

@@ -30,7 +30,7 @@ from fedplug.recipe.recipe import Recipe, plan_of
 from fedplug.recipe.trust import may_run
 from fedplug.recipe.yaml_source import Source
 from fedplug.round.base import facts_of
-from fedplug.round.parties import HostedClient
+from fedplug.round.hosted import HostedClient
 from fedplug.round.set_up import stated_accounts
 from fedplug.round.steps import Steps
 

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupError, describe, log_error
+from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.api.records import one_line
 from fedplug.engines.base import Job
-from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_party.frames import Command, Reply, Request, checkpoint_name, round_of
 from fedplug_party.server_files import read_names, round_in, run_of, write_names

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from fedplug.api import codec
 from fedplug.api.codec import Message
 from fedplug.api.errors import MessageError, describe, log_error
+from fedplug.api.parties import KEY_SERVER
 from fedplug.wire.calls import Reply as Answer
 from fedplug.wire.calls import read_reply
-from fedplug.wire.record import KEY_SERVER
 
 from fedplug_party.frames import Outcome, Reply, Request, round_of
 from fedplug_party.state import State

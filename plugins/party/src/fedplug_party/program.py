@@ -19,6 +19,7 @@ from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, RecipeError, SetupError
 from fedplug.api.files import open_private
 from fedplug.api.links import ballots_of
+from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
@@ -27,12 +28,13 @@ from fedplug.recipe.own_files import named_in, with_files
 from fedplug.recipe.recipe import Recipe, load_recipe, read_extended
 from fedplug.recipe.trust import RUNS, Consent
 from fedplug.round.base import facts_of
-from fedplug.round.parties import ClientHost, HostedClient, KeyServerHost
+from fedplug.round.checkpoint import StateFiles
+from fedplug.round.hosted import HostedClient
+from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug.runs.execution import INTERRUPTED, resolve_device, terminated_like_interrupted
 from fedplug.runs.settings import Settings
-from fedplug.wire.record import KEY_SERVER, client_address
 from fedplug_std.letters import Correspondent, read_signing_key
 from fedplug_terminal.lines import tell
 
@@ -99,9 +101,10 @@ class Site:
         """A new host of this party, before the run."""
         composition = Composition(self.recipe)
         if self._client_id is None:
-            return KeyServerHost(self.recipe, composition, self.layout, self._folder)
+            return KeyServerHost(self.recipe, composition, self.layout, StateFiles(self._folder))
         host = ClientHost(
-            self.recipe, composition, [self._client_id], self._data_root, self._device, self._folder, self._world
+            self.recipe, composition, [self._client_id], self._data_root, self._device,
+            StateFiles(self._folder), self._world,
         )
         for client in host.clients.values():
             client.signing_key = self._signing_key

@@ -23,8 +23,8 @@ import fedplug
 from fedplug import Field
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.api.files import write_text
+from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.engines.base import Job, shares
-from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_ray.actor import Start
 
@@ -137,7 +137,7 @@ class RayEngine:
         self._job = dataclasses.replace(
             job,
             world=None,
-            run_dir=job.run_dir and job.run_dir.absolute(),
+            store=job.store and job.store.absolute(),
             data_root=job.data_root and os.path.abspath(job.data_root),
             device="cuda" if gpus else job.device,
         )

@@ -14,9 +14,10 @@ from pathlib import Path
 import fedplug
 from fedplug import Field
 from fedplug.api.data import ACCURACY, Better, Figure
-from fedplug.api.events import Event, RoundStarted, RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug.api.events import Event, RoundStarted, RowComplete, RowMade, RowsRestored
 from fedplug.api.rows import Row
 from fedplug.api.units import last, number
+from fedplug.runs.events import RunStarted
 
 from fedplug_search.measures import FIGURE, MEASURES
 

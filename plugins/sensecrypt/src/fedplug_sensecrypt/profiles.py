@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedplug import Around, Section
 from fedplug.api.component import Options
+from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug.api.roles import Reveals
-from fedplug.wire.record import KEY_SERVER, SERVER
 from pydantic import Field, field_validator
 
 if TYPE_CHECKING:
     from fedplug import KeyPath, Recipe
-    from fedplug.round.protocol import Protocol
+    from fedplug.api.events import Subject
 
 
 class Profile(Options):
@@ -54,7 +54,7 @@ class ProfileSection(Section):
 
     counts_operations = True
 
-    def attach(self, protocol: Protocol) -> None:
+    def attach(self, protocol: Subject) -> None:
         """The simulated clock adds to each row."""
         from fedplug_sensecrypt.work_log import WorkLog
 

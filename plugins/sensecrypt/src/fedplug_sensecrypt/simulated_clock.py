@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping
 from typing import Self
 
 import numpy as np
+from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug.api.records import Amount, Count, Record, Text
 from fedplug.api.rows import Row
-from fedplug.wire.record import KEY_SERVER, SERVER
 from numpy.typing import ArrayLike, NDArray
 
 from fedplug_sensecrypt.profiles import Profile

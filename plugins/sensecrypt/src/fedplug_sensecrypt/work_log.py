@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedplug.api.events import Events, RowMade, RowsRestored, SetUpDone, Uploaded
-from fedplug.wire.record import KEY_SERVER, SERVER
+from fedplug.api.parties import KEY_SERVER, SERVER
 
 from fedplug_sensecrypt.left_out import encrypted_in_vain
 from fedplug_sensecrypt.profiles import by_party, profiles_of
@@ -30,9 +30,9 @@ from fedplug_sensecrypt.simulated_clock import (
 
 if TYPE_CHECKING:
     from fedplug import KeyServerLine, Recipe
+    from fedplug.api.events import Watcher
     from fedplug.api.parties import Server
     from fedplug.api.rows import Reports
-    from fedplug.wire.record import Wire
 
 _Counted = Mapping[str, Sequence[float]]  # operation -> count, seconds
 
@@ -48,7 +48,9 @@ class WorkLog:
         events: are observed.
     """
 
-    def __init__(self, recipe: Recipe, wire: Wire, server: Server, key_server: KeyServerLine, events: Events) -> None:
+    def __init__(
+        self, recipe: Recipe, wire: Watcher, server: Server, key_server: KeyServerLine, events: Events
+    ) -> None:
         self.profiles = by_party(profiles_of(recipe))
         self.server, self.key_server = server, key_server
         self.traffic: dict[int, dict[int, ClientBytes]] = {}  # round -> client -> bytes that are not in a row yet

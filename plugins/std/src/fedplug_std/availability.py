@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedplug import Around, Section
 from fedplug.api.component import Options
 from fedplug.api.errors import PartyLost
+from fedplug.api.parties import client_address
 from fedplug.api.streams import stream
-from fedplug.wire.record import client_address
 from pydantic import Field, model_validator
 
 if TYPE_CHECKING:
     from fedplug import KeyPath
-    from fedplug.round.protocol import Protocol
+    from fedplug.api.events import Subject
 
 HEAD = ["round", "client"]
 
@@ -112,7 +112,7 @@ class AvailabilitySection(Section):
             return 1.0
         return 0.0 if self.options.trace else 1.0 - self.options.drop_out
 
-    def attach(self, protocol: Protocol) -> None:
+    def attach(self, protocol: Subject) -> None:
         """Messages to a client that is away do not arrive."""
         away = Away(self.options, protocol.recipe.seed)
         protocol.office.transport = Reached(protocol, away)
@@ -153,7 +153,7 @@ class Reached:
         away: the absent clients.
     """
 
-    def __init__(self, protocol: Protocol, away: Away) -> None:
+    def __init__(self, protocol: Subject, away: Away) -> None:
         self._office, self._transport, self._away = protocol.office, protocol.office.transport, away
         self._clients = {client_address(client_id): client_id for client_id in protocol.client_ids}
         self.in_process = self._transport.in_process

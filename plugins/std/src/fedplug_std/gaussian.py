@@ -10,7 +10,7 @@ import fedplug
 from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest, power_of_two, too_fine
-from fedplug.api.operations import Bound
+from fedplug.api.norms import Bound
 from fedplug.privacy.accounting import gaussian_noise_multiplier
 from pydantic import field_validator, model_validator
 

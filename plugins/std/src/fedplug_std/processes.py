@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from fedplug.api.errors import PartyLost, SetupError
+from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.engines.base import Job, shares
-from fedplug.wire.record import KEY_SERVER, client_address
 
 from fedplug_std.workers import CLOSE_SECONDS, KEY_SERVER_WORKER, Worker, answering
 

@@ -28,7 +28,7 @@ from fedplug_std._perceptron import Perceptron, hooked
 from fedplug_std.attributes import Attributes
 
 if TYPE_CHECKING:
-    from fedplug import Task
+    from fedplug.api.data import Judge
     from numpy.typing import NDArray
 
 # Evaluation takes as many examples at once as hold this many input values: large enough for speed, small enough that
@@ -469,7 +469,7 @@ class TorchModel(Model):
                 task[name] = task.get(name, 0) + number
         return Evaluation(correct, count, loss, task)
 
-    def _judged(self, outputs: torch.Tensor, answers: torch.Tensor, task: Task) -> Evaluation:
+    def _judged(self, outputs: torch.Tensor, answers: torch.Tensor, task: Judge) -> Evaluation:
         """Counts by the task; the model's own counts, if any, are of classes."""
         if not len(answers):
             return Evaluation(0, 0, 0.0)

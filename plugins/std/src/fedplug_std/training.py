@@ -14,7 +14,8 @@ from fedplug.api.errors import SetupError
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from fedplug import Client, Facts, Task
+    from fedplug import Client, Facts
+    from fedplug.api.data import Judge
 
     from fedplug_std._perceptron import Perceptron
     from fedplug_std.torch_model import TorchModel
@@ -215,7 +216,7 @@ class Sgd(fedplug.Trainer):
         model.move_by(update.numpy())
         return found[-len(train) :]
 
-    def _perceptron(self, model: TorchModel, task: Task | None) -> Perceptron | None:
+    def _perceptron(self, model: TorchModel, task: Judge | None) -> Perceptron | None:
         """The model, if it is a perceptron and steps are plain, with their derivatives written out; else None."""
         from fedplug_std._perceptron import Perceptron
 
@@ -366,7 +367,7 @@ def batch_slices(count: int, size: int, merge_single: bool) -> list[slice]:
     return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], count], strict=True)]
 
 
-def _own_loss(task: Task | None) -> bool:
+def _own_loss(task: Judge | None) -> bool:
     """Whether a task has another loss than the cross entropy of classes."""
     return task is not None and task.descends != "cross_entropy"
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.parties import Party
-from fedplug.wire.record import SERVER, Message
+from fedplug.api.parties import SERVER, Party
+from fedplug.wire.record import Message
 
 if TYPE_CHECKING:
     import numpy as np

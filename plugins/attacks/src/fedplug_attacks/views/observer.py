@@ -20,13 +20,13 @@ from fedplug.api.component import remote_method
 from fedplug.api.errors import PluginError, of_component
 from fedplug.api.facts import Facts, Snapshots, in_force, published_to
 from fedplug.api.operations import Seal
-from fedplug.api.parties import Client, KeyServer, Server
+from fedplug.api.parties import KEY_SERVER, SERVER, Client, KeyServer, Server, client_address
 from fedplug.api.roles import Closer, Negotiation, Sealer
 from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
 from fedplug.round.base import facts_of
 from fedplug.round.steps import Steps, unsealed
-from fedplug.wire.record import KEY_SERVER, SERVER, Message, client_address
+from fedplug.wire.record import Message
 
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
 from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings

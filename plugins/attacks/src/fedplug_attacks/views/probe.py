@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from fedplug.api.parties import Client
     from fedplug.api.roles import Trainer
-    from fedplug.round.parties import ClientHost, HostedClient
+    from fedplug.round.hosted import HostedClient
+    from fedplug.round.parties import ClientHost
     from fedplug.round.protocol import Protocol
     from numpy.typing import NDArray
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.links import settled
-from fedplug.api.operations import Bound, Noise, Scramble
+from fedplug.api.norms import Bound
+from fedplug.api.operations import Noise, Scramble
 from fedplug.mechanisms.rotation import rotate
 from fedplug.round.server_model import sized_in_public
 

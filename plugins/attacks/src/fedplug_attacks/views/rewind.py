@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, TooFewClients
 from fedplug.api.files import private_folder
-from fedplug.api.parties import Openings
+from fedplug.api.parties import SERVER, Openings, file_name
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.round.checkpoint import Checkpoints, file_name, write_file
+from fedplug.round.checkpoint import Checkpoints, StateFiles, write_file
 from fedplug.round.parties import KeyServerHost
 from fedplug.runs.result import deliver, taken_back
-from fedplug.wire.record import SERVER, Message, Wire
+from fedplug.wire.record import Message, Wire
 
 from fedplug_attacks.views.probe import OneBatch, probing, tell_sums_of, uploads_of
 
@@ -83,7 +83,10 @@ class Rewound:
     ) -> None:
         self.recipe, self.model, self.public = recipe, model, world.public
         self.checkpoints = Checkpoints(run_dir)
-        job = Job(recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog, world=world)
+        job = Job(
+            recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog, world=world,
+            store=StateFiles(),
+        )  # fmt: skip
         self._job, self._engine = job, LocalEngine(job)
         self._composition = job.build()[1]
         self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")

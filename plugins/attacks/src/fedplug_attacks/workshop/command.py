@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
-from fedplug.api.events import Events, Note, ResultsWritten
+from fedplug.api.events import Events, Note
 from fedplug.api.files import private_process
 from fedplug.recipe import overlay, yaml_source
 from fedplug.recipe.catalog import Catalog
@@ -19,6 +19,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
+from fedplug.runs.events import ResultsWritten
 from fedplug.runs.execution import listen, listeners
 from fedplug.runs.folder import load_run, locked
 from fedplug.runs.settings import Settings

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedplug.api.errors import CheckpointError, ViewError, describe
+from fedplug.api.parties import SERVER
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints
-from fedplug.wire.record import SERVER, Message, read_wire, recordings
+from fedplug.wire.record import Message, read_wire, recordings
 
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rewind import Moment, Rewound
