@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("fedplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fedplug")
 
-pytest_plugins = ["display_toys"]  # fixtures
+pytest_plugins = ["display_toys", "fake_components"]  # fixtures
 
 
 def pytest_configure(config: pytest.Config) -> None:

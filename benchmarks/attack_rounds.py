@@ -75,8 +75,8 @@ def attacked(
     run: fedplug.Run, adversary: str, targets: int, round: int, probe: dict[str, int], *uses: dict[str, Any]
 ) -> list[TargetResult]:
     """The results of attacks on a finished run."""
-    from fedplug.runs.settings import Settings
     from fedplug_attacks.workshop.command import attack
+    from fedplug_runs.settings import Settings
 
     scope = {
         "adversaries": [adversary], "targets": list(range(targets)), "rounds": [round], "probe": probe,

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import fedplug
-from fedplug.privacy.accounting import gaussian_noise_multiplier
+from fedplug_ledger.accounting import gaussian_noise_multiplier
 
 ALL = 60_000
 ROUNDS, DELTA, NORMS = 12, 1e-5, (0.3, 1.0)

@@ -29,8 +29,8 @@ from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Link
 from fedplug.mechanisms.execution import execute
 from fedplug.mechanisms.rotation import rotate
-from fedplug.privacy.accounting import gaussian_noise_multiplier
-from fedplug.privacy.integers import concentrated_multiplier
+from fedplug_ledger.accounting import gaussian_noise_multiplier
+from fedplug_ledger.integers import concentrated_multiplier
 from fedplug_secagg.fixed_point import Wrapping, bits_needed
 from fedplug_std.clip import Clip
 from fedplug_std.distributed import DistributedDiscreteGaussian, DistributedSkellam

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
-from fedplug.privacy.accounting import first_that_holds, gaussian_noise_multiplier
+from fedplug_ledger.accounting import first_that_holds, gaussian_noise_multiplier
 from fedplug_std.accountants import Pld
 from fedplug_std.factors import factor
 

@@ -71,8 +71,8 @@ RUNS = ("fedavg", "paraaegis-key-server", "selectiveshield")
 
 def recorded(folder: Path, catalog: Catalog) -> list[Path]:
     """Runs of small recipes, recorded, one of them attacked."""
-    from fedplug.runs.execution import start
-    from fedplug.runs.settings import Settings
+    from fedplug_runs.execution import start
+    from fedplug_runs.settings import Settings
 
     settings = Settings(output=folder, record_wire=True, quiet=True, device="cpu")
     made = []
@@ -99,8 +99,8 @@ def frames(count: int, seed: int, catalog: Catalog) -> int:
     """Sends frames to every reader of messages; exit code 1 if one was not accepted or refused as required."""
     from fedplug.api import codec
     from fedplug.wire.calls import read_reply
-    from fedplug.wire.record import read_wire
     from fedplug_party.frames import Reply, Request
+    from fedplug_runs.wire_record import read_wire
 
     with tempfile.TemporaryDirectory() as folder:
         files = [file for run in recorded(Path(folder), catalog) for file in sorted(run.glob("wire/*.wire"))]

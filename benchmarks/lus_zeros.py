@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from fedplug import stream
-from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -27,6 +26,7 @@ from fedplug_attacks.dlg import Dlg
 from fedplug_attacks.region_metrics import Regions
 from fedplug_baselines.lus import kept, tensors
 from fedplug_fedre.documents import Documents
+from fedplug_ledger.accounting import gaussian_noise_multiplier
 from fedplug_std.models import LeNet5
 from fedplug_std.torch_model import to_tensor, use_one_thread
 

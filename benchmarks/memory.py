@@ -24,8 +24,8 @@ import numpy as np
 from fedplug import Dataset
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.execution import start
-from fedplug.runs.settings import Settings
+from fedplug_runs.execution import start
+from fedplug_runs.settings import Settings
 from fedplug_std.datasets import Mnist
 
 CLEAR: dict[str, Any] = {"protect": {"clear": []}}

@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: CPU s
 import fedplug
 import torch
 from fedplug.round.hosted import HostedClient
-from fedplug.runs.shown import LinesDisplay
+from fedplug_runs.shown import LinesDisplay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from typing import Any
 
 import fedplug
 from fedplug.api.events import RoundClosed
-from fedplug.runs.archive import Bookkeeping
+from fedplug_runs.archive import Bookkeeping
 
 CLIENTS = 20
 PLAIN: dict[str, Any] = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
-from fedplug.api.grades import LARGEST_MEANINGFUL
+from fedplug_ledger.grades import LARGEST_MEANINGFUL
 
 DOCS = Path(__file__).parent
 NUMBERS = DOCS / "numbers/gallery.csv"

@@ -30,8 +30,6 @@ from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.steps import needs_key_server
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -42,6 +40,8 @@ from fedplug_attacks.workshop.command import attack, wanted, with_section
 from fedplug_attacks.workshop.display import PlainAttackDisplay
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from toy_base import Toy
 from toy_components import toy_catalog
 

@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 import pytest
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from fedplug_terminal import main as cli
 
 GOOD = """\
@@ -50,6 +50,6 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> list[Any]:
             raise outcome
         return types.SimpleNamespace(exit_code=outcome)
 
-    monkeypatch.setattr("fedplug.runs.functions.run", act)
-    monkeypatch.setattr("fedplug.runs.functions.resume", act)
+    monkeypatch.setattr("fedplug_runs.functions.run", act)
+    monkeypatch.setattr("fedplug_runs.functions.resume", act)
     return calls

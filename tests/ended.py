@@ -26,7 +26,7 @@ def gone(processes: Iterable[int], seconds: float = 120.0) -> bool:
 SIGNALLED = """
 import os, signal, sys, threading
 from fedplug_terminal.main import main
-from fedplug.round.checkpoint import Checkpoints
+from fedplug_runs.checkpoint import Checkpoints
 
 number, at, delay, note = (kind(word) for kind, word in zip((int, int, float, str), sys.argv[1:5]))
 del sys.argv[1:5]

@@ -13,7 +13,7 @@ from fedplug.api.parties import KEY_SERVER, KeyServer, Server, client_address
 from fedplug.api.rows import Reports
 from fedplug.wire.calls import Receiver
 from fedplug.wire.post_office import KeyServerCalls, PostOffice
-from fedplug.wire.record import Wire
+from fedplug_runs.wire_record import Wire
 
 
 class Component:

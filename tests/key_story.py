@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug import Block
-from fedplug.round.checkpoint import Checkpoints
+from fedplug_runs.checkpoint import Checkpoints
 from toy_components import recipe_of
 from toy_protocol import build
 

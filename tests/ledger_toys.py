@@ -9,10 +9,10 @@ from typing import Any
 
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
-from fedplug.privacy.accounting import gaussian_noise_multiplier
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug.recipe.parts import Sampling
+from fedplug_ledger.accounting import gaussian_noise_multiplier
+from fedplug_ledger.ledger import Ledger
+from fedplug_ledger.ledger_record import EncryptionReport
 from hypothesis import strategies as st
 
 DELTA = 1e-5

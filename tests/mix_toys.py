@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.api.verdict import Line
 from fedplug.recipe.recipe import Recipe
+from fedplug_ledger.verdict import Line
 from toy_components import TOYS, toy_catalog
 from toy_protocol import run_protocol
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedplug.api.grades import PARTIES, Epsilons, Grade, State
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Line, Verdict
-from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
-from fedplug.runs.folder import Summary
+from fedplug_ledger.grades import PARTIES, Epsilons, Grade, State
+from fedplug_ledger.ledger_record import SCHEMA, LedgerReport
+from fedplug_ledger.verdict import Line, Verdict
+from fedplug_runs.folder import Summary
 
 
 def a_row(round: int, **changes: Any) -> Row:

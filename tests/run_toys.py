@@ -11,8 +11,8 @@ from unittest import mock
 
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 
 ROUNDS = 4

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fedplug import Facts, Known, Noise, Operations
 from fedplug.api.errors import FedplugError
-from fedplug.privacy.accounting import composed_epsilon
+from fedplug_ledger.accounting import composed_epsilon
 from mix_toys import clipped, install, noise, refused
 from toy_components import recipe_of
 from toy_protocol import build, run_protocol

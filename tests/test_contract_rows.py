@@ -11,11 +11,11 @@ import pytest
 from fedplug import Block, Client, Clip, Facts, Known, Map, Operations, Post, Reveals, Scale
 from fedplug.api.errors import RecipeError
 from fedplug.api.events import Asking
-from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import hook_problems
 from fedplug.recipe.recipe import Recipe
+from fedplug_ledger.accounting import gaussian_epsilon
+from fedplug_ledger.wording import PLAIN_VALUES
 from mix_toys import ENCRYPTED, clipped, install, noise, refused, views, zero_out
 from toy_components import recipe_of
 from toy_protocol import build, run_protocol

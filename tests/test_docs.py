@@ -41,10 +41,10 @@ import pytest
 from doc_pages import FENCE, NOT_RUN, PAGES, ROOT, Commands, plain_commands
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug_lab.sites import write_sites
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from fedplug_terminal import main as cli
 from PIL import Image
 from scripts import script

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 HYBRIDS = sorted((ROOT / "recipes/hybrids").glob("*.yaml"))

@@ -33,9 +33,9 @@ from fedplug import (
     at_client,
 )
 from fedplug.api.errors import FedplugError
-from fedplug.api.verdict import Verdict
-from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug_baselines.dp_sgd import DpSgd
+from fedplug_ledger.verdict import Verdict
+from fedplug_ledger.wording import PLAIN_VALUES
 from toy_components import recipe_of
 from toy_protocol import run_protocol
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from fedplug.api.blocks import Layout
 from fedplug.api.rows import Row
-from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.base import facts_of
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_lab.contest import read_contest, runs_of
 from fedplug_lab.grid import combinations, read_grid
 from fedplug_lab.sites import write_sites
+from fedplug_ledger.charging import reveals_of
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "recipes/paper/paraaegis"

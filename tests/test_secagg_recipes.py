@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from attack_toys import machinery, seen
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
 from fedplug_attacks.api.observation import Seen
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 FEW = {"paraaegis-secagg": range(4, 9), "selectiveshield-secagg": range(4, 9), "fas-secagg": range(4, 9)}

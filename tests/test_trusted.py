@@ -11,6 +11,7 @@ from scripts import script
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "core/fedplug"
+LEDGER = ROOT / "plugins/ledger/src"
 MAKE_PROMISES = {"Release", "ZoneEntry", "RoundEntry", "Spent", "Epsilons", "Guarantee", "Line"}
 """What the ledger enters, what follows from it, and what is said of it."""
 MOST_LINES = 3_500
@@ -21,7 +22,8 @@ def trusted() -> list[Path]:
     section = re.search(r"## What a verdict rests on\n(.*?)\n## ", page, re.DOTALL)
     assert section
     rows = [line.split("|")[1] for line in section[1].splitlines() if line.startswith("| `")]
-    return [CORE / name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    names = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    return [(LEDGER if name.startswith("fedplug_ledger/") else CORE) / name for name in names]
 
 
 def defined(files: list[Path]) -> dict[str, set[str]]:
@@ -29,7 +31,8 @@ def defined(files: list[Path]) -> dict[str, set[str]]:
     found = {}
     for file in files:
         names = {node.name for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.ClassDef)}
-        found[".".join(file.relative_to(CORE.parent).with_suffix("").parts)] = names & MAKE_PROMISES
+        top = LEDGER if file.is_relative_to(LEDGER) else CORE.parent
+        found[".".join(file.relative_to(top).with_suffix("").parts)] = names & MAKE_PROMISES
     return found
 
 

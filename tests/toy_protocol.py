@@ -18,17 +18,17 @@ from fedplug.api.events import Events, Note, RoundClosed
 from fedplug.api.rows import Row
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
-from fedplug.privacy.charging import ledger_of
-from fedplug.privacy.entries import RoundEntry
-from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import StateFiles, read_file, states_in
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
-from fedplug.runs.archive import Bookkeeping
-from fedplug.wire.record import Message, Wire
+from fedplug_ledger.charging import ledger_of
+from fedplug_ledger.entries import RoundEntry
+from fedplug_ledger.ledger import Ledger
+from fedplug_runs.archive import Bookkeeping
+from fedplug_runs.checkpoint import StateFiles, read_file, states_in
+from fedplug_runs.wire_record import Message, Wire
 from fedplug_std.processes import ProcessEngine
 from numpy.typing import NDArray
 from toy_components import toy_catalog

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedplug.api.grades import Epsilons, Grade, State
-from fedplug.api.verdict import Line
+from fedplug_ledger.grades import Epsilons, Grade, State
+from fedplug_ledger.verdict import Line
 
 
 def line(party: str, grade: Grade, epsilon: float = 2.0) -> Line:

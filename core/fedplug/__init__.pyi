@@ -1,5 +1,15 @@
 """The public API, one name a line: what type checkers read, and what `fedplug` imports on first use."""
 
+from fedplug_ledger.accounting import gaussian_delta as gaussian_delta
+from fedplug_ledger.accounting import gaussian_epsilon as gaussian_epsilon
+from fedplug_ledger.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
+from fedplug_runs.functions import check as check
+from fedplug_runs.functions import components as components
+from fedplug_runs.functions import open_run as open_run
+from fedplug_runs.functions import resume as resume
+from fedplug_runs.functions import run as run
+from fedplug_runs.result import Run as Run
+from fedplug_runs.settings import Settings as Settings
 from pydantic import Field as Field
 
 from fedplug.api.blocks import Block as Block
@@ -87,19 +97,9 @@ from fedplug.api.words import Sealed as Sealed
 from fedplug.api.words import Total as Total
 from fedplug.api.words import Words as Words
 from fedplug.mechanisms.closing import Closing as Closing
-from fedplug.privacy.accounting import gaussian_delta as gaussian_delta
-from fedplug.privacy.accounting import gaussian_epsilon as gaussian_epsilon
-from fedplug.privacy.accounting import gaussian_noise_multiplier as gaussian_noise_multiplier
 from fedplug.recipe.recipe import Recipe as Recipe
 from fedplug.recipe.sections import Around as Around
 from fedplug.recipe.sections import Section as Section
 from fedplug.recipe.yaml_source import KeyPath as KeyPath
-from fedplug.runs.functions import check as check
-from fedplug.runs.functions import components as components
-from fedplug.runs.functions import open_run as open_run
-from fedplug.runs.functions import resume as resume
-from fedplug.runs.functions import run as run
-from fedplug.runs.result import Run as Run
-from fedplug.runs.settings import Settings as Settings
 
 __all__: list[str]

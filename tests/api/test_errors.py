@@ -12,9 +12,9 @@ import yaml
 from fedplug import Block, Client, Combine, Dataset, Facts, Known, Look, Model, Operations
 from fedplug.api.errors import ERRORS, FedplugError
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.execution import start
-from fedplug.runs.settings import Settings
-from fedplug.runs.shown import Display, display_of
+from fedplug_runs.execution import start
+from fedplug_runs.settings import Settings
+from fedplug_runs.shown import Display, display_of
 from toy_components import recipe_of, toy_catalog
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError, MessageError, OpenedBefore, ProtectionError
 from fedplug.api.parties import Openings
-from fedplug.round.checkpoint import openings_in
+from fedplug_runs.checkpoint import openings_in
 
 
 def opened(openings: Openings, *what: Any) -> None:

@@ -12,9 +12,9 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import CheckpointError, ProtectionError
 from fedplug.api.parties import Client, ClientMemory, KeyServer, KeyServerMemory, PartyMemory, Server, ServerMemory
-from fedplug.round.checkpoint import StateFiles, write_file, write_states
 from fedplug.round.parties import KeyServerHost
 from fedplug_attacks.views.adversaries import Adversary, read_client
+from fedplug_runs.checkpoint import StateFiles, write_file, write_states
 from toy_components import recipe_of
 from toy_protocol import build
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Compared, Evaluated, GroupResult, Reports, Row, Sent, Traffic, Unopened
-from fedplug.runs.folder import read_rows
+from fedplug_runs.folder import read_rows
 from row_toys import a_row
 
 

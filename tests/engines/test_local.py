@@ -8,8 +8,8 @@ import numpy as np
 from fedplug.api.parties import KEY_SERVER
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.round.checkpoint import StateFiles
 from fedplug.wire.calls import Call, read_reply, request
+from fedplug_runs.checkpoint import StateFiles
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import Watched, run_protocol
 

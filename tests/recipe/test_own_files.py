@@ -15,8 +15,8 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.trust import RUNS
-from fedplug.runs.execution import resume, start
-from fedplug.runs.settings import Settings
+from fedplug_runs.execution import resume, start
+from fedplug_runs.settings import Settings
 from own_file_toys import HALVE, RECIPE
 
 

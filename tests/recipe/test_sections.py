@@ -13,13 +13,13 @@ import pytest
 from fedplug import Around, Field, Options, Reveals, Section
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import SECTION, Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe, plan_of
 from fedplug.round.base import facts_of
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_lab.schema import recipe_schema
+from fedplug_ledger.charging import reveals_of
 from fedplug_sensecrypt.profiles import ProfileSection
 from fedplug_terminal.catalog import list_components
 

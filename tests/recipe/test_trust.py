@@ -15,7 +15,7 @@ import pytest
 from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.recipe import trust
-from fedplug.runs.folder import load_run
+from fedplug_runs.folder import load_run
 from own_file_toys import HALVE, RECIPE
 
 

@@ -12,11 +12,11 @@ from account_toys import Flips, Labels
 from fedplug import Account, Block, Map, Operations, RecipeError
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.roles import record_problems
-from fedplug.privacy.spent import level_epsilons
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.round.uploads import read_hello
+from fedplug_ledger.spent import level_epsilons
 from toy_components import TOYS, recipe_of, toy_catalog
 from toy_protocol import Outcome, run_protocol
 

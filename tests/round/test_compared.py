@@ -27,9 +27,9 @@ from fedplug.api.rows import Compared
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.compared import MOST, Comparison, Sought
-from fedplug.runs import execution
-from fedplug.runs.folder import read_ledger, read_rows
-from fedplug.runs.settings import Settings
+from fedplug_runs import execution
+from fedplug_runs.folder import read_ledger, read_rows
+from fedplug_runs.settings import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 from run_toys import start

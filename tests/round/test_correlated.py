@@ -19,10 +19,10 @@ from fedplug.api.norms import Bound
 from fedplug.api.operations import Misplaced, Noise
 from fedplug.api.parties import Server
 from fedplug.mechanisms.execution import execute
-from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
 from fedplug.round.protocol import Protocol, sample
+from fedplug_ledger.accounting import gaussian_epsilon
+from fedplug_runs.checkpoint import Checkpoints
 from fedplug_std.correlated import CorrelatedGaussian
 from fedplug_std.factors import factor
 from run_toys import resume, rows_of, start, stopped

@@ -17,18 +17,18 @@ from fedplug.api.events import Events, Released
 from fedplug.api.rows import Row
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
-from fedplug.privacy.charging import Charging
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import opened_once
 from fedplug.round.sums import Arrivals
-from fedplug.runs import execution
-from fedplug.runs.archive import Archive
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, Reply, read_reply, request
+from fedplug_ledger.charging import Charging
+from fedplug_runs import execution
+from fedplug_runs.archive import Archive
+from fedplug_runs.checkpoint import Checkpoints, StateFiles
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import build
@@ -161,7 +161,7 @@ def test_a_sum_of_others_in_a_repeated_round_stays_closed(tmp_path: Path, monkey
 def running(engine: str, folder: Path) -> tuple[Protocol, Engine]:
     """A protocol whose parties keep their notes in a folder."""
     from fedplug.round.world import load_data
-    from fedplug.wire.record import Wire
+    from fedplug_runs.wire_record import Wire
 
     recipe = Recipe.from_plain(sealed("key_server", rounds=1), toy_catalog())
     composition = Composition(recipe)

@@ -25,11 +25,11 @@ from fedplug import (
 from fedplug.api import codec
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED, RETAINED, meet, share_divisors
 from fedplug.api.errors import RecipeError, TooFewClients
-from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import read_file
-from fedplug.runs.execution import resume, start
-from fedplug.runs.settings import Settings
+from fedplug_ledger.accounting import gaussian_epsilon
+from fedplug_runs.checkpoint import read_file
+from fedplug_runs.execution import resume, start
+from fedplug_runs.settings import Settings
 from fedplug_std.single_zone import SingleZone
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,9 +12,9 @@ from fedplug.api import codec
 from fedplug.api.errors import CheckpointError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import StateFiles
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.wire.calls import Call, read_reply, request
+from fedplug_runs.checkpoint import StateFiles
 from toy_components import recipe_of, toy_catalog
 
 

@@ -16,11 +16,11 @@ from fedplug.api.rows import Attendance
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug.wire.calls import Call, read_reply, request
 from fedplug_attacks.api.view import View
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from toy_components import paraaegis, pushed, recipe_of, toy_catalog
 from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of
 

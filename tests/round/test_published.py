@@ -11,10 +11,10 @@ from fedplug import Block, Clip, Cohort, Facts, Known, Look, Noise, Opener, Oper
 from fedplug.api.errors import PluginError, TooFewClients
 from fedplug.api.events import Published
 from fedplug.engines.base import Engine
-from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.round.hosted import HostedClient
 from fedplug.round.sums import Arrivals
-from fedplug.runs.folder import read_ledger
+from fedplug_ledger.accounting import gaussian_epsilon
+from fedplug_runs.folder import read_ledger
 from mix_toys import install
 from publish_toys import PACE, PUBLISHING, Pace, Votes
 from run_toys import resume, rows_of, start, stopped

@@ -15,7 +15,7 @@ from fedplug.api.blocks import unchangeable
 from fedplug.api.errors import SetupError
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import Residents
-from fedplug.runs.execution import resume, start
+from fedplug_runs.execution import resume, start
 from toy_components import paraaegis, recipe_of, toy_catalog
 
 SIZE = 3000

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.execution import resume, start
-from fedplug.runs.settings import Settings
+from fedplug_runs.execution import resume, start
+from fedplug_runs.settings import Settings
 from toy_components import Peek, paraaegis, recipe_of, toy_catalog
 from toy_protocol import initial_vector, run_protocol
 

@@ -11,9 +11,9 @@ import pytest
 from fedplug.api.blocks import CLEAR, RETAINED
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.execution import start
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
+from fedplug_runs.execution import start
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from toy_components import AskAgain, Peek, recipe_of, toy_catalog
 from toy_protocol import initial_vector, run_protocol
 

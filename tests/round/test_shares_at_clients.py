@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.sums import Sums
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
+from fedplug_ledger.charging import Charging
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
 

@@ -13,8 +13,8 @@ from fedplug.api.errors import PartyLost, TooFewClients
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol, sample
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from fedplug_std.single_zone import SingleZone
 from run_toys import resume, rows_of, start
 from toy_components import TOYS, UNANIMOUS, AskAgain, paraaegis, pushed, recipe_of, toy_catalog

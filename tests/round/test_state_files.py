@@ -9,7 +9,7 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError
 from fedplug.api.parties import file_name
-from fedplug.round.checkpoint import holding, is_whole, read_file, read_states, states_in, write_file, write_states
+from fedplug_runs.checkpoint import holding, is_whole, read_file, read_states, states_in, write_file, write_states
 
 
 def test_a_file_holds_what_was_written_and_is_its_owners(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.wire.calls import read_reply
+from fedplug_ledger.accounting import gaussian_epsilon
 from mix_toys import install
 from publish_toys import PUBLISHING, Rests
 from toy_components import paraaegis, recipe_of, toy_catalog

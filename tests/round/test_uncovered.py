@@ -26,13 +26,13 @@ from fedplug import (
 )
 from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.events import Event, MessageUncovered, RoundStarted
-from fedplug.api.verdict import Verdict
 from fedplug.mechanisms.closing import Closing
-from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.execution import resume, start
-from fedplug.runs.folder import read_ledger
+from fedplug_ledger.verdict import Verdict
+from fedplug_ledger.wording import PLAIN_VALUES
+from fedplug_runs.execution import resume, start
+from fedplug_runs.folder import read_ledger
 from fedplug_std.single_zone import SingleZone
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol

@@ -17,8 +17,8 @@ from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.round.world import World
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet
 from toy_components import recipe_of, toy_catalog

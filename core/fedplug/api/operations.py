@@ -63,7 +63,7 @@ Party = Literal["server", "key_holder", "client", "client_and_server", "released
 GAUSSIAN = ("gaussian", "discrete_gaussian")
 IntegerNoise = Literal["discrete_gaussian_sum", "skellam_sum"]
 INTEGER: tuple[IntegerNoise, ...] = ("discrete_gaussian_sum", "skellam_sum")
-"""Noise in whole steps of a coarse grid, for sums of several clients: see `fedplug.privacy.integers`."""
+"""Noise in whole steps of a coarse grid, for sums of several clients: see `integers` of the ledger."""
 OF_EPSILON = ("laplace", "pure")
 """The other mechanisms whose cost is known here: each has an epsilon without a delta."""
 Source = Literal["secure", "exact", "reproducible"]

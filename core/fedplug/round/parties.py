@@ -172,7 +172,7 @@ def replace_arrays(
 
 
 class Store(Protocol):
-    """Where the parties of a process keep their state and note what they open; see `fedplug.round.checkpoint`.
+    """Where the parties of a process keep their state and note what they open.
 
     Attributes:
         folder: of the run, for tracebacks and clients that are put away; None where there is none.

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from fedplug import Client, Facts, FedplugError, Layout
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.execution import start
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from fedplug_kit import conformance
+from fedplug_runs.execution import start
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api import codec
-from fedplug.round.checkpoint import read_file
+from fedplug_runs.checkpoint import read_file
 from toy_components import recipe_of
 from toy_protocol import read_clients
 

@@ -19,12 +19,12 @@ from fedplug.recipe.composition import Composition
 from fedplug.round.hosted import HostedClient
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
-from fedplug.wire.record import Message
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.views.adversaries import Adversary, read_client
 from fedplug_attacks.views.rewind import Moment, Rewound
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.scorer import Scorer, pixels
+from fedplug_runs.wire_record import Message
 from toy_components import paraaegis, recipe_of
 
 PRIVATE = (

@@ -14,8 +14,6 @@ import pytest
 from attack_toys import Echo, Runs, attack_catalog, attacked, machinery, results, seen
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.view import View
 from fedplug_attacks.workshop import results as attack_results
@@ -23,6 +21,8 @@ from fedplug_attacks.workshop.command import attack
 from fedplug_lab import sweep
 from fedplug_lab.records import Line, result_of
 from fedplug_lab.sweep_table import columns_of
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from target_toys import a_target, an_outcome
 from toy_components import paraaegis, recipe_of
 

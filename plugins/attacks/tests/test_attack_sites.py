@@ -9,9 +9,9 @@ import pytest
 from attack_toys import attack_catalog, attacked
 from fedplug.api.errors import ViewError
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop.command import attack
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from site_toys import at_sites, write_sites
 
 SCOPE: dict[str, Any] = {"adversaries": ["server"], "targets": [1]}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from attack_toys import Runs, results
-from fedplug.runs.settings import Settings
 from fedplug_attacks.workshop.command import attack
+from fedplug_runs.settings import Settings
 from toy_components import recipe_of
 
 

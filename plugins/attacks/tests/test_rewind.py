@@ -12,11 +12,11 @@ from attack_toys import Runs, attacked, machinery, observed, seen
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.round.base import NAME
-from fedplug.round.checkpoint import read_file
 from fedplug.round.parties import ClientHost
 from fedplug.round.steps import Steps
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
+from fedplug_runs.checkpoint import read_file
 from toy_components import paraaegis, recipe_of
 from toy_protocol import read_clients
 

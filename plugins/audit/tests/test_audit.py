@@ -14,17 +14,17 @@ from audit_toys import catalog, recipe_of
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import SetupError
 from fedplug.mechanisms import noise
-from fedplug.privacy.accounting import gaussian_noise_multiplier
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import execution
-from fedplug.runs.result import Run
-from fedplug.runs.settings import Settings
 from fedplug_audit import Audit, Shown, audit
 from fedplug_audit.canaries import Canaries
 from fedplug_audit.records import CanaryRecords
 from fedplug_baselines import dp_sgd
 from fedplug_lab.report import rewrite_report
 from fedplug_lab.tables import sentence
+from fedplug_ledger.accounting import gaussian_noise_multiplier
+from fedplug_runs import execution
+from fedplug_runs.result import Run
+from fedplug_runs.settings import Settings
 from fedplug_terminal.app import app
 from typer.testing import CliRunner
 

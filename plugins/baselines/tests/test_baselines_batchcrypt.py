@@ -10,7 +10,6 @@ import pytest
 from fedplug import Known, Layout, Misplaced
 from fedplug.api.errors import MessageError, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.norms import Bound
-from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.batchcrypt import BatchCrypt, is_extremes
 from fedplug_baselines.batches import (
@@ -23,6 +22,7 @@ from fedplug_baselines.batches import (
     pack,
     unpack,
 )  # fmt: skip
+from fedplug_ledger.wording import PLAIN_VALUES
 from fedplug_std.paillier_scheme import SecretKey, _generate
 from hypothesis import given
 from hypothesis import strategies as st

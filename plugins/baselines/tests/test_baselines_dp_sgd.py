@@ -16,13 +16,8 @@ import pytest
 import torch
 from fedplug import ClientData, Examples
 from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
-from fedplug.privacy.accounting import gaussian_epsilon
-from fedplug.privacy.spent import level_epsilons
 from fedplug.recipe.recipe import load_recipe
 from fedplug.round.uploads import read_hello
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug_baselines.dp_sgd import DpSgd, _per_sample
 from fedplug_baselines.dp_sgd_accounting import (
     SampledSteps,
@@ -31,6 +26,11 @@ from fedplug_baselines.dp_sgd_accounting import (
     sampling_rate,
     steps_of_a_round,
 )
+from fedplug_ledger.accounting import gaussian_epsilon
+from fedplug_ledger.spent import level_epsilons
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from fedplug_std.models import Cnn, LeNet5, Mlp
 from fedplug_std.per_sample import per_sample_gradients
 from fedplug_std.tasks import Classification

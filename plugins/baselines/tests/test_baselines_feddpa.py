@@ -11,14 +11,14 @@ import pytest
 import torch
 from fedplug import Block, ClientData, Clip, Examples, Known, Layout, Misplaced, Noise, Plan
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
-from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon
-from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.view import View
 from fedplug_baselines.feddpa import FedDpa, scaled
 from fedplug_baselines.feddpa_adam import MaskedAdam
 from fedplug_baselines.feddpa_noise import FedDpaNoise, claimed_multiplier
+from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon
+from fedplug_ledger.ledger import Ledger
 from fedplug_std.models import Mlp
 from fedplug_std.per_sample import mean_squared_gradients
 from hypothesis import given

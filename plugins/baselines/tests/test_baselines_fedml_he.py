@@ -15,10 +15,10 @@ from fedplug.api.data import About
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.api.links import Link
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import read_file
 from fedplug_baselines import fedml_he_sensitivity
 from fedplug_baselines.fedml_he import FedMLHE, select
 from fedplug_baselines.fedml_he_sensitivity import FedMLHESensitivity, label_derivatives, mean_sensitivity
+from fedplug_runs.checkpoint import read_file
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -11,10 +11,10 @@ import pytest
 from fedplug import Block, Client, FixedPoint, Known, Layout, Misplaced, Noise, Plans, Seal
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
 from fedplug.api.norms import Bound
-from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ldp_fed import LdpFed, LdpFedCycle
 from fedplug_baselines.ldp_fed_mechanism import alpha_for, cost_of, gaussian_cost, perturb, zero_out_epsilon
+from fedplug_ledger.accounting import gaussian_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_toys import behind, passed

@@ -11,14 +11,14 @@ import pytest
 from fedplug import Client, at_client
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.events import Released
-from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug_baselines import lwe_exchange
 from fedplug_baselines.lwe import Lwe
 from fedplug_baselines.lwe_field import Q
+from fedplug_ledger.charging import Charging
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from lwe_toys import CLIENTS, SIZE, AtServer, Line, lwe, opened, parts, recipe, update, upload
 from toy_components import toy_catalog
 from toy_protocol import run_protocol

@@ -13,13 +13,13 @@ from cli_calls import call
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.recipe.recipe import Recipe, load_recipe
 from fedplug.recipe.trust import RUNS
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
 from fedplug_evidence import commands
 from fedplug_evidence.facts import Contents
 from fedplug_evidence.making import make_evidence
 from fedplug_evidence.manifest import Checked
 from fedplug_evidence.verifying import verify_folder
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from own_file_toys import HALVE, RECIPE
 from run_toys import stopped
 from site_toys import at_sites, write_sites

@@ -12,9 +12,9 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import CheckpointError
 from fedplug.api.rows import Compared, Sent, Traffic
-from fedplug.runs.folder import read_rows
-from fedplug.wire.record import Message, framed
 from fedplug_evidence.messages import entropy, entropy_of_random, sent_in, ways_of
+from fedplug_runs.folder import read_rows
+from fedplug_runs.wire_record import Message, framed
 
 
 def answer(client: int, round: int, block: Block) -> bytes:

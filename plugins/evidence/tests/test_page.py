@@ -6,14 +6,14 @@ import dataclasses
 import re
 from pathlib import Path
 
-from fedplug.api.grades import Epsilons
 from fedplug.api.rows import Compared
-from fedplug.api.verdict import Verdict
-from fedplug.privacy.ledger_record import LevelReport
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
 from fedplug_evidence.manifest import Checked
 from fedplug_evidence.page import render, unprotected
 from fedplug_evidence.picture import draw, words
+from fedplug_ledger.grades import Epsilons
+from fedplug_ledger.ledger_record import LevelReport
+from fedplug_ledger.verdict import Verdict
 
 
 def contents(folder: Path) -> Contents:

@@ -20,7 +20,6 @@ from examples import examples
 from fedplug import Cohort, Facts, Known, Noise, Operations
 from fedplug.api.errors import SetupError
 from fedplug.api.known import Release
-from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
 from fedplug_evidence import commands
 from fedplug_evidence.facts import Charges
@@ -28,6 +27,7 @@ from fedplug_evidence.keys import own_key, public_bytes
 from fedplug_evidence.making import make_evidence
 from fedplug_evidence.manifest import MANIFEST, SIGNATURE, Checked, canonical, seal
 from fedplug_evidence.verifying import Verified, verify_folder
+from fedplug_ledger.ledger_record import LedgerReport
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_toys import start

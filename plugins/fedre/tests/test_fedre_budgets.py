@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import effective_multiplier
 from fedplug_fedre.budgets import FLOOR, budgets, floored, literal_limit, released_multiplier, shares
+from fedplug_ledger.accounting import effective_multiplier
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -27,12 +27,12 @@ from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import Link, fold
 from fedplug.mechanisms.execution import execute
-from fedplug.privacy.ledger import Ledger
 from fedplug_fedre.budgets import budgets, released_multiplier
 from fedplug_fedre.layer_budgets import LayerBudgets
 from fedplug_fedre.psi import Psi
 from fedplug_kit.static import check_component
 from fedplug_lab import pictures
+from fedplug_ledger.ledger import Ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -17,9 +17,9 @@ from budget_toys import DELTA, LAYOUT, SCORES, client_with, layer_budgets, prote
 from fedplug import Client, Clip, Facts, Field, Known, Misplaced, Noise, Scoring, gaussian_epsilon
 from fedplug.api.errors import ProtectionError, RecipeError, TooFewClients
 from fedplug.mechanisms.execution import _Execution
-from fedplug.privacy.ledger import Ledger
 from fedplug.recipe.recipe import Recipe
 from fedplug_fedre.budgets import budgets, floored, released_multiplier
+from fedplug_ledger.ledger import Ledger
 from fedplug_std.gaussian import CentralGaussian
 from toy_components import TOYS, recipe_of
 from toy_protocol import run_protocol

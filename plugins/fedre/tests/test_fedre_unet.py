@@ -11,12 +11,12 @@ import torch
 from fedplug.api.errors import DataError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows
-from fedplug.runs.settings import Settings
 from fedplug_fedre import foreground
 from fedplug_fedre.unet import UNet
 from fedplug_kit.static import check_component
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows
+from fedplug_runs.settings import Settings
 from fedplug_std.torch_model import TorchModel
 
 

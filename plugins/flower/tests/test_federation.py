@@ -22,13 +22,13 @@ pytest.importorskip("flwr", reason="flwr is not installed; make test installs it
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import read_file
-from fedplug.runs import functions
-from fedplug.wire.record import read_wire
 from fedplug_flower import trial
 from fedplug_flower.certificates import make_node_key
 from fedplug_flower.programs import Programs, descendants, free_ports, processes
 from fedplug_flower.trial import Federation, federation, start_node
+from fedplug_runs import functions
+from fedplug_runs.checkpoint import read_file
+from fedplug_runs.wire_record import read_wire
 from fedplug_std.he_contexts import RingContext
 
 

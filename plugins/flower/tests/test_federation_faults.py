@@ -14,9 +14,9 @@ pytest.importorskip("flwr", reason="flwr is not installed; make test installs it
 
 from fault_toys import MORTAL, NOISE, killed
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import functions
 from fedplug_flower import trial
 from fedplug_flower.trial import federation
+from fedplug_runs import functions
 
 KILLS = ("1 0 advertise", "1 1 sealed", "2 2 opening")
 CLIENTS, ROUNDS = 5, 4

@@ -14,9 +14,9 @@ import pytest
 from cli_calls import call
 from fedplug.api import codec
 from fedplug.wire.calls import read_reply
-from fedplug.wire.record import read_wire
 from fedplug_kit import hostile
 from fedplug_kit.hostile import folder_problems, frame_problem, hostile_frame, make_hostile
+from fedplug_runs.wire_record import read_wire
 
 RECIPE: dict[str, Any] = {
     "name": "given",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from toy_components import recipe_of, toy_catalog
 
 

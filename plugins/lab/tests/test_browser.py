@@ -25,9 +25,9 @@ RUNS = {
 def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The pages by name; made only where a browser can look at them."""
     import fedplug
-    from fedplug.runs.settings import Settings
     from fedplug_attacks.workshop.command import attack
     from fedplug_lab import compare, sweep
+    from fedplug_runs.settings import Settings
 
     folder = tmp_path_factory.mktemp("pages")
     found, runs = {}, []

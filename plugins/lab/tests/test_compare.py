@@ -19,12 +19,12 @@ from fedplug.api.errors import CheckpointError, RecipeError, SetupError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug.runs.folder import locked
-from fedplug.runs.settings import Settings
 from fedplug_lab.compare import Asked, compare
 from fedplug_lab.compared import Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.jobs import _undisturbed
+from fedplug_runs.folder import locked
+from fedplug_runs.settings import Settings
 from fedplug_terminal.main import main
 from run_toys import stopped
 from toy_components import recipe_of

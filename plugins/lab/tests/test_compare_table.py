@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.grades import PARTIES, Grade
-from fedplug.api.verdict import Line
 from fedplug_lab.comparable import Unlike, unlike, warnings
 from fedplug_lab.compare_figures import charts
 from fedplug_lab.compare_formats import grouped, side_by_side, to_csv, to_json, to_latex, to_markdown, words
@@ -24,6 +22,8 @@ from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.fronts import front_of
 from fedplug_lab.leakage import leakage_table, worst_of
 from fedplug_lab.records import result_of
+from fedplug_ledger.grades import PARTIES, Grade
+from fedplug_ledger.verdict import Line
 from row_toys import a_ledger, a_line, a_row, a_summary, a_verdict
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import row_toys
 from fedplug.api.rows import Row
-from fedplug.runs.folder import Distribution
 from fedplug_lab.canvas import ZONE_COLOURS, Chart
 from fedplug_lab.figures import charts
+from fedplug_runs.folder import Distribution
 from row_toys import a_row
 
 

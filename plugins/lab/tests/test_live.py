@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from display_toys import Clock, picture, without_codes
-from fedplug.api.grades import PARTIES
-from fedplug.api.verdict import Verdict
-from fedplug.api.verdict_words import MARKS, STATUSES
 from fedplug_lab.live import LiveDisplay, clock_time, rounds_table, verdict_table
+from fedplug_ledger.grades import PARTIES
+from fedplug_ledger.verdict import Verdict
+from fedplug_ledger.verdict_words import MARKS, STATUSES
 from rich.console import Console
 from row_toys import a_line, a_verdict
 from shown_toys import FACTS, PLAN, a_row

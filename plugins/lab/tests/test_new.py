@@ -13,10 +13,10 @@ from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import HOOK_GROUPS, Catalog, Entry
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.execution import start
-from fedplug.runs.settings import Settings
 from fedplug_kit import conformance
 from fedplug_lab.new import example_of, files, roles, write
+from fedplug_runs.execution import start
+from fedplug_runs.settings import Settings
 
 
 @pytest.fixture

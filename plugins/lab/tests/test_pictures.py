@@ -12,11 +12,11 @@ import pytest
 from fedplug.api.rows import Attendance
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs import execution
-from fedplug.runs.folder import read_rows, read_summary
-from fedplug.runs.settings import Settings
 from fedplug_lab import pictures
 from fedplug_lab.pictures import Pictures, checked, read_pictures
+from fedplug_runs import execution
+from fedplug_runs.folder import read_rows, read_summary
+from fedplug_runs.settings import Settings
 from picture_toys import Draws, Judges, Known
 from run_toys import stopped
 from toy_components import recipe_of, toy_catalog

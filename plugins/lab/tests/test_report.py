@@ -14,13 +14,13 @@ import pytest
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Verdict
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import EncryptionReport
 from fedplug_lab.canvas import thinned
 from fedplug_lab.figures import charts
 from fedplug_lab.words import GLOSSARY
 from fedplug_lab.zones import as_sent
+from fedplug_ledger.ledger import Ledger
+from fedplug_ledger.ledger_record import EncryptionReport
+from fedplug_ledger.verdict import Verdict
 from report_toys import HOSTILE, LEDGER, NOBODY, Page, a_zone, written
 from row_toys import a_ledger, a_line, a_row
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.runs.folder import Distribution
 from fedplug_lab.figures import charts
 from fedplug_lab.tables import render, sentence
+from fedplug_runs.folder import Distribution
 from report_toys import Page, written
 from row_toys import a_row
 

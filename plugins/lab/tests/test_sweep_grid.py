@@ -8,9 +8,9 @@ import pytest
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.runs.settings import Settings
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.grid import Choice, combinations, read_grid, short_names
+from fedplug_runs.settings import Settings
 from sweep_toys import GRID, grid_of
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fedplug.api.grades import PARTIES, Grade
-from fedplug.api.verdict import Verdict
-from fedplug.api.verdict_words import MARKS, STATUSES
 from fedplug_lab.verdict_html import HELP, verdict_html
+from fedplug_ledger.grades import PARTIES, Grade
+from fedplug_ledger.verdict import Verdict
+from fedplug_ledger.verdict_words import MARKS, STATUSES
 from report_toys import HOSTILE, VERDICT, Page
 from row_toys import a_line, a_verdict
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from fedplug import Layout
 from fedplug.api.errors import ProtectionError
-from fedplug.round.checkpoint import openings_in
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
 from fedplug_paraaegis.vote import Vote
+from fedplug_runs.checkpoint import openings_in
 from fedplug_std.scores import highest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.wire.record import Wire
 from fedplug_paraaegis.vote import Vote
+from fedplug_runs.wire_record import Wire
 from toy_components import paraaegis, pushed, recipe_of
 from toy_protocol import Outcome, build, initial_vector, run_protocol, weights_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedplug.api import codec
 from fedplug.engines.base import Engine, Job
-from fedplug.round.checkpoint import Checkpoints, read_file, states_in
 from fedplug_party.engine import PartyEngine
+from fedplug_runs.checkpoint import Checkpoints, read_file, states_in
 from toy_components import recipe_of
 from toy_protocol import build
 

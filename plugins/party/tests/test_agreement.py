@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import site_toys
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import RoundsReport
+from fedplug_ledger.ledger import Ledger
+from fedplug_ledger.ledger_record import RoundsReport
 from fedplug_party.agreement import agreement, planned
 from fedplug_party.program import Site
 from fedplug_terminal.lines import tell

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from engine_toys import Checked, encrypted, vectors_in
 from fedplug.api import codec
-from fedplug.round.checkpoint import Checkpoints, read_file
-from fedplug.runs.result import Run
-from fedplug.runs.settings import Settings
+from fedplug_runs.checkpoint import Checkpoints, read_file
+from fedplug_runs.result import Run
+from fedplug_runs.settings import Settings
 from party_toys import SECONDS, parties, serve
 from run_toys import TIMES, resume, rows_of, start
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.round.checkpoint import write_file
 from fedplug_party.notes import Notes
 from fedplug_party.state import Belongs, State
+from fedplug_runs.checkpoint import write_file
 
 
 def write(folder: Path) -> None:

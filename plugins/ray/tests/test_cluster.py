@@ -30,11 +30,11 @@ from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug_ray import members
 from fedplug_ray.actor import require_shared
 from fedplug_ray.cluster import Cluster, room
 from fedplug_ray.engine import RayEngine
+from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from ray.cluster_utils import Cluster as Nodes
 from ray_actors import Anywhere, actors, pids
 from toy_components import recipe_of, toy_catalog

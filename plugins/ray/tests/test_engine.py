@@ -25,11 +25,11 @@ from fedplug.api.errors import ClientError, SetupError
 from fedplug.api.events import Asking
 from fedplug.engines.base import Job
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
 from fedplug_ray import engine as engine_module
 from fedplug_ray import members
 from fedplug_ray.cluster import Cluster
 from fedplug_ray.engine import RayEngine
+from fedplug_runs.checkpoint import Checkpoints
 from ray_actors import actors, fill_disk, kill, pids
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
 from toy_protocol import build, read_saved, run_protocol

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fedplug.recipe.catalog import Catalog
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from search_toys import written
 from toy_components import toy_catalog
 

@@ -14,8 +14,8 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.folder import read_ledger, read_rows
-from fedplug.runs.settings import Settings
+from fedplug_runs.folder import read_ledger, read_rows
+from fedplug_runs.settings import Settings
 from fedplug_search.searching import Asked, search
 from fedplug_search.store import FILE
 from fedplug_search.work import Plan

@@ -12,8 +12,8 @@ import pytest
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work
+from fedplug_runs.settings import Settings
 from fedplug_search.question import read_question
 from fedplug_search.searching import Asked, search
 from fedplug_search.store import FILE, Store

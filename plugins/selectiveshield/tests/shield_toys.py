@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from fedplug import Block
 from fedplug.api import codec
-from fedplug.round.checkpoint import read_file
+from fedplug_runs.checkpoint import read_file
 from numpy.typing import NDArray
 from toy_components import recipe_of
 from toy_protocol import Outcome, read_clients

@@ -14,16 +14,16 @@ from fedplug.api.errors import RecipeError
 from fedplug.api.known import Release
 from fedplug.api.links import Link, Step, fold
 from fedplug.mechanisms.execution import execute
-from fedplug.privacy.accounting import (
+from fedplug.recipe.recipe import Recipe
+from fedplug_kit.static import check_component
+from fedplug_ledger.accounting import (
     effective_multiplier,
     gaussian_noise_multiplier,
     gaussian_rdp_epsilon,
     rdp_to_epsilon,
 )
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import EncryptionReport
-from fedplug.recipe.recipe import Recipe
-from fedplug_kit.static import check_component
+from fedplug_ledger.ledger import Ledger
+from fedplug_ledger.ledger_record import EncryptionReport
 from fedplug_selectiveshield.noise import Noise, lemma_2_multiplier
 from fedplug_std.clip import Clip
 from fedplug_std.gaussian import Gaussian

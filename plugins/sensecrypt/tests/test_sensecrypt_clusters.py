@@ -15,8 +15,8 @@ from fedplug.api.errors import ProtectionError, TooFewClients
 from fedplug.api.links import ballot_states
 from fedplug.api.parties import ServerMemory
 from fedplug.mechanisms.execution import release
-from fedplug.privacy.charging import releases_of
 from fedplug_kit.static import check_component
+from fedplug_ledger.charging import releases_of
 from fedplug_sensecrypt import affinity
 from fedplug_sensecrypt.affinity import cluster, distances, merge_small, silhouette
 from fedplug_sensecrypt.clusters import Clusters, clip

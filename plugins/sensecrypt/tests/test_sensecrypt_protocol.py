@@ -12,9 +12,9 @@ import pytest
 import yaml
 from fedplug import GroundTruth, gaussian_epsilon
 from fedplug.api.errors import RecipeError
-from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.folder import read_ledger
+from fedplug_ledger.ledger_record import LedgerReport
+from fedplug_runs.folder import read_ledger
 from fedplug_sensecrypt.simulated_clock import SimulatedTime, Work
 from fedplug_terminal.main import main
 from toy_components import recipe_of

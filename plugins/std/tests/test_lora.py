@@ -12,7 +12,7 @@ import pytest
 import torch
 from fedplug.api.errors import FedplugError, RecipeError, SetupError
 from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.wire.record import read_wire
+from fedplug_runs.wire_record import read_wire
 from fedplug_std._lora import Adapted, adapt, load
 from fedplug_std.lora import Lora
 from fedplug_std.per_sample import mean_squared_gradients, per_sample_gradients

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, rdp_to_epsilon
+from fedplug_ledger.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug_std.accountants import Pld
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -13,7 +13,7 @@ import pytest
 import torch
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.result import Run
+from fedplug_runs.result import Run
 from fedplug_std.availability import AvailabilityOptions, Away
 from toy_components import paraaegis, recipe_of
 

@@ -13,8 +13,8 @@ from fedplug.api.errors import ProtectionError
 from fedplug.api.known import Release
 from fedplug.api.norms import Bound
 from fedplug.mechanisms.closing import Closing
-from fedplug.privacy.accounting import composed_epsilon, gaussian_epsilon
-from fedplug.privacy.integers import concentrated_multiplier, sum_multiplier
+from fedplug_ledger.accounting import composed_epsilon, gaussian_epsilon
+from fedplug_ledger.integers import concentrated_multiplier, sum_multiplier
 from fedplug_std.distributed import DistributedDiscreteGaussian, DistributedGaussian, DistributedSkellam, coarsest
 from fedplug_std.rotation import Rotate
 from hypothesis import given

@@ -13,11 +13,11 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.grids import finest
 from fedplug.api.operations import Misplaced
 from fedplug.mechanisms.noise import add_laplace
-from fedplug.privacy.accounting import composed_epsilon
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.views import zone_epsilons
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
+from fedplug_ledger.accounting import composed_epsilon
+from fedplug_ledger.ledger import Ledger
+from fedplug_ledger.views import zone_epsilons
 from fedplug_std.accountants import Pld
 from fedplug_std.laplace import Laplace
 from hypothesis import given

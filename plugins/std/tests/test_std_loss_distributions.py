@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug_ledger.accounting import gaussian_epsilon
 from fedplug_std import loss_distributions
 from fedplug_std.accountants import Pld
 from fedplug_std.loss_distributions import Gaussian, Losses, Reverse, composed, epsilon_of, repeated

@@ -14,8 +14,8 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.grids import exact_slack, finest
 from fedplug.api.operations import Misplaced
 from fedplug.mechanisms.noise import add_noise
-from fedplug.privacy.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug.recipe.recipe import Recipe
+from fedplug_ledger.accounting import effective_multiplier, epsilon_with_slack, gaussian_epsilon
 from fedplug_std.gaussian import Gaussian
 from hypothesis import given
 from hypothesis import strategies as st

@@ -16,8 +16,8 @@ from fedplug.api.errors import SetupError
 from fedplug.api.events import Asking
 from fedplug.engines.base import Job
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
 from fedplug.wire.calls import Call, request
+from fedplug_runs.checkpoint import Checkpoints
 from fedplug_std import processes
 from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fedplug.privacy.accounting import effective_multiplier, gaussian_noise_multiplier
+from fedplug_ledger.accounting import effective_multiplier, gaussian_noise_multiplier
 from fedplug_std.schedules import geometric_schedule
 
 

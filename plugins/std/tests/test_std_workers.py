@@ -18,9 +18,9 @@ from fedplug.api.events import Asking
 from fedplug.engines.base import Job
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints, StateFiles
 from fedplug.round.steps import Steps
 from fedplug.wire.calls import Call, request
+from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_std import workers
 from fedplug_std.processes import ProcessEngine
 from fedplug_std.workers import KEY_SERVER_WORKER, Worker, answering

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli_calls import GOOD, LIGHT, MAIN, call, fake_runs, python
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 
 
 def test_check_prints_ok_with_the_digest_and_every_problem(

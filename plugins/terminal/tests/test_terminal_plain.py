@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fedplug.api.verdict import Verdict
+from fedplug_ledger.verdict import Verdict
 from fedplug_terminal.plain import PlainDisplay, resume_command
 from row_toys import a_verdict
 from shown_toys import FACTS, PLAN, a_row

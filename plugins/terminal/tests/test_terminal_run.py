@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from ended import SIGNALLED
 from fedplug.recipe.catalog import Catalog
-from fedplug.runs import execution
-from fedplug.runs.folder import read_ledger, read_rows
+from fedplug_runs import execution
+from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_terminal.main import main
 
 ENGINES = sorted(Catalog.discover().groups["engine"])

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.privacy.charging import Charging
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.sums import Sums
-from fedplug.runs import execution
-from fedplug.runs.settings import Settings
+from fedplug_ledger.charging import Charging
+from fedplug_runs import execution
+from fedplug_runs.settings import Settings
 from threshold_toys import recipe
 from toy_components import toy_catalog
 

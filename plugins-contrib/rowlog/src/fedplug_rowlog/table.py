@@ -8,7 +8,7 @@ import fedplug
 from fedplug import Field
 from fedplug.api.events import Event, RowComplete
 from fedplug.api.files import Files
-from fedplug.runs.events import RunStarted
+from fedplug_runs.events import RunStarted
 
 
 class Csv(fedplug.Extension):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from fedplug_terminal.options import Audited, Sets, command, takes
 
 
@@ -28,7 +28,7 @@ def audit(
     confidence: Annotated[float, typer.Option(help="Confidence of each party's lower bounds.")] = 0.95,
 ) -> None:
     """Measure a lower bound of epsilon with canary clients, and compare it with what the ledger claims."""
-    from fedplug.runs.result import Run
+    from fedplug_runs.result import Run
 
     from fedplug_audit.auditing import FILE, audit
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug_ledger.accounting import gaussian_epsilon
 from numpy.typing import NDArray
 from scipy.stats import binom, nct
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import gaussian_noise_multiplier
+from fedplug_ledger.accounting import gaussian_noise_multiplier
 from fedplug_std.accountants import Pld
 
 

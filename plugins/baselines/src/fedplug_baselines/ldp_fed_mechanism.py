@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.privacy.accounting import gaussian_epsilon
+from fedplug_ledger.accounting import gaussian_epsilon
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ import numpy as np
 from fedplug.api.errors import CheckpointError, MessageError
 from fedplug.api.parties import SERVER
 from fedplug.api.rows import Compared, Row
-from fedplug.wire.record import Message, read_wire
+from fedplug_runs.wire_record import Message, read_wire
 
 from fedplug_evidence.facts import Closed, Sent, Way
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from fedplug.api import units
-from fedplug.api.grades import Grade
-from fedplug.api.verdict import Line, Verdict
+from fedplug_ledger.grades import Grade
+from fedplug_ledger.verdict import Line, Verdict
 
 _WIDTH, _HEIGHT = 960, 560
 _LETTERS = 34

@@ -16,18 +16,18 @@ from fedplug.api.operations import INTEGER, OF_EPSILON
 from fedplug.api.pricing import amplified
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.api.rows import Compared
-from fedplug.api.verdict import Verdict
-from fedplug.privacy.charging import ledger_of, releases_of
-from fedplug.privacy.costs import credit_in_steps, strongest, strongest_other
-from fedplug.privacy.entries import RoundEntry
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate, shipped
 from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Sampling, Use
 from fedplug.recipe.recipe import Recipe, plan_of
 from fedplug.round.base import facts_of
+from fedplug_ledger.charging import ledger_of, releases_of
+from fedplug_ledger.costs import credit_in_steps, strongest, strongest_other
+from fedplug_ledger.entries import RoundEntry
+from fedplug_ledger.ledger import Ledger
+from fedplug_ledger.ledger_record import LedgerReport
+from fedplug_ledger.verdict import Verdict
 
 from fedplug_evidence.facts import Charges, Contents
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
+from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

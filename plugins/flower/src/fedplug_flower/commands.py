@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from fedplug_terminal.options import Plugins, RecipeFile, Sets, Trust, command, takes
 
 Clients = Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of clients; default: as in the recipe.")]
@@ -28,7 +28,7 @@ def federation_app(
     """Write the app folder for `flwr run`, which runs a recipe in a Flower federation."""
     from fedplug.recipe.own_files import with_files
     from fedplug.recipe.trust import Consent
-    from fedplug.runs import functions
+    from fedplug_runs import functions
 
     from fedplug_flower.app_folder import write_app
 
@@ -67,7 +67,7 @@ def federation_try(
     ] = None,
 ) -> None:
     """Start a whole Flower federation on this machine, run a recipe in it, then stop everything."""
-    from fedplug.runs import functions
+    from fedplug_runs import functions
 
     from fedplug_flower.server import CONFIG
     from fedplug_flower.trial import try_federation

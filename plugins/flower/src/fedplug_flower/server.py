@@ -7,8 +7,8 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.errors import FedplugError, SetupError
-from fedplug.runs import functions
-from fedplug.runs.settings import Settings
+from fedplug_runs import functions
+from fedplug_runs.settings import Settings
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 

@@ -24,8 +24,8 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import site_folders
-from fedplug.runs.execution import terminated_like_interrupted
 from fedplug_party.line import SOCKET
+from fedplug_runs.execution import terminated_like_interrupted
 
 from fedplug_flower.app_folder import write_app
 from fedplug_flower.certificates import make_certificates, make_node_key

@@ -20,11 +20,11 @@ from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, PluginError, TooFewClients
 from fedplug.api.parties import KEY_SERVER
 from fedplug.api.rows import Row
-from fedplug.privacy.entries import RoundEntry
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.archive import Bookkeeping
 from fedplug.wire.post_office import Transport
+from fedplug_ledger.entries import RoundEntry
+from fedplug_runs.archive import Bookkeeping
 
 from fedplug_kit.world import build
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedplug.api import codec
 from fedplug.api.operations import Scramble, Seal
 from fedplug.api.roles import Closer
-from fedplug.wire.record import Wire
+from fedplug_runs.wire_record import Wire
 from fedplug_std.per_sample import mean_gradient
 
 from fedplug_kit.leaves import KEY, all_told, leaves

@@ -16,7 +16,7 @@ import numpy as np
 from fedplug.api.errors import FedplugError, cause_of
 from fedplug.api.operations import GAUSSIAN, Noise
 from fedplug.api.streams import stream
-from fedplug.privacy.accounting import composed_epsilon
+from fedplug_ledger.accounting import composed_epsilon
 
 from fedplug_kit.functions import awkward, public_of, within
 

@@ -14,8 +14,6 @@ from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import Events, Note
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.privacy.charging import ledger_of
-from fedplug.privacy.wording import PLAIN_VALUES
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -23,8 +21,10 @@ from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import load_data
-from fedplug.runs.archive import Bookkeeping
-from fedplug.wire.record import Wire
+from fedplug_ledger.charging import ledger_of
+from fedplug_ledger.wording import PLAIN_VALUES
+from fedplug_runs.archive import Bookkeeping
+from fedplug_runs.wire_record import Wire
 
 from fedplug_kit.leaves import leaves
 from fedplug_kit.parts import PARTS

@@ -9,7 +9,7 @@ import numpy as np
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.rows import Row
 from fedplug.api.units import number, spread
-from fedplug.runs.row_text import best_of, in_groups
+from fedplug_runs.row_text import best_of, in_groups
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,

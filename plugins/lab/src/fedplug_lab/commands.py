@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from fedplug_terminal.options import Compared, GridFile, RecipeFile, RunFolder, Sets, WithEngine, command, takes
 
 

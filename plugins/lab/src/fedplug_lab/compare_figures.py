@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from fedplug.api import units
 from fedplug.api.data import ACCURACY
-from fedplug.api.verdict_words import named
+from fedplug_ledger.verdict_words import named
 
 from fedplug_lab.axis import Axis
 from fedplug_lab.canvas import (

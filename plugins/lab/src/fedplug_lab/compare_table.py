@@ -13,8 +13,8 @@ from typing import Any
 from fedplug.api import units
 from fedplug.api.data import ACCURACY as LEADS_ELSE
 from fedplug.api.data import OWN_MODELS, Better, Figure, figure_named
-from fedplug.api.grades import PARTIES
-from fedplug.api.verdict import EXECUTED, Line
+from fedplug_ledger.grades import PARTIES
+from fedplug_ledger.verdict import EXECUTED, Line
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compared import Compared, OneRun

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.api.units import last, number, percent, size
-from fedplug.runs.folder import Distribution
+from fedplug_runs.folder import Distribution
 
 from fedplug_lab.accuracy import accuracy_chart, figures_chart
 from fedplug_lab.canvas import (

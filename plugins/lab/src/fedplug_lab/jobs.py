@@ -22,9 +22,9 @@ from fedplug.api.errors import CheckpointError, FedplugError, describe
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.runs.execution import INTERRUPTED, resume, start
-from fedplug.runs.settings import Settings
-from fedplug.runs.shown import Display
+from fedplug_runs.execution import INTERRUPTED, resume, start
+from fedplug_runs.settings import Settings
+from fedplug_runs.shown import Display
 
 from fedplug_lab.sweep_watch import Notes
 

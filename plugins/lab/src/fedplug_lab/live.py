@@ -21,12 +21,12 @@ from typing import Any
 
 from fedplug.api import units
 from fedplug.api.data import ACCURACY
-from fedplug.api.grades import Grade
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Verdict
-from fedplug.api.verdict_words import MARKS
-from fedplug.runs.row_text import best_of, cells, grouped_title, thin_out, totals
-from fedplug.runs.shown import interruption
+from fedplug_ledger.grades import Grade
+from fedplug_ledger.verdict import Verdict
+from fedplug_ledger.verdict_words import MARKS
+from fedplug_runs.row_text import best_of, cells, grouped_title, thin_out, totals
+from fedplug_runs.shown import interruption
 from fedplug_terminal.plain import resume_command
 from rich.console import Console, Group, RenderableType
 from rich.live import Live

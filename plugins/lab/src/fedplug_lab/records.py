@@ -14,8 +14,8 @@ from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
-from fedplug.round.checkpoint import Checkpoints
-from fedplug.runs.folder import load_run, read_ledger, read_rows, read_summary
+from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.folder import load_run, read_ledger, read_rows, read_summary
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.sections import sections_of_plugins

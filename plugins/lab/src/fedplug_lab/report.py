@@ -16,10 +16,10 @@ from fedplug.api import units
 from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.api.data import ACCURACY
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Line, Verdict
-from fedplug.privacy.ledger_record import LedgerReport
-from fedplug.runs.folder import Summary, read_ledger, read_rows, read_summary
-from fedplug.runs.row_text import best_of
+from fedplug_ledger.ledger_record import LedgerReport
+from fedplug_ledger.verdict import Line, Verdict
+from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
+from fedplug_runs.row_text import best_of
 
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug_lab.figures import charts

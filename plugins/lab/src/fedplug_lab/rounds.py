@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fedplug.api import units
 from fedplug.api.rows import Row, Sent
-from fedplug.runs.row_text import best_of
+from fedplug_runs.row_text import best_of
 
 from fedplug_lab.canvas import curves_of
 from fedplug_lab.figures import DIRECTIONS, zone_shares

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from fedplug.api import units
-from fedplug.api.verdict_words import number
 from fedplug.recipe.catalog import Catalog
-from fedplug.runs.settings import Settings
+from fedplug_ledger.verdict_words import number
+from fedplug_runs.settings import Settings
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.jobs import Job, Outcome, attempt, several

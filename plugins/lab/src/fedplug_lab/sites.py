@@ -24,7 +24,7 @@ from fedplug.round.world import World, misfits
 
 if TYPE_CHECKING:
     from fedplug.api.data import ClientData
-    from fedplug.runs.settings import Settings
+    from fedplug_runs.settings import Settings
 
 FILE = "data.npz"
 

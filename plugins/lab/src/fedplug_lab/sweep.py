@@ -14,8 +14,8 @@ from fedplug.api.files import write_text
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.trust import Consent
-from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
-from fedplug.runs.settings import Settings
+from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.settings import Settings
 from fedplug_terminal.lines import tell
 
 from fedplug_lab.grid import combinations, read_grid

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedplug.api import units
-from fedplug.api.verdict_words import BRIEF
+from fedplug_ledger.verdict_words import BRIEF
 
 from fedplug_lab import sections
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC

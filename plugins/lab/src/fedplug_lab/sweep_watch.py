@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Verdict
-from fedplug.runs.shown import say
+from fedplug_ledger.verdict import Verdict
+from fedplug_runs.shown import say
 
 
 class Notes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedplug.api.grades import LARGEST_MEANINGFUL
-from fedplug.api.verdict import Line, Verdict
-from fedplug.api.verdict_words import MARKS
+from fedplug_ledger.grades import LARGEST_MEANINGFUL
+from fedplug_ledger.verdict import Line, Verdict
+from fedplug_ledger.verdict_words import MARKS
 
 from fedplug_lab.tables import sentence, text
 

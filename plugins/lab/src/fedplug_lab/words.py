@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fedplug.api.verdict_words import BRIEF
+from fedplug_ledger.verdict_words import BRIEF
 
 VIEWS = BRIEF
 """The parties of the verdict, in the words of a narrow column."""

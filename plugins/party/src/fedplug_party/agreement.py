@@ -13,14 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.component import site_of
-from fedplug.api.grades import PARTIES
 from fedplug.api.links import locked, seal_of
 from fedplug.api.operations import Party
 from fedplug.api.parties import Client, Server
-from fedplug.api.verdict_words import named
-from fedplug.privacy.charging import Charging, ledger_of
-from fedplug.privacy.ledger import Ledger
-from fedplug.privacy.spent import level_epsilons
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate
 from fedplug.recipe.own_files import OwnFile
@@ -33,6 +28,11 @@ from fedplug.round.base import facts_of
 from fedplug.round.hosted import HostedClient
 from fedplug.round.set_up import stated_accounts
 from fedplug.round.steps import Steps
+from fedplug_ledger.charging import Charging, ledger_of
+from fedplug_ledger.grades import PARTIES
+from fedplug_ledger.ledger import Ledger
+from fedplug_ledger.spent import level_epsilons
+from fedplug_ledger.verdict_words import named
 
 
 def planned(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from fedplug_terminal.options import MaybeRecipeFile, Sets, command, takes
 
 REPEATS = 3

@@ -28,13 +28,13 @@ from fedplug.recipe.own_files import named_in, with_files
 from fedplug.recipe.recipe import Recipe, load_recipe, read_extended
 from fedplug.recipe.trust import RUNS, Consent
 from fedplug.round.base import facts_of
-from fedplug.round.checkpoint import StateFiles
 from fedplug.round.hosted import HostedClient
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
-from fedplug.runs.execution import INTERRUPTED, resolve_device, terminated_like_interrupted
-from fedplug.runs.settings import Settings
+from fedplug_runs.checkpoint import StateFiles
+from fedplug_runs.execution import INTERRUPTED, resolve_device, terminated_like_interrupted
+from fedplug_runs.settings import Settings
 from fedplug_std.letters import Correspondent, read_signing_key
 from fedplug_terminal.lines import tell
 

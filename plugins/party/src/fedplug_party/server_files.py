@@ -15,7 +15,7 @@ from pathlib import Path
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
 from fedplug.api.files import read_text, write_text
-from fedplug.round.checkpoint import holding, read_file, write_file
+from fedplug_runs.checkpoint import holding, read_file, write_file
 
 _RUN, _NAMES = "parties.run", "parties.state"
 

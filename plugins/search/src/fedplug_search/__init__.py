@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedplug.runs.settings import Settings
+    from fedplug_runs.settings import Settings
 
     from fedplug_search.answer import Answer
 
@@ -71,7 +71,7 @@ def search(
     """
     from fedplug.api.errors import SetupError
     from fedplug.recipe.catalog import Catalog
-    from fedplug.runs.settings import Settings
+    from fedplug_runs.settings import Settings
 
     from fedplug_search.searching import Asked, find
     from fedplug_search.space import assignments

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.runs.settings import Settings
 from fedplug_lab.commands import Jobs, WithSeeds
+from fedplug_runs.settings import Settings
 from fedplug_terminal.options import RecipeFile, Sets, command, takes
 
 QUESTION = "Question"

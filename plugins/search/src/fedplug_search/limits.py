@@ -17,7 +17,7 @@ from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.events import Event, RoundStarted, RowComplete, RowMade, RowsRestored
 from fedplug.api.rows import Row
 from fedplug.api.units import last, number
-from fedplug.runs.events import RunStarted
+from fedplug_runs.events import RunStarted
 
 from fedplug_search.measures import FIGURE, MEASURES
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedplug.api.errors import CheckpointError
 from fedplug.api.files import read_bytes
-from fedplug.runs.folder import read_ledger, read_rows
+from fedplug_runs.folder import read_ledger, read_rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,9 @@ from fedplug.recipe.option_errors import closest
 from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import load_recipe
 from fedplug.recipe.trust import RUNS, Consent
-from fedplug.runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
-from fedplug.runs.settings import Settings
 from fedplug_lab.api import at_work, short_names
+from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.settings import Settings
 from fedplug_terminal.lines import tell
 
 from fedplug_search.answer import Answer

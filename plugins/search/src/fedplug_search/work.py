@@ -18,7 +18,6 @@ from fedplug.api import units
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import load_recipe
-from fedplug.runs.settings import Settings
 from fedplug_lab.api import (
     Compared,
     Crew,
@@ -30,6 +29,7 @@ from fedplug_lab.api import (
     attempt,
     numbers_of,
 )
+from fedplug_runs.settings import Settings
 
 from fedplug_search.going import Books, Going
 from fedplug_search.measures import measure

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Clip, Facts, Field, Known, Misplaced, Operations
 from fedplug.api.errors import ProtectionError
-from fedplug.privacy.accounting import (
+from fedplug_ledger.accounting import (
     effective_multiplier,
     gaussian_epsilon,
     gaussian_noise_multiplier,

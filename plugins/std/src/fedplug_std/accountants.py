@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug.privacy.accounting import gaussian_epsilon, laplace_rdp, pure_rdp
+from fedplug_ledger.accounting import gaussian_epsilon, laplace_rdp, pure_rdp
 
 from fedplug_std import loss_distributions as losses
 
@@ -40,7 +40,7 @@ class Pld(fedplug.Accountant):
     added to delta, so epsilon is an upper bound at every delta. However many releases there are, it is at most 0.1%
     above the true one, as long as delta is at least 1e-9 and rates are at least 1e-5; beyond, it may be further above,
     and is never above RDP. RDP is the sampled Gaussian mechanism of Mironov et al. 2019 as in Opacus, and the closed
-    forms of `fedplug.privacy.accounting`.
+    forms of `fedplug_ledger.accounting`.
     """
 
     def compose(self, releases: list[tuple[str, float, float, int]], delta: float, adjacency: str) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
-from fedplug.privacy.accounting import gaussian_noise_multiplier
+from fedplug_ledger.accounting import gaussian_noise_multiplier
 
 from fedplug_std.factors import LARGEST_TREE, Factor, factor
 from fedplug_std.gaussian import CLIP_FIRST, NoiseAmount, grid_of, require_bound

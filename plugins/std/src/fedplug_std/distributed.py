@@ -15,7 +15,7 @@ from fedplug import Facts, Field, Known, Noise, Operations, Round
 from fedplug.api import norms
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import IntegerNoise
-from fedplug.privacy.integers import concentrated_multiplier, std_of_sum
+from fedplug_ledger.integers import concentrated_multiplier, std_of_sum
 
 from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions, local_noise
 from fedplug_std.schedules import geometric_schedule

@@ -11,7 +11,7 @@ from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest, power_of_two, too_fine
 from fedplug.api.norms import Bound
-from fedplug.privacy.accounting import gaussian_noise_multiplier
+from fedplug_ledger.accounting import gaussian_noise_multiplier
 from pydantic import field_validator, model_validator
 
 from fedplug_std.schedules import geometric_schedule

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import fedplug
 from fedplug import Facts, Field, Known, Noise, Operations
 from fedplug.api.grids import power_of_two
-from fedplug.privacy.accounting import composed_epsilon
+from fedplug_ledger.accounting import composed_epsilon
 from pydantic import field_validator, model_validator
 
 CLIP_FIRST = "noise is scaled to a bound of the L1 norm; put {use: std.clip_l1, norm: 1.0} before it"

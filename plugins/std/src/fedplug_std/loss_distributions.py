@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedplug.privacy.accounting import first_that_holds
+from fedplug_ledger.accounting import first_that_holds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

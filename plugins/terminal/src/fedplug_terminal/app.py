@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 
 from fedplug_terminal import completion
 from fedplug_terminal.commands import INSPECT, RUN, Commands
@@ -49,7 +49,7 @@ def _common(version: Version = False) -> None:
        "record_wire", "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
 def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
     """Run a recipe and write the results to a new folder."""
-    from fedplug.runs import functions
+    from fedplug_runs import functions
 
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
@@ -68,7 +68,7 @@ def resume(
     ] = None,
 ) -> None:
     """Continue an interrupted run from its last checkpoint."""
-    from fedplug.runs import functions
+    from fedplug_runs import functions
 
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
 from fedplug.recipe.trust import may_run, refusal
-from fedplug.runs import functions
+from fedplug_runs import functions
 
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
 
@@ -118,8 +118,8 @@ def _table(entries: Sequence[functions.ComponentRecord]) -> Iterator[str]:
 
 def _verify(catalog: Catalog) -> int:
     """Imports every component and every section of recipes; reports what fails, by plugin and cause."""
-    from fedplug.engines.choice import options_class
     from fedplug.recipe.sections import load
+    from fedplug_runs.choice import options_class
 
     failures = [f"{stray}: fedplug has no such group of components" for stray in catalog.strays]
     for entry in (*catalog, *catalog.sections.values()):
@@ -179,7 +179,7 @@ def show_component(catalog: Catalog, name: str) -> int:
 def _show(component: type, entry: Entry, groups: list[str]) -> None:
     import inspect
 
-    from fedplug.engines.choice import options_class
+    from fedplug_runs.choice import options_class
 
     columns = width_of(sys.stdout)
     where = entry.value if entry.own else f"{component.__module__}:{component.__qualname__}"

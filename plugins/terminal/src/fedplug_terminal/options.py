@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from fedplug.runs.settings import FORMERLY, TABLE, Settings
+from fedplug_runs.settings import FORMERLY, TABLE, Settings
 from typer.core import TyperCommand
 
 from fedplug_terminal import completion
@@ -185,9 +185,9 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
         return words
     _require_no_old_names(strange, known)
     from fedplug.api.errors import SetupError
-    from fedplug.engines.choice import engine_entry, options_class
     from fedplug.recipe.option_errors import closest
     from fedplug.recipe.yaml_source import use_of
+    from fedplug_runs.choice import engine_entry, options_class
 
     chosen = [after for word, after in pairwise([*words, ""]) if word == "--engine"]
     chosen += [word.partition("=")[2] for word in words if word.startswith("--engine=")]

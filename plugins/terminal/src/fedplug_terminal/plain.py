@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.rows import Row
-from fedplug.api.verdict import Verdict
-from fedplug.runs.row_text import totals
-from fedplug.runs.shown import LinesDisplay, interruption
+from fedplug_ledger.verdict import Verdict
+from fedplug_runs.row_text import totals
+from fedplug_runs.shown import LinesDisplay, interruption
 
 from fedplug_terminal.lines import folded
 

@@ -14,7 +14,7 @@ from fedplug import Field
 from fedplug.api.errors import FedplugError, SetupError, describe
 from fedplug.api.events import Event, Note, RowComplete, RowsRestored
 from fedplug.api.files import Files
-from fedplug.runs.events import RunFinished, RunStarted, RunStopped
+from fedplug_runs.events import RunFinished, RunStarted, RunStopped
 
 from fedplug_trackers.library import masked, missing
 from fedplug_trackers.memory import Memory

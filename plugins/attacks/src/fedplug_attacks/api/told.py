@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.blocks import Block, Layout
 from fedplug.api.parties import SERVER, client_address
-from fedplug.wire.record import Answered, Message
+from fedplug_runs.wire_record import Answered, Message
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

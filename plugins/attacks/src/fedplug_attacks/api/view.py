@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.parties import SERVER, Party
-from fedplug.wire.record import Message
+from fedplug_runs.wire_record import Message
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api import codec
 from fedplug.api.blocks import Plan
 from fedplug.api.parties import KEY_SERVER, SERVER, Client, KeyServer, Party, Server, client_address, file_name
-from fedplug.round.checkpoint import holding, read_file, read_states
 from fedplug.wire.post_office import listed
-from fedplug.wire.record import Message
+from fedplug_runs.checkpoint import holding, read_file, read_states
+from fedplug_runs.wire_record import Message
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,7 +22,7 @@ from fedplug.api.pricing import amplified
 from fedplug.mechanisms.execution import execute
 from fedplug.round.set_up import weight_of
 from fedplug.round.steps import Steps
-from fedplug.wire.record import Message
+from fedplug_runs.wire_record import Message
 
 from fedplug_attacks.views.public_facts import Sent
 

@@ -26,7 +26,7 @@ from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
 from fedplug.round.base import facts_of
 from fedplug.round.steps import Steps, unsealed
-from fedplug.wire.record import Message
+from fedplug_runs.wire_record import Message
 
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
 from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedplug.api.roles import Learns
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
-    from fedplug.wire.record import Asked
+    from fedplug_runs.wire_record import Asked
     from numpy.typing import NDArray
 
 Vector: TypeAlias = "NDArray[np.float32]"

@@ -13,8 +13,8 @@ from fedplug.api.errors import ViewError
 from fedplug.api.streams import stream
 from fedplug.round.steps import Steps
 from fedplug.round.sums import Arrivals
-from fedplug.runs.result import deliver
 from fedplug.wire.post_office import ServerClock
+from fedplug_runs.result import deliver
 
 if TYPE_CHECKING:
     from pathlib import Path

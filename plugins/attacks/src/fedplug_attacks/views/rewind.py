@@ -17,10 +17,10 @@ from fedplug.api.files import private_folder
 from fedplug.api.parties import SERVER, Openings, file_name
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
-from fedplug.round.checkpoint import Checkpoints, StateFiles, write_file
 from fedplug.round.parties import KeyServerHost
-from fedplug.runs.result import deliver, taken_back
-from fedplug.wire.record import Message, Wire
+from fedplug_runs.checkpoint import Checkpoints, StateFiles, write_file
+from fedplug_runs.result import deliver, taken_back
+from fedplug_runs.wire_record import Message, Wire
 
 from fedplug_attacks.views.probe import OneBatch, probing, tell_sums_of, uploads_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from fedplug.runs.settings import Settings
+from fedplug_runs.settings import Settings
 from fedplug_terminal.options import RunFolder, command, takes
 
 

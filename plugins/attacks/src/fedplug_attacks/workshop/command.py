@@ -19,10 +19,10 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
-from fedplug.runs.events import ResultsWritten
-from fedplug.runs.execution import listen, listeners
-from fedplug.runs.folder import load_run, locked
-from fedplug.runs.settings import Settings
+from fedplug_runs.events import ResultsWritten
+from fedplug_runs.execution import listen, listeners
+from fedplug_runs.folder import load_run, locked
+from fedplug_runs.settings import Settings
 
 from fedplug_attacks.workshop.default_set import default_sections
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
@@ -92,7 +92,7 @@ def execute(
         command: the command that continues after an interruption.
         world: the world of the run, if this process has it already.
     """
-    from fedplug.runs.execution import resolve_device, terminated_like_interrupted
+    from fedplug_runs.execution import resolve_device, terminated_like_interrupted
 
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.round.checkpoint import Checkpoints
+from fedplug_runs.checkpoint import Checkpoints
 
 from fedplug_attacks.api.needs import FIRST_WEIGHT, role
 from fedplug_attacks.workshop.scorer import are_tokens

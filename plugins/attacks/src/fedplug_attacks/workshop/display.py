@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from fedplug.api import units
-from fedplug.runs.shown import say
+from fedplug_runs.shown import say
 
 from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
 from fedplug_attacks.workshop.records import AttackSummary, SummaryRow, TargetResult

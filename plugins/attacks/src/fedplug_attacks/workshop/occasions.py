@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from fedplug.api.errors import CheckpointError, ViewError, describe
 from fedplug.api.parties import SERVER
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.checkpoint import Checkpoints
-from fedplug.wire.record import Message, read_wire, recordings
+from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.wire_record import Message, read_wire, recordings
 
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rewind import Moment, Rewound

@@ -11,7 +11,7 @@ from fedplug.api.component import Options
 from fedplug.api.errors import FedplugError
 from fedplug.api.roles import Opener
 from fedplug.recipe.sections import Around, Section
-from fedplug.runs.result import Run
+from fedplug_runs.result import Run
 from pydantic import Field, field_validator
 
 from fedplug_attacks.views.adversaries import MALICIOUS, plants

@@ -1,0 +1,64 @@
+"""The events of a run that has a folder and a verdict; those of the protocol are in `fedplug.api.events`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedplug.api.events import Event
+from fedplug.api.files import Files
+from fedplug.api.rows import Row
+from fedplug_ledger.verdict import Verdict
+
+
+class RunStarted(Event):
+    """Before anything runs.
+
+    Attributes:
+        plan: (hook, component, what it does here), in the order of a round.
+        facts: of the run, for people: recipe, clients, rounds, engine, ...
+        folder: of the run.
+        recipe, digest: the recipe as plain data, with every default written out, and its digest.
+        versions: of Python, numpy, fedplug and the plugins that take part.
+        files: where listeners may write; an extension that the recipe names may write to the run folder alone.
+    """
+
+    plan: Sequence[tuple[str, str, str]]
+    facts: Mapping[str, Any]
+    folder: Path
+    recipe: Mapping[str, Any]
+    digest: str
+    versions: Mapping[str, str]
+    files: Files
+
+
+class ResultsWritten(Event):
+    """The run folder holds the results of the run, complete or not: metrics, ledger, summary."""
+
+    folder: Path
+
+
+class RunFinished(Event):
+    """The run is complete.
+
+    Attributes:
+        verdict: what privacy it gave.
+    """
+
+    rows: Sequence[Row]
+    verdict: Verdict
+    folder: Path
+
+
+class RunStopped(Event):
+    """The run ended before its last round.
+
+    Attributes:
+        error: why; None where the user stopped it.
+        round: the last round in a checkpoint, 0 if none is.
+    """
+
+    error: Exception | None
+    round: int
+    folder: Path

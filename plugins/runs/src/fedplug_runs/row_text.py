@@ -1,0 +1,157 @@
+"""What every display, table and report says of the rows of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+from fedplug.api import units
+from fedplug.api.data import ACCURACY, Figure
+from fedplug.api.rows import Row
+from fedplug_ledger.verdict_words import BRIEF, number
+
+T = TypeVar("T")
+_FEW_GROUPS = 6
+
+
+def grouped_title(row: Row) -> str:
+    """Title of the mean over groups of the figure that leads, on test data like their clients' own."""
+    return f"{row.leads.name} in groups"
+
+
+def columns(row: Row) -> dict[str, str]:
+    """Title and text of each column of a row; a dash where the row has no number."""
+    attended = row.clients
+    personal, tuned, groups = units.spread(row.of_personal), units.spread(row.tuned), row.of_groups
+    return {
+        # Where groups have a model each, what counts is how each does on what its clients have.
+        **({grouped_title(row): units.number(math.fsum(groups.values()) / len(groups))} if groups else {}),
+        **{
+            _on_all(row) if groups and title == row.leads.name else title: units.number(value)
+            for title, value in row.judged.items()
+        },
+        "personal mean": units.number(personal[1] if personal else None),
+        "fine-tuned mean": units.number(tuned[1] if tuned else None),
+        "loss": units.number(row.loss),
+        "HE": units.percent(row.sealed_share),
+        "up": units.size(row.bytes.up.total),
+        "down": units.size(row.bytes.down.total),
+        "epsilon": epsilon_of(row),
+        "clients": f"{attended.answered}/{attended.asked}",
+        "time": units.duration(row.wall_seconds),
+        "simulated": units.duration(row.simulated_seconds),
+    }
+
+
+def _on_all(row: Row) -> str:
+    return "on all classes" if row.leads == ACCURACY else f"{row.leads.name} on all"
+
+
+def _title_on_all(row: Row) -> str:
+    return "accuracy on all classes" if row.leads == ACCURACY else _on_all(row)
+
+
+def _of_personal(row: Row) -> dict[int, float]:
+    return row.of_personal
+
+
+def _tuned(row: Row) -> dict[int, float]:
+    return row.tuned
+
+
+def spread_words(known: tuple[float, float, float], leads: Figure) -> str:
+    """Mean over clients, and from the worst of them to the best: `0.700 (0.500 to 0.900)`; the largest RMSE first."""
+    low, mean, high = map(units.number, known)
+    worst, best = (low, high) if leads.better == "higher" else (high, low)
+    return f"{mean} ({worst} to {best})"
+
+
+def epsilon_of(row: Row) -> str:
+    """The largest epsilon that is stated for anybody so far, and for how many nothing is: `8.00 (server; none for 3)`.
+
+    `2.00 (each record)` where a component's account of another unit says more. A dash where nothing was released.
+    """
+    stated = {BRIEF.get(party, party): value for party, value in row.view_epsilons.items()}
+    levels = {} if any(stated.values()) else {f"each {level}": value for level, value in row.level_epsilons.items()}
+    stated |= levels
+    if not stated:
+        return "no guarantee" if row.unprotected else units.NOTHING
+    who, most = max(stated.items(), key=lambda one: one[1])
+    # Toward all parties alike, only what is no epsilon of a client has to be named.
+    named = [who] if row.unprotected or who in levels else []
+    without = [f"none for {len(row.unprotected)}"] if row.unprotected else []
+    return number(most) + (f" ({'; '.join([*named, *without])})" if named else "")
+
+
+def filled(row: Row) -> list[str]:
+    """Title and text of each column in which a row has a number."""
+    return [f"{title} {text}" for title, text in columns(row).items() if text != units.NOTHING]
+
+
+def cells(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Title -> a text for each row, in the order of the columns; a dash where a row has no number."""
+    given = [columns(row) for row in rows]
+    # A round that nobody evaluated has no figures; their columns are where other rounds have them.
+    titles = dict.fromkeys(title for named in sorted(given, key=len, reverse=True) for title in named)
+    return {title: [named.get(title, units.NOTHING) for named in given] for title in titles}
+
+
+def thin_out(rows: Sequence[T], most: int, always: int | None = None) -> list[T]:
+    """At most `most` rows, evenly spread, with the first and the last among them; and that at the index `always`."""
+    if len(rows) <= most:
+        return list(rows)
+    kept = {round(i * (len(rows) - 1) / (most - 1)) for i in range(most)}
+    return [rows[i] for i in sorted(kept | ({always} if always is not None else set()))]
+
+
+def totals(rows: Sequence[Row]) -> dict[str, str]:
+    """The results of a whole run: accuracy, bytes, time. Its privacy is in the verdict."""
+    result = {"rounds": str(len(rows))}
+    if grouped := [row for row in rows if row.of_groups]:
+        result[grouped_title(grouped[-1])] = in_groups(grouped[-1])
+    if measured := [row for row in rows if row.leading is not None and not math.isnan(row.leading)]:
+        best, last = best_of(measured), measured[-1]
+        title = _title_on_all(last) if grouped else last.leads.name
+        final = units.number(last.leading) + (f" {last.leads.unit}" if last.leads.unit else "")
+        result[title] = f"{final} (best {units.number(best.leading)} after round {best.round})"
+    for name, value in next((row.judged for row in reversed(rows) if row.figures), {}).items():
+        if name != rows[-1].leads.name:
+            result[name] = units.number(value)
+    for title, read in (("personal mean", _of_personal), ("fine-tuned mean", _tuned)):
+        if known := [found for row in rows if (found := units.spread(read(row)))]:
+            result[title] = spread_words(known[-1], rows[-1].leads)
+    if clusters := next((row.clusters for row in reversed(rows) if row.clusters), {}):
+        each = ", ".join(f"{name} {units.number(value)}" for name, value in clusters.items())
+        result[f"{rows[-1].leads.name} by cluster"] = each
+    result["bytes"] = sent(rows)
+    result["time"] = units.duration(units.total(row.wall_seconds for row in rows))
+    if simulated := [row.simulated_seconds for row in rows if row.simulated_seconds is not None]:
+        result["simulated time"] = f"{units.duration(units.total(simulated))} on the devices that the recipe describes"
+    return result
+
+
+def best_of(rows: Sequence[Row]) -> Row:
+    """The row whose leading figure is the best; of several the first."""
+
+    def worth(row: Row) -> float:
+        known = row.leading
+        if known is None or math.isnan(known):
+            return -math.inf
+        return known if row.leads.better == "higher" else -known
+
+    return max(rows, key=worth)
+
+
+def in_groups(row: Row) -> str:
+    """How each group's model does on test data like its clients' own; of many groups the ends."""
+    means = row.of_groups
+    low, mean, high = map(units.number, units.spread(dict(enumerate(means.values()))) or (None,) * 3)
+    each = ", ".join(f"{group} {units.number(value)}" for group, value in means.items())
+    return f"{mean} on average ({each if len(means) <= _FEW_GROUPS else f'{len(means)} groups, {low} to {high}'})"
+
+
+def sent(rows: Sequence[Row]) -> str:
+    """Bytes of all rounds, up and down."""
+    up, down = sum(row.bytes.up.total for row in rows), sum(row.bytes.down.total for row in rows)
+    return f"{units.size(up)} up, {units.size(down)} down"
