@@ -133,7 +133,7 @@ def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> 
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-SHARED = {"fedplug_ledger", "fedplug_runs", "fedplug_terminal", "fedplug_std", "fedplug_kit", "fedplug_lab", "fedplug_attacks", "fedplug_party"}
+SHARED = {f"fedplug_{name}" for name in ("ledger", "runs", "terminal", "std", "kit", "lab", "attacks", "party")}
 
 
 def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> None:
