@@ -72,7 +72,7 @@ def a_ledger(**changes: Any) -> LedgerReport:
         "schema": SCHEMA, "recipe": "demo", "verdict": {"status": "nothing_run"}, "warnings": [], "unit": "",
         "adjacency": "", "delta": 1e-5, "trust": "", "epsilons": None, "epsilon_prices": "", "levels": {}, "zones": {},
         "sampling": {"scheme": "", "amplified": False, "why": ""}, "rounds": {"planned": 0, "actual": 0},
-        "encryption": {}, "noise": [], "reveals": [], "uncovered_messages": [], "believed": [],
+        "encryption": {}, "noise": [], "reveals": [], "uncovered_messages": [], "words": [],
         "never_covered": [], "log": [],
     }  # fmt: skip
     return LedgerReport.from_plain({**plain, **changes})

@@ -67,9 +67,8 @@ def test_encryption_alone_is_no_dp(holder: str) -> None:
         assert holds.reason == "sees sums over clients of the encrypted zone, without noise"
 
 
-def test_a_seal_of_ones_own_is_named_where_nothing_but_it_hides_a_zone() -> None:
-    ledger = ledger_of(key_holders={"encrypted": "clients"})
-    ledger.encryption["encrypted"].words = ["mine.seal"]
+def test_a_component_of_ones_own_is_named_where_nothing_but_encryption_hides_a_zone() -> None:
+    ledger = ledger_of(key_holders={"encrypted": "clients"}, words=["mine.seal"])
     line = enter(ledger, {"encrypted": 1000}, {}).verdict().toward("server")
     assert line.rests_on == ["as long as the encryption holds", "on the word of mine.seal"]
 

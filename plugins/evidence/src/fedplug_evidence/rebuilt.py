@@ -94,7 +94,7 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
         log = [dataclasses.replace(each, charged="all") if each.charged == "secret" else each for each in charges.log]
         reveals = [shown.to_plain() for shown in charges.reveals]
         unopened = [list(place) for place in charges.unopened]
-        said = {"uncovered": stated.uncovered_messages, "reveals": reveals, "believed": stated.believed}
+        said = {"uncovered": stated.uncovered_messages, "reveals": reveals}
         begun.ledger.restore({**said, "unopened": unopened}, log)
         again = begun.ledger.report()
         if begun.protocol:
@@ -201,8 +201,8 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
     ledger = Ledger(
         recipe_name=stated.recipe, num_clients=charges.clients, rounds=charges.rounds, min_clients=charges.min_clients,
         delta=charges.delta, sampling=None if charges.sampling is None else Sampling(**charges.sampling),
-        encryption=stated.encryption, accountant=accountant, accountant_word=word, reveals=stated.reveals,
-        presence=charges.presence,
+        encryption=stated.encryption, accountant=accountant,
+        words=sorted({*stated.words, *([word] if word else [])}), reveals=stated.reveals, presence=charges.presence,
         colluders=max([1, *(r.colluders for e in charges.log for z in e.zones.values() for r in z.releases)]),
     )  # fmt: skip
     return _Begun(ledger, None, left_out, unpriced, unchecked)

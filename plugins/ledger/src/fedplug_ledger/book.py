@@ -47,9 +47,7 @@ class Book:
         encryption: of each encrypted zone, who can decrypt, and whether the aggregation server sees what is decrypted.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
-        accountant_word: its name, where it is not of fedplug itself.
-        words: by zone, and by the name of a round's ballots, the components that are not of fedplug itself and give
-            what is done to it: that it follows from public facts alone is on their word.
+        words: the components that are not of fedplug itself, on whose word all is that it promises.
         keepers: the components that keep an account of another level, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
@@ -66,8 +64,7 @@ class Book:
     sampling: Sampling | None = None
     encryption: Mapping[str, EncryptionReport] = dataclasses.field(default_factory=dict)
     accountant: Accountant | None = None
-    accountant_word: str = ""
-    words: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    words: Sequence[str] = ()
     keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
@@ -96,7 +93,6 @@ class Book:
         # By zone with noise that is correlated over rounds, who was charged in which: of a repeated one the last time.
         self._took_part: dict[str, dict[int, NDArray[np.bool_]]] = {}
         self.uncovered: list[str] = []
-        self.believed: set[str] = set()  # who published, and is not of fedplug itself
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
     def record(
@@ -270,15 +266,14 @@ class Book:
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs in addition to the log; plain data."""
         shown = [each.to_plain() for each in self.reveals]
-        believed = sorted(self.believed)
-        return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown, "believed": believed}
+        return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
 
     def restore(self, state: Mapping[str, Any], log: Iterable[RoundEntry]) -> None:
         """Inverse of `state`, with the log until then. What was shown stays listed: another version may show less."""
         self._reset()
         before = map(Reveals.from_plain, state["reveals"])
         self.reveals = [*self.reveals, *(shown for shown in before if shown not in self.reveals)]
-        self.uncovered, self.believed = list(state["uncovered"]), {*state.get("believed", ())}
+        self.uncovered = list(state["uncovered"])
         for entry in log:
             self._enter(entry)
         self.unopened = [list(place) for place in state["unopened"]]

@@ -30,16 +30,28 @@ from fedplug.api.operations import (
     Map,
     Misplaced,
     Noise,
-    Open,
     Operations,
     Party,
     Post,
-    Scramble,
-    Seal,
     WeightedSum,
 )
 from fedplug.api.pricing import amplified, correlated, curve_problems, curves_of, remembered, stated_in
-from fedplug.api.roles import MASKS, Accountant, Ballots, PublicPlan, Reveals, Trainer, stated_reveals
+from fedplug.api.roles import (
+    MASKS,
+    Accountant,
+    Attack,
+    Ballots,
+    Component,
+    DataSource,
+    Metric,
+    ModelSource,
+    Partition,
+    Reveals,
+    Task,
+    Trainer,
+    roles_of,
+    stated_reveals,
+)
 from fedplug.round.base import facts_of
 from fedplug.round.server_model import sized_in_public
 
@@ -47,7 +59,6 @@ from fedplug_ledger import wording
 from fedplug_ledger.book import NOTHING
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import EncryptionReport
-from fedplug_ledger.verdict import NOT_MORE, NOT_READ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,7 +67,6 @@ if TYPE_CHECKING:
     from fedplug.api.facts import Facts
     from fedplug.api.links import Step
     from fedplug.api.parties import Server
-    from fedplug.api.roles import Component
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
 
@@ -98,15 +108,12 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         sampling=recipe.sampling,
         encryption={
             zone: EncryptionReport(
-                seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme, seal.opens_with,
-                sorted({step.link.name for step in steps[zone] if step.has(Seal, Scramble, Open)
-                        if not composition.shipped(step.link.name)}),
+                seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme, seal.opens_with
             )
             for zone, (name, seal) in seals.items()
         },
         accountant=composition.part(book, Accountant) if book else None,
-        accountant_word=book if book and not composition.shipped(book) else "",
-        words=_words(composition, facts),
+        words=_words(composition),
         keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, facts),
         curves=curves,
@@ -115,18 +122,14 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     )
 
 
-def _words(composition: Composition, facts: Facts) -> dict[str, list[str]]:
-    """The components that are not of fedplug itself and say what is done to a zone, to a round's ballots, whether a
-    trainer is handed examples, and that replies show no more than noise pays for.
-    """
-    giving = {zone: [link.name for link in links] for zone, links in composition.links.items()}
-    if isinstance(composition.negotiation, PublicPlan):
-        giving = {zone: [*names, composition.negotiation.name] for zone, names in giving.items()}
-    voting = [name for name, part in composition.components.items() if isinstance(part, Ballots)]
-    giving |= {f"ballots of {name}": [name] for name in voting}
-    giving[NOT_READ] = [composition.trainer.name]
-    giving[NOT_MORE] = [*composition.components]  # each has clients, or what they answer, in hand
-    return {what: sorted({name for name in names if not composition.shipped(name)}) for what, names in giving.items()}
+_PASSIVE = {Component, ModelSource, DataSource, Partition, Task, Metric, Attack}
+"""Roles that neither answer the server nor touch what it gets."""
+
+
+def _words(composition: Composition) -> list[str]:
+    """The components that are not of fedplug itself and act in a round: all that is promised is on their word."""
+    acting = {name for name, part in composition.components.items() if not {*roles_of(type(part))} <= _PASSIVE}
+    return sorted(name for name in acting if not composition.shipped(name))
 
 
 def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
@@ -299,8 +302,6 @@ class Charging:
         an epsilon pay for what a component publishes that adds no noise.
         """
         facts = self._at(event.round)
-        if not self.composition.shipped(event.component):
-            self.ledger.believed.add(event.component)
         if event.covered_by is None or (event.covered_by == "epsilon" and not _adds_noise(event.component, facts)):
             everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
             shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=wording.OF_PUBLISHED)

@@ -86,7 +86,6 @@ class EncryptionReport(Record):
         sums_seen_by_server: whether decrypted sums pass through the aggregation server.
         component, parameters: of the encryption.
         opens_with: how many clients, or what they hold, open an upload together; 1 where each holds a key.
-        words: components that are not of fedplug itself and close or open the zone, on whose word all this is.
     """
 
     key_holder: Text
@@ -94,7 +93,6 @@ class EncryptionReport(Record):
     component: Text = ""
     parameters: Text = ""
     opens_with: Count = 1
-    words: list[Text] = dataclasses.field(default_factory=list)
 
 
 class NoiseReport(NoiseKind, kw_only=True):
@@ -123,7 +121,7 @@ class LedgerReport(Priced, Record):
         zones, encryption: by zone.
         sampling, rounds, noise, reveals: as their records say.
         uncovered_messages: what the server was sent that no statement covers.
-        believed: the components that published facts, and are not of fedplug itself.
+        words: the components that are not of fedplug itself, on whose word all is that is promised.
         never_covered: what no guarantee covers, whatever the recipe.
         log: what each round released, from which all of this follows.
     """
@@ -146,7 +144,7 @@ class LedgerReport(Priced, Record):
     noise: list[NoiseReport]
     reveals: list[Reveals]
     uncovered_messages: list[Text]
-    believed: list[Text]
+    words: list[Text]
     never_covered: list[Text]
     log: list[RoundEntry]
 

@@ -71,7 +71,7 @@ def report(ledger: Book) -> LedgerReport:
         noise=_noise(ledger),
         reveals=ledger.reveals,
         uncovered_messages=ledger.uncovered,
-        believed=sorted(ledger.believed),
+        words=list(ledger.words),
         never_covered=list(NEVER_COVERED),
         log=[entry.without_cohort() for entry in ledger.log] if why is None else ledger.log,
     )

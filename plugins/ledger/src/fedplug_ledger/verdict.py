@@ -24,7 +24,6 @@ ENCRYPTION = "as long as the encryption holds"
 SERVER = "as long as the server really adds it"
 SUMS_ALONE = "as long as this party sees totals only"
 NOT_SEEN = "nothing of the updates is sent"
-NOT_MORE = "replies show what they are said to"
 NOT_READ = "trainers were handed no examples"
 
 

@@ -21,7 +21,6 @@ from fedplug_ledger.grades import LARGEST_MEANINGFUL, PARTIES, Epsilons, State, 
 from fedplug_ledger.verdict import (
     ENCRYPTION,
     EXECUTED,
-    NOT_MORE,
     NOT_READ,
     NOT_SEEN,
     SERVER,
@@ -232,27 +231,20 @@ def _line(ledger: Book, party: Party, view: Guarantee | Nothing) -> Line:
         seen = view_of(ledger, party)
         return Line(party, "none", reason, SEED_IS_KNOWN, ledger.delta, seen, nominal=stated, colluders=colluders)
     limit = _limit(ledger, stated.epsilon) if view.zero_out.any() else ""
-    accounted = "epsilon_without_sampling" in stated.zero_out or next(iter(stated.zero_out)) not in _OWN_METHODS
-    words = [_word(ledger.accountant_word)] if accounted and ledger.accountant_word else []
-    words += _told_by(ledger)
     return Line(
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
-        ledger.delta, view_of(ledger, party), stated, rests_on=_resting(view.rests_on, words),
+        ledger.delta, view_of(ledger, party), stated, rests_on=_resting(ledger, view.rests_on),
         not_covered=_not_covered(ledger, party), colluders=colluders, nothing=not view.zero_out.any(),
     )  # fmt: skip
-
-
-_OWN_METHODS = ("epsilon_exact", "epsilon_rdp")
-"""What the core states without an accountant."""
 
 
 def _word(component: str) -> str:
     return f"on the word of {component}"
 
 
-def _resting(rests_on: Iterable[str], words: Iterable[str] = ()) -> list[str]:
+def _resting(ledger: Book, rests_on: Iterable[str]) -> list[str]:
     """On what a guarantee rests. That fedplug adds the noise is said where no component need be believed."""
-    every = list(dict.fromkeys([*rests_on, *words]))
+    every = list(dict.fromkeys([*rests_on, *map(_word, ledger.words)]))
     return [each for each in every if each != EXECUTED or not any(one.startswith(_word("")) for one in every)]
 
 
@@ -269,7 +261,7 @@ def _with_levels(ledger: Book, line: Line, kept: dict[str, dict[str, float]]) ->
             line = dataclasses.replace(
                 line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
-                rests_on=_resting([_word(keeper.name)], _told_by(ledger)),
+                rests_on=_resting(ledger, [_word(keeper.name)]),
                 not_covered=["a client as a whole", *_not_covered(ledger, cast("Party", line.party))],
             )  # fmt: skip
     return line
@@ -315,8 +307,7 @@ def _of_values(ledger: Book) -> dict[Party, Guarantee | Nothing]:
             nothing, nothing, "sees nothing of the updates: no coordinate of one left its client", (NOT_SEEN,)
         )
         if any(entry.public for entry in ledger.log):
-            rests = (NOT_READ, *map(_word, ledger.words.get(NOT_READ, ())))
-            kept = Guarantee(nothing, nothing, "sees updates that no client's examples went into", rests)
+            kept = Guarantee(nothing, nothing, "sees updates that no client's examples went into", (NOT_READ,))
         holder = _key_holder(ledger)
         absent = isinstance(holder, Nothing) and holder.absent
         return {name: holder if absent and name == "key_holder" else kept for name in PARTIES}
@@ -385,7 +376,7 @@ def _server(ledger: Book) -> Guarantee | Nothing:
     sealed = {zone: cost for zone, cost in noised.items() if zone in ledger.sealed}
     if not plain and not ledger.opened.intersection(sealed):
         zero = Spent.of(ledger.num_clients)
-        closed = (ENCRYPTION, *_seal_by(ledger, ledger.costs))
+        closed = (ENCRYPTION,)
         return Guarantee(zero, zero, "sees ciphertexts only, as long as the encryption holds", closed)
     # Sums it cannot decrypt still shape the uploads of the next round, so they are paid for at the price of the sum.
     # Those that it can decrypt it sees before it adds its own noise.
@@ -397,7 +388,7 @@ def _server(ledger: Book) -> Guarantee | Nothing:
     count, feedback = ledger.num_clients, ledger.feedback
     return Guarantee(
         Spent.of(count, [own, feedback]), Spent.of(count, [own.doubled(), feedback]), because,
-        (*_noise_by(ledger), *((ENCRYPTION, *_seal_by(ledger, ledger.costs)) if ledger.sealed else ())),
+        (*_noise_by(ledger), *((ENCRYPTION,) if ledger.sealed else ())),
     )  # fmt: skip
 
 
@@ -436,7 +427,7 @@ def _collusion(ledger: Book) -> Guarantee | Nothing:
     own = ledger.priced(noised, lambda zone, cost: cost.pooled if zone in shared and not cost.beneath else cost.own)
     because, rests = wording.of_both(ledger, sorted(shared))
     return Guarantee(
-        own, own.doubled(), because, (*_noise_by(ledger), *rests, *_seal_by(ledger, shared & ledger.costs.keys()))
+        own, own.doubled(), because, (*_noise_by(ledger), *rests)
     )
 
 
@@ -447,27 +438,14 @@ def _everybody(
     if bare := ledger.bare:
         return wording.sees_sums(ledger, bare)
     spent = ledger.priced(ledger.noised, price)
-    # Noise that clients add is in a sum as far as what closes it lets it through.
-    local = [zone for zone, cost in ledger.noised.items() if cost.releases > cost.central]
-    return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on, *_seal_by(ledger, local)))
+    return Guarantee(spent, spent.doubled(), because, (*_noise_by(ledger), *rests_on))
 
 
 def _noise_by(ledger: Book) -> tuple[str, ...]:
     """On whose word the noise is what it is priced at."""
-    words = _words(ledger)
-    executed = any(not release.words for _, release in logged_releases(ledger))
-    return (*((EXECUTED,) if executed else ()), *map(_word, words))
-
-
-def _told_by(ledger: Book) -> list[str]:
-    """On whose word replies and published values show no more than is said, and training reads no examples."""
-    without = ledger.words.get(NOT_READ, ()) if any(entry.public for entry in ledger.log) else ()
-    return [_word(name) for name in sorted({*ledger.words.get(NOT_MORE, ()), *ledger.believed, *without})]
-
-
-def _seal_by(ledger: Book, zones: Iterable[str]) -> tuple[str, ...]:
-    """On whose word zones are closed as is said, and their sums hold what was put into them."""
-    return tuple(_word(name) for zone in zones if zone in ledger.encryption for name in ledger.encryption[zone].words)
+    releases = [release for _, release in logged_releases(ledger)]
+    words = sorted({word for release in releases for word in release.words})
+    return (*((EXECUTED,) if any(not release.words for release in releases) else ()), *map(_word, words))
 
 
 def _limit(ledger: Book, epsilon: float, level: str = "") -> str:
@@ -493,10 +471,3 @@ def loose(ledger: Book, level: str = "") -> str:
 
 def logged_releases(ledger: Book) -> list[tuple[str, Release]]:
     return [(zone, each) for entry in ledger.log for zone, facts in entry.zones.items() for each in facts.releases]
-
-
-def _words(ledger: Book) -> list[str]:
-    """The components on whose word a price is: their code runs behind the noise, or says what the core executes."""
-    return sorted({
-        word for zone, release in logged_releases(ledger) for word in (*release.words, *ledger.words.get(zone, ()))
-    })  # fmt: skip
