@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.runs import execution
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings

@@ -14,7 +14,8 @@ from fedplug.api.rows import Row
 from fedplug.privacy.charging import reveals_of
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug.runs import execution
 from fedplug.runs.folder import read_rows

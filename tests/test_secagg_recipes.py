@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attack_toys import machinery, seen
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.runs import execution
 from fedplug.runs.settings import Settings
 from fedplug_attacks.api.observation import Seen

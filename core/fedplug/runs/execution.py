@@ -36,11 +36,11 @@ from fedplug.privacy.charging import ledger_of
 from fedplug.recipe import session, trust
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import memory
-from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
+from fedplug.recipe.composition import Composition, instantiate, plan_of, wrapped_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.own_files import in_file, is_own, keep, with_files
 from fedplug.recipe.parts import Use
-from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug.recipe.yaml_source import use_of
 from fedplug.round import soundness

@@ -24,7 +24,8 @@ from fedplug.api.rows import Row
 from fedplug.privacy.ledger_record import SCHEMA, LedgerReport
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import Consent
 
 if TYPE_CHECKING:

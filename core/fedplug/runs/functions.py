@@ -159,8 +159,9 @@ def check(
         PluginError: one of `plugins` cannot be used.
         SetupError: a keyword is not a key of recipes.
     """
+    from fedplug.recipe.overlay import changed, load_recipe
     from fedplug.recipe.own_files import with_files
-    from fedplug.recipe.recipe import Recipe, load_recipe
+    from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.trust import RUNS
 
     _require(values, _keys(), "not a key of recipes")
@@ -175,15 +176,16 @@ def check(
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
         # Read anew in any case: nobody has checked a copy with other values.
-        checked = Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
+        checked = changed(recipe.to_plain(), changes, catalog)
         return dataclasses.replace(checked, origin=recipe.origin)
-    return Recipe.from_plain(recipe, catalog, sets=changes)
+    return changed(recipe, changes, catalog)
 
 
 def _written(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[Any]) -> Mapping[str, Any]:
     """A recipe as plain data, changed; whether it is right nobody has looked yet."""
     from fedplug.recipe import overlay
-    from fedplug.recipe.recipe import Recipe, read_extended
+    from fedplug.recipe.overlay import read_extended
+    from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.shelf import located
     from fedplug.recipe.yaml_source import Source
 

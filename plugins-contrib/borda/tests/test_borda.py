@@ -12,7 +12,7 @@ import fedplug_borda.layers
 import numpy as np
 import pytest
 from fedplug import Client, Facts, FedplugError, Layout
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.runs.execution import start
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings

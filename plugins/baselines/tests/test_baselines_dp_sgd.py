@@ -18,7 +18,7 @@ from fedplug import ClientData, Examples
 from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
 from fedplug.privacy.accounting import gaussian_epsilon
 from fedplug.privacy.spent import level_epsilons
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.round.uploads import read_hello
 from fedplug.runs import execution
 from fedplug.runs.folder import read_rows

@@ -12,7 +12,7 @@ import pytest
 from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import HOOK_GROUPS, Catalog, Entry
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.runs.execution import start
 from fedplug.runs.settings import Settings
 from fedplug_kit import conformance

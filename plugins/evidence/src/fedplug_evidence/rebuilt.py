@@ -23,10 +23,10 @@ from fedplug.privacy.entries import RoundEntry
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.ledger_record import LedgerReport
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, instantiate, shipped
+from fedplug.recipe.composition import Composition, instantiate, plan_of, shipped
 from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Sampling, Use
-from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 
 from fedplug_evidence.facts import Charges, Contents

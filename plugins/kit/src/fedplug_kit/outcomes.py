@@ -145,7 +145,8 @@ def _replies(world: World, name: str) -> dict[_Place, dict[str, Any]]:
     """The parts of the replies of the parties to a component, and the size of each in bytes, which is visible too."""
     found: dict[_Place, dict[str, Any]] = {}
     asked: dict[str, tuple[str, str]] = {}
-    assert isinstance(wire := world.protocol.wire, Wire)
+    wire = world.protocol.wire
+    assert isinstance(wire, Wire)
     for message in wire.messages:
         if message.sender == "server":
             call = message.asked()[-1]

@@ -21,12 +21,11 @@ from fedplug.api.verdict_words import named
 from fedplug.privacy.charging import Charging, ledger_of
 from fedplug.privacy.ledger import Ledger
 from fedplug.privacy.spent import level_epsilons
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, instantiate
-from fedplug.recipe.own_files import OwnFile
+from fedplug.recipe.catalog import Catalog, Own
+from fedplug.recipe.composition import Composition, instantiate, plan_of
 from fedplug.recipe.parts import leaves
 from fedplug.recipe.reader import Draft, places
-from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import may_run
 from fedplug.recipe.yaml_source import Source
 from fedplug.round.base import facts_of
@@ -132,7 +131,7 @@ def agreement(
     return "\n".join(lines)
 
 
-def preview(source: Source, catalog: Catalog, files: Iterable[OwnFile]) -> str:
+def preview(source: Source, catalog: Catalog, files: Iterable[Own]) -> str:
     """What can be said of a recipe without running code that it brings, for the owner of a site who has to allow that.
 
     Args:
