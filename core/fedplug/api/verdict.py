@@ -7,16 +7,12 @@ people read it, they read the words that are made here.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from fedplug.api.grades import Epsilons, Methods, State, Status
+from fedplug.api.operations import Party
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.verdict_words import LineWords, VerdictWords
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fedplug.api.operations import Party
 
 EXECUTED = "noise that fedplug itself adds"
 ENCRYPTION = "as long as the encryption holds"

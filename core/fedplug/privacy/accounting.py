@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.operations import OF_EPSILON
+from fedplug.api.operations import OF_EPSILON, Curve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from numpy.typing import NDArray
-
-    from fedplug.api.operations import Curve
 
 
 _CLOSE = 2.0**-8

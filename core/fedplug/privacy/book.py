@@ -12,26 +12,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from fedplug.api.blocks import RETAINED
-from fedplug.api.roles import Reveals
+from fedplug.api.known import Release
+from fedplug.api.operations import Curve
+from fedplug.api.roles import Accountant, AccountKeeper, Reveals
 from fedplug.privacy.costs import SoFar, Spent, ZoneCost, entry_of, inverse_square
 from fedplug.privacy.entries import RoundEntry, ZoneEntry
+from fedplug.privacy.ledger_record import EncryptionReport
+from fedplug.recipe.parts import Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from numpy.typing import NDArray
-
-    from fedplug.api.known import Release
-    from fedplug.api.operations import Curve
-    from fedplug.api.roles import Accountant, AccountKeeper
-    from fedplug.privacy.ledger_record import EncryptionReport
-    from fedplug.recipe.parts import Sampling
 
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})

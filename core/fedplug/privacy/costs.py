@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedplug.api.errors import PluginError, of_component
-from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, IntegerNoise
+from fedplug.api.known import Release
+from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Curve, IntegerNoise
+from fedplug.api.roles import Accountant
 from fedplug.privacy.accounting import (
     composed_epsilon,
     effective_multiplier,
@@ -26,10 +28,6 @@ from fedplug.privacy.integers import sum_multiplier
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.known import Release
-    from fedplug.api.operations import Curve
-    from fedplug.api.roles import Accountant
 
 _LARGEST_COMPOSED = 100.0
 """Epsilon by Renyi DP up to which an accountant is asked for a smaller one."""

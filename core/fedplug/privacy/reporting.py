@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fedplug.api.grades import PARTIES
+from fedplug.api.known import Release
 from fedplug.api.operations import NoiseKind
 from fedplug.api.pricing import PRICED
 from fedplug.api.records import shared
+from fedplug.privacy.book import Book
 from fedplug.privacy.ledger_record import (
     NEVER_COVERED,
     SCHEMA,
@@ -32,12 +34,6 @@ from fedplug.privacy.views import (
     why_not_amplified,
     zone_epsilons,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fedplug.api.known import Release
-    from fedplug.privacy.book import Book
 
 
 def report(ledger: Book) -> LedgerReport:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from fedplug.api.grades import quoted
+from fedplug.privacy.book import Book
+from fedplug.privacy.costs import Spent
 from fedplug.privacy.views import Guarantee, _guaranteed, _of_values, levels, voided, why_not_amplified
 from fedplug.privacy.wording import Nothing, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fedplug.privacy.book import Book
-    from fedplug.privacy.costs import Spent
 
 
 def level_epsilons(ledger: Book) -> dict[str, float]:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from fedplug.api.errors import PluginError, of_component
 from fedplug.api.grades import LARGEST_MEANINGFUL, PARTIES, Epsilons, State, quoted
+from fedplug.api.known import Release
+from fedplug.api.operations import Party
+from fedplug.api.roles import Accountant
 from fedplug.api.verdict import (
     ENCRYPTION,
     EXECUTED,
@@ -29,7 +33,8 @@ from fedplug.api.verdict import (
 )
 from fedplug.api.verdict_words import number
 from fedplug.privacy import wording
-from fedplug.privacy.costs import Spent, checked_epsilons, composed_by
+from fedplug.privacy.book import Book
+from fedplug.privacy.costs import Spent, ZoneCost, checked_epsilons, composed_by
 from fedplug.privacy.wording import (
     Nothing,
     not_judged,
@@ -37,15 +42,7 @@ from fedplug.privacy.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from numpy.typing import NDArray
-
-    from fedplug.api.known import Release
-    from fedplug.api.operations import Party
-    from fedplug.api.roles import Accountant
-    from fedplug.privacy.book import Book
-    from fedplug.privacy.costs import ZoneCost
 
 
 def zone_epsilons(ledger: Book, zone: str | None = None) -> Epsilons | None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from fedplug.api.blocks import NOISED
+from fedplug.api.operations import Party
 from fedplug.api.verdict import MOST_WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from fedplug.api.operations import Party
-    from fedplug.privacy.book import Book
-
+from fedplug.privacy.book import Book
 
 PLAIN_VALUES = "clients found plain values of zones that they protect in their own messages"
 """What a recorded run says of itself where its clients found some; see `fedplug.round.compared`."""

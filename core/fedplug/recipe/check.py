@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedplug.api import units
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
@@ -41,11 +41,9 @@ from fedplug.api.roles import (
 from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import Use, zone_order
+from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Around, Resolved
-
-if TYPE_CHECKING:
-    from fedplug.recipe.reader import Draft
-    from fedplug.recipe.yaml_source import KeyPath
+from fedplug.recipe.yaml_source import KeyPath
 
 
 def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:

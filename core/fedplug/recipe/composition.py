@@ -11,13 +11,15 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pluggy
 
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import FedplugError, PluginError, cause_of
+from fedplug.api.facts import Facts
 from fedplug.api.links import Link, ballot_states, ballots_of
+from fedplug.api.operations import Operations
 from fedplug.api.roles import (
     ROLES,
     AccountKeeper,
@@ -35,10 +37,6 @@ from fedplug.api.roles import (
 from fedplug.recipe.catalog import HOOK_GROUPS
 from fedplug.recipe.parts import Use
 from fedplug.recipe.sections import Resolved
-
-if TYPE_CHECKING:
-    from fedplug.api.facts import Facts
-    from fedplug.api.operations import Operations
 
 
 class Hooks:

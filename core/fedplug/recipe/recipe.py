@@ -28,7 +28,7 @@ from fedplug.recipe.yaml_source import LONGEST, Source, in_order, leaves, too_lo
 
 
 class Recipe(Resolved):
-    """A protocol: which components do what, with which options. Its attributes are those of `Resolved`."""
+    """A protocol: which components do what, with which options; what it holds is in `Resolved`."""
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], catalog: Catalog | None = None, origin: str = "recipe") -> Recipe:

@@ -14,20 +14,18 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, create_model
 
 from fedplug.api import component
 from fedplug.api.errors import PluginError
 from fedplug.api.events import Subject
+from fedplug.api.roles import Component, Reveals
 from fedplug.recipe.catalog import GROUPS, Catalog, Entry, Own
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, plain_options, zone_order
 from fedplug.recipe.yaml_source import KeyPath
-
-if TYPE_CHECKING:
-    from fedplug.api.roles import Component, Reveals
 
 
 @dataclasses.dataclass(frozen=True)

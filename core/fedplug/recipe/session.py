@@ -28,7 +28,6 @@ from fedplug.recipe.session_source import NotWhole, whole_source
 
 if TYPE_CHECKING:
     import numpy as np
-
     Arrays = dict[str, np.ndarray[Any, Any]]
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")

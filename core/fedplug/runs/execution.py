@@ -15,10 +15,10 @@ import shutil
 import signal
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -67,9 +67,6 @@ from fedplug.runs.result import Run
 from fedplug.runs.settings import Settings
 from fedplug.runs.shown import Display, Shown, display_of, show
 from fedplug.wire.record import Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 
 def command_line() -> str:

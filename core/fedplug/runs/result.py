@@ -8,11 +8,12 @@ import importlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedplug.api import units
+from fedplug.api.data import Model, PublicData
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.parties import SERVER, file_name
@@ -21,24 +22,20 @@ from fedplug.api.threads import parties_compute_with
 from fedplug.api.verdict_words import MARKS
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
+from fedplug.privacy.ledger_record import LedgerReport
+from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.checkpoint import Checkpoints, StateFiles, holding
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
+from fedplug.round.world import World
 from fedplug.runs import folder as run_files
-from fedplug.runs.folder import recipe_file
+from fedplug.runs.archive import Checkpoint
+from fedplug.runs.folder import Summary, recipe_file
 from fedplug.runs.row_text import cells, filled, sent, thin_out
+from fedplug.runs.settings import Settings
 from fedplug.wire.record import Wire
-
-if TYPE_CHECKING:
-    from fedplug.api.data import Model, PublicData
-    from fedplug.privacy.ledger_record import LedgerReport
-    from fedplug.recipe.catalog import Catalog
-    from fedplug.round.world import World
-    from fedplug.runs.archive import Checkpoint
-    from fedplug.runs.folder import Summary
-    from fedplug.runs.settings import Settings
 
 
 def taken_back(
