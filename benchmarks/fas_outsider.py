@@ -35,7 +35,7 @@ import fedplug
 import numpy as np
 from fedplug import Block
 from fedplug.api.errors import FedplugError
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.results import read_summary
 from fedplug_fas.words import FixedWords, Scrambler

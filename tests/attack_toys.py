@@ -28,7 +28,8 @@ from fedplug import (
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport

@@ -69,16 +69,93 @@ def test_imports_go_down_only_lazy_ones_too() -> None:
     assert not upward
 
 
-def test_no_module_needs_itself_through_others() -> None:
+SOURCES = {"core": CORE} | {
+    folder.name: folder for folder in sorted(CORE.parents[1].glob("plugins*/*/src/*")) if folder.is_dir()
+}
+"""The package of each distribution, by the name of its folder."""
+
+
+def circle_in(package: Path) -> list[str]:
+    """Files of a package that import each other in a circle, as a path; empty where there is none.
+
+    All imports count: those for annotations, those inside functions, and relative ones.
+    """
+    known = {name: path for path in package.rglob("*.py") if (name := _dotted(path, package)) != package.name}
+    needs = {name: sorted(known.keys() & {*_needed(path, name)} - {name}) for name, path in known.items()}
+    done = set[str]()
+
+    def found(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name not in done:
+            for other in needs[name]:
+                if circle := found(other, [*path, name]):
+                    return circle
+            done.add(name)
+        return []
+
+    return next((circle for name in needs if (circle := found(name, []))), [])
+
+
+def _dotted(path: Path, package: Path) -> str:
+    return ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _needed(path: Path, name: str) -> Iterator[str]:
+    around = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = [*around[: len(around) - node.level + 1], node.module] if node.level else [node.module]
+            origin = ".".join(filter(None, base))
+            yield origin
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+STILL_IN_CIRCLES = {"fedplug_attacks", "fedplug_baselines", "fedplug_lab", "fedplug_sensecrypt", "fedplug_std"}
+"""Most of these circles are a component and the heavy half that it imports late, which names it in an annotation."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_file_needs_itself_through_others(name: str) -> None:
+    circle = circle_in(SOURCES[name])
+    assert bool(circle) == (name in STILL_IN_CIRCLES), " -> ".join(circle)
+
+
+def test_a_circle_of_annotations_and_lazy_imports_is_found(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    for name, text in {
+        "one": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from toy.two import Two\n",
+        "two": "from . import three\n",
+        "three": "def later():\n    from toy.one import One\n",
+        "four": "from toy import one\n",
+    }.items():
+        (tmp_path / "toy" / f"{name}.py").write_text(text)
+    assert sorted(circle_in(tmp_path / "toy")[1:]) == ["toy.one", "toy.three", "toy.two"]
+
+
+def test_runs_and_the_ledger_are_on_top() -> None:
+    """What goes to distributions of their own: nothing that stays may import it, but for public names of `fedplug`."""
     known = modules()
-    needs = {
-        name: {other for other, annotation in imports(path, known) if not annotation and other in known}
-        for name, path in known.items()
-        if name.partition(".")[0] in BELOW
-    }
-    while free := {name for name, others in needs.items() if not others & needs.keys()}:
-        needs = {name: others for name, others in needs.items() if name not in free}
-    assert not needs, "these import each other in a circle"
+    up = {
+        f"{name} -> {other}" for name, path in known.items() for other, _ in imports(path, known)
+        if other in known and _floor(other) > _floor(name)
+    }  # fmt: skip
+    assert not up
+
+
+LEDGER = {"api.grades", "api.verdict", "api.verdict_words"}
+RUNS = {
+    "api.files", "engines.choice", "recipe.overlay", "recipe.own_files", "recipe.session", "recipe.session_source",
+    "recipe.shelf", "recipe.trust", "round.checkpoint", "wire.record",
+}  # fmt: skip
+
+
+def _floor(name: str) -> int:
+    if name.startswith("runs") or name in RUNS:
+        return 2
+    return int(name.startswith("privacy") or name in LEDGER)
 
 
 @pytest.mark.parametrize("room", sorted(BELOW))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows
 from fedplug_runs.settings import Settings

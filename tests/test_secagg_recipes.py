@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attack_toys import machinery, seen
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_attacks.api.observation import Seen
 from fedplug_runs import execution
 from fedplug_runs.settings import Settings

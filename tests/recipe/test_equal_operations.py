@@ -19,7 +19,8 @@ from fedplug.api import codec
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

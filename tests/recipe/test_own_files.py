@@ -13,7 +13,8 @@ from fedplug.engines.base import Job
 from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug_runs.execution import resume, start
 from fedplug_runs.settings import Settings

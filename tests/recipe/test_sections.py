@@ -14,8 +14,9 @@ from fedplug import Around, Field, Options, Reveals, Section
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.recipe.catalog import SECTION, Catalog, Entry
-from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe, load_recipe, plan_of
+from fedplug.recipe.composition import Composition, plan_of
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_lab.schema import recipe_schema

@@ -8,7 +8,7 @@ import pytest
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.shelf import located, meant, named
 from recipe_texts import GOOD
 from shelf_toys import at_work, install

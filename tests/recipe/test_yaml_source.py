@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.recipe import yaml_source
+from fedplug.recipe import shelf, yaml_source
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recipe_texts import PLAIN_DATA
@@ -113,7 +113,7 @@ def test_a_name_that_is_close_is_offered(tmp_path: Path) -> None:
         (tmp_path / name).write_text("name: x")
 
     def said(name: str) -> str:
-        (problem,) = yaml_source.read(tmp_path / name).problems
+        (problem,) = shelf.read(tmp_path / name).problems
         return str(problem).partition("cannot read the recipe: ")[2]
 
     assert said("rounds=3") == "there is no such file; to change a value of a recipe, write --set rounds=3"

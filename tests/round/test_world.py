@@ -15,7 +15,8 @@ from fedplug.api.errors import TooFewClients
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.world import World
 from fedplug_runs import execution
 from fedplug_runs.settings import Settings

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from fedplug.api.errors import FedplugError
+from fedplug.api.facts import Facts
+from fedplug.api.known import Known
 from fedplug.api.links import Link, Step, fold, locked, uploaded
 from fedplug.api.operations import Misplaced, Noise, Seal, Widen
-
-if TYPE_CHECKING:
-    from fedplug.api.errors import FedplugError
-    from fedplug.api.facts import Facts
-    from fedplug.api.known import Known
 
 
 def misplaced_links(links: tuple[Link, ...], facts: Facts) -> list[tuple[Link, str]]:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
+from fedplug.api.facts import Facts
+from fedplug.api.known import Known
 from fedplug.api.links import Link, Step, released
-from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Combine, Map, Noise, Operations, Post
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from fedplug.api.facts import Facts
-    from fedplug.api.known import Known
-    from fedplug.api.operations import Curve
-    from fedplug.api.roles import Site
-
+from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Combine, Curve, Map, Noise, Operations, Post
+from fedplug.api.roles import Site
 
 PRICED = (*GAUSSIAN, *INTEGER, *OF_EPSILON)
 """The mechanisms whose cost the core knows."""

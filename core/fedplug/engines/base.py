@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from fedplug.api.blocks import Layout
 from fedplug.api.component import Options
 from fedplug.api.threads import set_of_a_party
-from fedplug.recipe import own_files
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost, KeyServerHost, Store
@@ -89,7 +88,7 @@ class Job:
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
     max_clients_in_memory: int | None = None
     timeout: int = TIMEOUT
-    own_files: tuple[own_files.OwnFile, ...] = ()
+    own_files: tuple[Own, ...] = ()
     options: Options = dataclasses.field(default_factory=Options)
     threads: int = 1
 
@@ -101,7 +100,7 @@ class Job:
     def build(self) -> tuple[Recipe, Composition]:
         """A fresh copy of recipe and components for one party."""
         catalog = self.catalog or Catalog.discover()
-        own_files.remember(self.own_files)
+        catalog.files.remember(self.own_files)
         recipe = Recipe.from_plain(self.recipe, catalog)
         return recipe, Composition(recipe)
 

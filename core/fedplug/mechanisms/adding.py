@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedplug.api.blocks import Block, add_blocks, check_alike, in_float32
 from fedplug.api.errors import ProtectionError
+from fedplug.api.facts import Facts
+from fedplug.api.links import Link, Step
 from fedplug.api.operations import Combine, WeightedSum
+from fedplug.api.parties import Server
 from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
 from fedplug.mechanisms.functions import called, not_finite, refusal, shape_problem
-
-if TYPE_CHECKING:
-    from fedplug.api.facts import Facts
-    from fedplug.api.links import Link, Step
-    from fedplug.api.parties import Server
 
 
 def add_up(

@@ -19,17 +19,16 @@ import numpy as np
 
 from fedplug.api.blocks import Block, add_blocks
 from fedplug.api.errors import FedplugError, MessageError, PluginError, ProtectionError, cause_of
+from fedplug.api.facts import Facts
 from fedplug.api.links import Link, closing_of
 from fedplug.api.operations import Scramble, Seal
+from fedplug.api.parties import Client, Party, Server
 from fedplug.api.records import shown
+from fedplug.api.roles import Closer
 from fedplug.api.words import Opened, Sealed, Total, Words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.facts import Facts
-    from fedplug.api.parties import Client, Party, Server
-    from fedplug.api.roles import Closer
 
 _Given = TypeVar("_Given")
 

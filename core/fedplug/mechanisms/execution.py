@@ -16,16 +16,20 @@ import numpy as np
 from fedplug.api import grids, norms
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import ProtectionError
-from fedplug.api.links import Link, ballot_states, grids_of_layers, settled
+from fedplug.api.facts import Facts
+from fedplug.api.known import Known
+from fedplug.api.links import Link, Step, ballot_states, grids_of_layers, settled
 from fedplug.api.operations import (
     INTEGER,
     Clip,
     Combine,
+    IntegerNoise,
     Look,
     Map,
     Noise,
     Open,
     Operation,
+    Operations,
     Post,
     Public,
     Rotate,
@@ -37,18 +41,12 @@ from fedplug.api.operations import (
     WeightedSum,
     Widen,
 )
-from fedplug.api.parties import Client, Server
+from fedplug.api.parties import Client, Party, Server
 from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.functions import called, float32, locked, not_finite, refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.facts import Facts
-    from fedplug.api.known import Known
-    from fedplug.api.links import Step
-    from fedplug.api.operations import IntegerNoise, Operations
-    from fedplug.api.parties import Party
 
 _MARGIN = 1 - 2.0**-23
 """Twice what rounding a value to float32 can add, so that the rounded values do not exceed the bound either."""

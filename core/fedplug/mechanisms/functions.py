@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -9,14 +10,11 @@ import numpy as np
 from fedplug.api.blocks import Block
 from fedplug.api.blocks import block_problem as fields_problem
 from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of
+from fedplug.api.links import Link
+from fedplug.api.operations import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-    from fedplug.api.links import Link
-    from fedplug.api.operations import Operation
 
 
 def called(link: Link, operation: Operation, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +22,6 @@ from fedplug.api.operations import IntegerNoise
 from fedplug.mechanisms.secure import BLOCK, SecureNoise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 FACTOR = 1e-11

@@ -16,14 +16,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any, Protocol
 
 from fedplug.api.errors import PluginError
-from fedplug.recipe.trust import NOBODY, Consent
-
-if TYPE_CHECKING:
-    from fedplug.recipe.own_files import OwnFile
-
 
 _CLASS = re.compile(
     r"^class[ \t]+(\w+)\b[^\n:(]*(?:\([^)]*\))?\s*:[^\n\"']*\n\s*[rR]?(\"\"\"|''')(.*?)\2", re.MULTILINE | re.DOTALL
@@ -158,6 +154,68 @@ _OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES)
 _PREFIX = "fedplug."
 
 
+class NotTrusted(PluginError):
+    """A file has not run here before, and nobody has said that it may."""
+
+
+class Own(Protocol):
+    """A file of the user's own, as recipes hold it."""
+
+    @property
+    def sha256(self) -> str:
+        """Of what it holds."""
+
+    @property
+    def name(self) -> str:
+        """Without a folder."""
+
+    @property
+    def text(self) -> bytes:
+        """What it holds."""
+
+    @property
+    def path(self) -> Path | None:
+        """Where it was read."""
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is Python."""
+
+    def module(self) -> ModuleType:
+        """The file as a module. Raises PluginError, or NotTrusted where nobody has said that it may run."""
+
+    def docstring(self, name: str) -> str:
+        """That of a class at its top, from its text."""
+
+
+class Resolver(Protocol):
+    """What finds, reads and runs files of the user's own; all raise a PluginError where they cannot."""
+
+    def is_own(self, use: str) -> bool:
+        """Whether a recipe names a file here, rather than an installed component."""
+
+    def parts(self, use: str) -> tuple[str, str]:
+        """How the resolved recipe names it, and the instance's automatic name."""
+
+    def covers(self, source: Any) -> None:
+        """Asks whether the code that a recipe's `Source` names may run."""
+
+    def see(self, own: Any) -> None:
+        """From here on, a recipe that names this file with its SHA-256 reads back in this process."""
+
+    def remember(self, files: Iterable[Any]) -> None:
+        """The same of files that a process has sent which runs them."""
+
+    def read(self, use: str, folders: Iterable[Path], sha256: str | None) -> Own:
+        """The file behind a component."""
+
+    def read_file(self, path: Path, folders: Iterable[Path], sha256: str | None) -> Own:
+        """The file that an option names."""
+
+    def component(self, own: Any, use: str, group: str) -> type:
+        """The class that a place of this group gets."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
     """The offer of a plugin under one entry point: a component, a section of recipes, a command, ...
@@ -177,7 +235,7 @@ class Entry:
     distribution: str
     version: str
     _class: type | None = None
-    own: OwnFile | None = None
+    own: Own | None = None
 
     @property
     def title(self) -> str:
@@ -235,6 +293,10 @@ class Entry:
         return f"plugin {self.distribution} {self.version}: {self.title} ({self.value})"
 
 
+RESOLVER = Entry("files", "files", "fedplug.recipe.own_files:OwnFiles", "fedplug", "")
+"""What resolves files of the user's own: imported where a recipe is read."""
+
+
 class Catalog:
     """The components on offer, by group and name, and the sections of recipes, by key.
 
@@ -242,7 +304,7 @@ class Catalog:
         strays: entry points in groups that fedplug does not know, as `group name (distribution)`.
         right: by digest, the notes on recipes that were checked against it and are right: every party of a process
             reads its copy.
-        consent: to the code that recipes bring which are read with it.
+        consent: to the code that recipes bring which are read with it; None: nobody's.
         not_run: files of the user's own that may not run, by name without `.py`: their text may not show all that they
             offer.
     """
@@ -252,14 +314,14 @@ class Catalog:
         entries: Mapping[str, Mapping[str, Entry]],
         strays: tuple[str, ...] = (),
         sections: Mapping[str, Entry] | None = None,
-        consent: Consent = NOBODY,
+        consent: Any = None,
     ) -> None:
         self.groups: dict[str, dict[str, Entry]] = {group: dict(entries.get(group, {})) for group in GROUPS}
         self.strays = strays
         self._sections = sections
         self.right: dict[str, list[str]] = {}
         self.consent = consent
-        self.not_run: dict[str, OwnFile] = {}
+        self.not_run: dict[str, Own] = {}
 
     @classmethod
     def discover(cls) -> Catalog:
@@ -296,10 +358,16 @@ class Catalog:
         groups = {group: entries(group, classes) for group, classes in components.items()}
         return cls(groups, (), None if sections is None else entries(SECTION, sections))
 
-    def under(self, consent: Consent | None) -> Catalog:
+    def under(self, consent: Any) -> Catalog:
         """A copy with another consent; None: with the same."""
         made = Catalog(self.groups, self.strays, self._sections, self.consent if consent is None else consent)
         made.not_run |= self.not_run
+        return made
+
+    @functools.cached_property
+    def files(self) -> Resolver:
+        """What resolves files of the user's own, under the consent."""
+        made: Resolver = RESOLVER.imported()(self.consent)
         return made
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedplug.api import units
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
@@ -40,14 +40,10 @@ from fedplug.api.roles import (
 )
 from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.parts import zone_order
-from fedplug.recipe.sections import Around
-
-if TYPE_CHECKING:
-    from fedplug.recipe.parts import Use
-    from fedplug.recipe.reader import Draft
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.recipe.yaml_source import KeyPath
+from fedplug.recipe.parts import Use, zone_order
+from fedplug.recipe.reader import Draft
+from fedplug.recipe.sections import Around, Resolved
+from fedplug.recipe.yaml_source import KeyPath
 
 
 def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
@@ -111,7 +107,7 @@ def model_problems(draft: Draft, parts: Mapping[str, Component]) -> Iterator[tup
 Complaint = tuple["KeyPath", str]
 
 
-def find_problems(draft: Draft, recipe: Recipe | None) -> tuple[list[Complaint], list[str]]:
+def find_problems(draft: Draft, recipe: Resolved | None) -> tuple[list[Complaint], list[str]]:
     """Everything that is wrong between the parts of a recipe, with its place, and what is right and promises nothing.
 
     Without a recipe some parts are wrong alone.
@@ -129,7 +125,7 @@ def find_problems(draft: Draft, recipe: Recipe | None) -> tuple[list[Complaint],
 
 
 class _Rules:
-    def __init__(self, draft: Draft, recipe: Recipe | None) -> None:
+    def __init__(self, draft: Draft, recipe: Resolved | None) -> None:
         self.draft, self.recipe = draft, recipe
         self.num_clients = draft.split.clients if draft.split else None
         self.failed: list[Complaint] = []
@@ -437,7 +433,7 @@ class _Rules:
             except Exception as error:
                 yield (key,), f"section {key}: its check fails: {type(error).__name__}: {error}"
 
-    def own_checks(self, recipe: Recipe) -> list[Complaint]:
+    def own_checks(self, recipe: Resolved) -> list[Complaint]:
         """What components say of the recipe as a whole; asked only when all else is in order."""
         complaints: list[Complaint] = []
         for use, part in self.defined:

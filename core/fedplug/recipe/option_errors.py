@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from fedplug.api.errors import cause_of
-
-if TYPE_CHECKING:
-    from fedplug.recipe.yaml_source import KeyPath, Source
+from fedplug.recipe.yaml_source import KeyPath, Source
 
 _RULES = {
     "greater_than": "> {gt}",

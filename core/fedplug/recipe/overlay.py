@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from fedplug.recipe.parts import OF_DATA
-from fedplug.recipe.yaml_source import Key, KeyPath, Marks, Position, Problem, Source, read_text
-
-if TYPE_CHECKING:
-    from fedplug.recipe.parts import Use
+from fedplug.api.errors import RecipeError
+from fedplug.recipe.catalog import SECTION, Catalog, installed
+from fedplug.recipe.parts import OF_DATA, SECTIONS, General, Use
+from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.shelf import located, origin_of, read
+from fedplug.recipe.yaml_source import Key, KeyPath, Marks, Position, Problem, Source, in_order, read_text
 
 Change = str | tuple[str, Any]
 """One value of a recipe: the text `a.b.0.c=value`, or the path `a.b.0.c` and the value."""
@@ -168,3 +171,87 @@ def _change_use(source: Source, path: KeyPath, here: dict[str, Any], use: Any, g
     here.clear()
     here.update(kept)
     source.marks = {at: mark for at, mark in source.marks.items() if at[: len(path)] != path or _has(source.data, at)}
+
+
+def load_recipe(
+    path: Path | str, sets: Sequence[Change] = (), catalog: Catalog | None = None
+) -> Recipe:  # fmt: skip
+    """Reads, extends, overrides and checks a recipe file.
+
+    Args:
+        path: the YAML file, or the name of a shipped recipe (`recipe.shelf`).
+        sets: overrides of the form `a.b.0.c=value`, or pairs of such a path and its value, applied in order.
+        catalog: the components on offer, and the consent to code that the recipe brings; by default those installed,
+            and nobody's.
+
+    Raises:
+        RecipeError: `problems` holds every mistake as `file:line:column: message`.
+        PluginError: the installed plugins contradict each other.
+    """
+    file = located(path)
+    return dataclasses.replace(finished(read_extended(file, sets), catalog), origin=origin_of(file))
+
+
+def changed(data: Mapping[str, Any], sets: Sequence[Change], catalog: Catalog | None = None) -> Recipe:
+    """Validates plain data with changes, as `load_recipe` does with a file."""
+    source = Source("recipe", copy.deepcopy(data))
+    override(source, sets)
+    return finished(source, catalog)
+
+
+def finished(source: Source, catalog: Catalog | None) -> Recipe:
+    """The recipe, with notes on options that went with a component that another replaced."""
+    recipe = Recipe.of(source, catalog)
+    return dataclasses.replace(recipe, notes=(*dropped_options(source, recipe.uses), *recipe.notes))
+
+
+def read_extended(path: Path, sets: Sequence[Change] = ()) -> Source:
+    """A recipe file as it is over what it `extends`, which may extend another, and with changes; nothing of it runs.
+
+    Raises:
+        RecipeError: what it extends is no recipe, or cannot be read; without it nobody can say what is missing.
+    """
+    source = _over(read(path), (path.resolve(),))
+    override(source, sets)
+    return source
+
+
+def _over(source: Source, files: tuple[Path, ...]) -> Source:
+    """A source with what it extends below it; `files` are those that led here, itself the last."""
+    if not isinstance(source.data, dict) or "extends" not in source.data:
+        return source
+    name = source.data["extends"]
+    if not isinstance(name, str) or not name:
+        source.complain(("extends",), f"extends must be the path or the name of a recipe, not {name!r}")
+        raise RecipeError(in_order(source, source.problems))
+    file = parent_of(source)
+    if file.resolve() in files:
+        circle = " extends ".join(each.name for each in (*files[files.index(file.resolve()) :], file))
+        source.complain(("extends",), f"a recipe cannot extend itself: {circle}; leave one of these out")
+        raise RecipeError(in_order(source, source.problems))
+    parent = read(file)
+    if not file.resolve().is_relative_to(files[0].parent) and not _is_recipe(parent.data):
+        source.closed.add(parent.origin)
+        parent.closed.add(parent.origin)
+    if parent.data is None and len(parent.problems) == 1 and not parent.problems[0].position.line:
+        # The file cannot be read at all: the place to look at is the line that names it.
+        parent.problems = [Problem(source.where(("extends",)), f"{file}: {parent.problems[0].message}")]
+    if not isinstance(parent.data, dict):
+        source.problems += parent.problems
+        if not source.problems:
+            source.complain(("extends",), f"{name} is not a recipe: it must be a mapping of keys")
+        raise RecipeError(in_order(source, source.problems))
+    source = extend(_over(parent, (*files, file.resolve())), source)
+    del source.data["extends"]
+    return source
+
+
+def _is_recipe(data: Any) -> bool:
+    """Whether plain data is a part of a recipe at least: it has the keys of recipes alone."""
+    known = {*General.model_fields, *SECTIONS, *installed(SECTION), "extends"}
+    return isinstance(data, Mapping) and known.issuperset(data)
+
+
+def parent_of(source: Source) -> Path:
+    """The file that a source extends, by a path as seen from its folder or by the name of a shipped recipe."""
+    return located(source.data["extends"], Path(source.origin).parent)

@@ -26,21 +26,18 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedplug.api import roles
 from fedplug.api.component import hold
 from fedplug.api.errors import PluginError
 from fedplug.api.files import read_bytes, write_bytes
 from fedplug.api.roles import ROLES, Component
-from fedplug.recipe import trust
-from fedplug.recipe.catalog import ADAPTER, Catalog, Entry
+from fedplug.recipe import shelf, trust
+from fedplug.recipe.catalog import ADAPTER, Catalog, Entry, Own
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.yaml_source import leaves
-
-if TYPE_CHECKING:
-    from fedplug.recipe.trust import Consent
-    from fedplug.recipe.yaml_source import Source
+from fedplug.recipe.trust import NOBODY, Consent
+from fedplug.recipe.yaml_source import Source, leaves
 
 _FORM = re.compile(r"(?P<file>(?:.*/)?(?P<stem>[\w@.-]+)\.py):(?P<name>[^\W\d]\w*)")
 OWN = "fedplug_own_"
@@ -127,7 +124,7 @@ _SEEN: dict[tuple[str, str], OwnFile] = {}
 """What this process has read or was sent, by name and SHA-256."""
 
 
-def remember(files: Iterable[OwnFile]) -> None:
+def remember(files: Iterable[Any]) -> None:
     """From here on, a recipe that names these files reads back in this process, in any folder, and they may run: they
     were sent by a process that runs them, or made of objects of this one.
     """
@@ -144,7 +141,7 @@ def see(own: OwnFile) -> None:
         hold(own.sha256, own.text)
 
 
-def keep(files: Iterable[OwnFile], folder: Path) -> None:
+def keep(files: Iterable[Own], folder: Path) -> None:
     """Writes copies into the folder of a resolved recipe, which then reads back there."""
     for own in files:
         write_bytes(folder / own.name, own.text)
@@ -237,6 +234,23 @@ def component(own: OwnFile, use: str, group: str) -> type:
     raise PluginError(f"{use} is a {type(value).__name__}, which makes no {group} component; write a class")
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnFiles:
+    """The resolver of a catalog; see `catalog.Resolver`."""
+
+    consent: Consent | None
+    is_own, parts, read = staticmethod(is_own), staticmethod(parts), staticmethod(read)
+    see, remember, component = staticmethod(see), staticmethod(remember), staticmethod(component)
+
+    def covers(self, source: Source) -> None:
+        """Asks whether the code that a recipe names may run."""
+        (self.consent or NOBODY).covers(named_in(source), source.origin)
+
+    def read_file(self, path: Path, folders: Iterable[Path], sha256: str | None) -> OwnFile:
+        """As `read_file`; a copy of a shipped recipe still finds what was shipped with it."""
+        return read_file(path, (*folders, Path(), *shelf.folders()), sha256)
+
+
 def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None, consent: Consent | None = None) -> Catalog:
     """A catalog with the components of these files added; None: added to what is installed.
 
@@ -258,7 +272,7 @@ def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None, cons
         own = read(f"{file}:X")
         if read_from.setdefault(own.name, own.path) != own.path:
             raise PluginError(f"--plugin: 2 files are named {own.name}, and so would be their components; rename one")
-        if not catalog.consent.covers([own], f"--plugin {file}"):
+        if not (catalog.consent or NOBODY).covers([own], f"--plugin {file}"):
             catalog.not_run[own.name[:-3]] = own
         for entry in entries_of(own):
             other = catalog.groups[entry.group].setdefault(entry.name, entry)
@@ -270,14 +284,14 @@ def with_files(catalog: Catalog | None, files: Iterable[Path | str] | None, cons
     return catalog
 
 
-def in_file(use: str, consent: Consent) -> list[Entry]:
+def in_file(use: str, consent: Consent | None) -> list[Entry]:
     """The component that `my.py:Thing` names, one entry for each of its roles; the path is from the working directory.
 
     Raises:
         PluginError: as `entries_of`, or the file has no such component, or its text does not show it.
     """
     own, name = read(use), use.rpartition(":")[2]
-    consent.covers([own], use)
+    (consent or NOBODY).covers([own], use)
     entries = [(entry.value.rpartition(":")[2], entry) for entry in entries_of(own)]
     named = [entry for held, entry in entries if held == name]
     if not named and not trust.may_run(own):

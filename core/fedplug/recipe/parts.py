@@ -7,14 +7,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.component import Options
 from fedplug.api.roles import Declares
 from fedplug.api.streams import stream
-from fedplug.recipe.own_files import OwnFile
-from fedplug.recipe.sections import plain_options
+from fedplug.recipe.catalog import Own
 from fedplug.recipe.yaml_source import KeyPath
 
 
@@ -179,6 +178,12 @@ class General(Options):
     )
 
 
+def plain_options(options: BaseModel) -> dict[str, Any]:
+    """Options as plain data; sets, which have another order in every process, are sorted."""
+    plain = options.model_dump(mode="json")
+    return plain | {key: sorted(plain[key]) for key, value in options if isinstance(value, set | frozenset)}
+
+
 @dataclasses.dataclass(frozen=True)
 class Use:
     """One place of a recipe that names a component.
@@ -205,8 +210,8 @@ class Use:
     is_reference: bool = False
     path: KeyPath = dataclasses.field(default=(), compare=False, repr=False)
     place: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)
-    own: OwnFile | None = None
-    files: tuple[OwnFile, ...] = ()
+    own: Own | None = None
+    files: tuple[Own, ...] = ()
     inner: tuple[tuple[str, Use], ...] = ()
     made_of: type | None = dataclasses.field(default=None, compare=False, repr=False)
     distribution: str = dataclasses.field(default="", compare=False, repr=False, kw_only=True)

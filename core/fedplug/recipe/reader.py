@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,14 +12,12 @@ from typing import Any
 from fedplug.api.component import File, Options
 from fedplug.api.errors import PluginError
 from fedplug.api.roles import ROLES, Component, DataSource
-from fedplug.recipe import own_files, shelf
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, NotTrusted, Own, Resolver
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import meant, validated
 from fedplug.recipe.parts import OF_DATA, SECTIONS, DataUse, General, Split, Use, leaves, mapped, zone_order
 from fedplug.recipe.sections import Section, list_model, unknown
 from fedplug.recipe.sections import load as load_section
-from fedplug.recipe.trust import NotTrusted
 from fedplug.recipe.yaml_source import KeyPath, Problem, Source
 
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
@@ -124,13 +123,13 @@ class _Reading:
     """One pass over the places of a recipe."""
 
     def __init__(self, source: Source, catalog: Catalog) -> None:
-        self.source, self.catalog = source, catalog
+        self.source, self.catalog, self.files = source, catalog, catalog.files
         self.uses: dict[KeyPath, Use] = {}
         self._defined: dict[str, Use] = {}
         self._unknown: set[str] = set()
         self._not_run: set[KeyPath] = set()
         self._taken: dict[str, KeyPath] = {}
-        self._files: dict[str, own_files.OwnFile] = {}
+        self._files: dict[str, Own] = {}
 
     def read(self, places: list[Place]) -> None:
         """Names the components and validates their options: first the mappings, which define, then plain names."""
@@ -147,7 +146,7 @@ class _Reading:
         taken = self._taken
         use, name = self._full_name(place.group, place.raw["use"]), place.raw.get("name")
         if not isinstance(name, str) or taken.get(name) != place.path:
-            own = _automatic(use)
+            own = _automatic(use, self.files)
             name = own if own not in taken else f"{own}@{_second_name(place.path)}"
             if name in taken:
                 message = f"another component is named {name} already; add name: to this one"
@@ -187,10 +186,10 @@ class _Reading:
     def _refer(self, place: Place) -> None:
         """A plain name refers to a component, or defines one with default options."""
         full = self._full_name(place.group, place.raw)
-        name = _automatic(full)
+        name = _automatic(full, self.files)
         if {place.raw, name} & self._unknown:
             return  # complained about where it is defined
-        if own_files.is_own(full):
+        if self.files.is_own(full):
             self._file(place.path, full, None)  # which may be another one than that of the definition
         if definition := self._defined.get(place.raw) or self._defined.get(name):
             refers = dataclasses.replace(definition, is_reference=True, path=place.path, group=place.group)
@@ -207,15 +206,15 @@ class _Reading:
     def _define(self, place: Place, use: str, name: str, raw: Mapping[str, Any]) -> None:
         """Looks a component up, imports it, and validates its options."""
         at = (*place.path, "use") if raw else place.path
-        entry = None if own_files.is_own(use) else self.catalog.get(place.group, use)
+        entry = None if self.files.is_own(use) else self.catalog.get(place.group, use)
         offered, _, thing = use.rpartition(".")
         if offers := entry.own if entry else self.catalog.not_run.get(offered):  # which the recipe names from here on
-            own_files.see(offers)
+            self.files.see(offers)
             use, raw = f"{offers.name}:{thing}", {"sha256": offers.sha256, **raw}
         reserved = (*_RESERVED, *OF_DATA) if place.path == ("data",) else _RESERVED
-        in_file = own_files.is_own(use)
+        in_file = self.files.is_own(use)
         if in_file:
-            full, reserved, whose = own_files.parts(use)[0], (*reserved, "sha256"), use
+            full, reserved, whose = self.files.parts(use)[0], (*reserved, "sha256"), use
         elif entry is not None:
             full, whose = use, f"plugin {entry.distribution}: {use}"
         else:
@@ -231,7 +230,7 @@ class _Reading:
         if in_file and own is None:
             return
         try:
-            component_class: Any = own_files.component(own, full, place.group) if own else entry and entry.load()
+            component_class: Any = self.files.component(own, full, place.group) if own else entry and entry.load()
         except NotTrusted as error:
             self.source.not_run.append(Problem(self.source.where(at), str(error)))
             self._pass_over(place, name)
@@ -281,12 +280,17 @@ class _Reading:
         known = tuple((key, use) for key, use in found if use is not None and use.options is not None)
         return known if len(known) == len(found) else None
 
-    def _files_of(self, place: Place, options: Options) -> list[tuple[str, own_files.OwnFile]] | None:
+    def _files_of(self, place: Place, options: Options) -> list[tuple[str, Own]] | None:
         """The files that options name, by option; None after a complaint."""
         named = [(key, value) for key, value in options if isinstance(value, File)]
-        read = [(key, self._read((*place.path, key), _reader_of(value))) for key, value in named]
+        read = [
+            (key, self._read((*place.path, key), functools.partial(self._file_named, value))) for key, value in named
+        ]
         found = [(key, own) for key, own in read if own is not None]
         return found if len(found) == len(named) else None
+
+    def _file_named(self, named: File, folders: list[Path]) -> Own:
+        return self.files.read_file(Path(named.file), folders, named.sha256)
 
     def _hint(self, group: str, use: str, plain: bool) -> str:
         """What may have been meant by an unknown component; a plain name may refer to one of this recipe."""
@@ -296,11 +300,11 @@ class _Reading:
             return f"{near.removesuffix('?')} (a component of this recipe)?"
         return hint
 
-    def _file(self, at: KeyPath, use: str, sha256: Any) -> own_files.OwnFile | None:
+    def _file(self, at: KeyPath, use: str, sha256: Any) -> Own | None:
         """The file that is named there; None after a complaint."""
-        return self._read(at, lambda folders: own_files.read(use, folders, None if sha256 is None else str(sha256)))
+        return self._read(at, lambda folders: self.files.read(use, folders, None if sha256 is None else str(sha256)))
 
-    def _read(self, at: KeyPath, read: Callable[[list[Path]], own_files.OwnFile]) -> own_files.OwnFile | None:
+    def _read(self, at: KeyPath, read: Callable[[list[Path]], Own]) -> Own | None:
         try:
             own = read(self.source.folders(at))
         except PluginError as error:
@@ -312,19 +316,14 @@ class _Reading:
         return None
 
 
-def _reader_of(named: File) -> Callable[[list[Path]], own_files.OwnFile]:
-    """As other files of the user's own; a copy of a shipped recipe still finds those that were shipped with it."""
-    return lambda near: own_files.read_file(Path(named.file), (*near, Path(), *shelf.folders()), named.sha256)
-
-
 def _second_name(path: KeyPath) -> str:
     """The zone, the list or the section: what an automatic second name ends in."""
     return next(key for key in reversed(path) if isinstance(key, str))
 
 
-def _automatic(use: str) -> str:
+def _automatic(use: str, files: Resolver) -> str:
     """What an instance is called whose name is not written."""
-    return own_files.parts(use)[1] if own_files.is_own(use) else use
+    return files.parts(use)[1] if files.is_own(use) else use
 
 
 def _unusable(component_class: type, group: str, reserved: tuple[str, ...]) -> str:

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, create_model
 
 from fedplug.api import component
 from fedplug.api.errors import PluginError
 from fedplug.api.events import Subject
-from fedplug.recipe.catalog import GROUPS
+from fedplug.api.roles import Component, Reveals
+from fedplug.recipe.catalog import GROUPS, Catalog, Entry, Own
 from fedplug.recipe.option_errors import closest
-
-if TYPE_CHECKING:
-    from fedplug.api.roles import Component, Reveals
-    from fedplug.recipe.catalog import Catalog, Entry
-    from fedplug.recipe.parts import Use
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.recipe.yaml_source import KeyPath
+from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, plain_options, zone_order
+from fedplug.recipe.yaml_source import KeyPath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Around:
     """
 
     clients: int | None
-    recipe: Recipe | None
+    recipe: Resolved | None
     parts: Mapping[str, Component]
 
 
@@ -80,7 +79,7 @@ class Section:
             raise TypeError(f"{cls.__module__}.{cls.__qualname__}: " + "; ".join(problems))
 
     @classmethod
-    def of(cls, recipe: Recipe) -> Self | None:
+    def of(cls, recipe: Resolved) -> Self | None:
         """The section of this class in a recipe; None where the recipe has none."""
         return next((section for section in recipe.sections.values() if isinstance(section, cls)), None)
 
@@ -98,7 +97,7 @@ class Section:
         """The conflicts of the section with the recipe, each with its path inside the section."""
         return ()
 
-    def reveals(self, recipe: Recipe) -> Sequence[Reveals]:
+    def reveals(self, recipe: Any) -> Sequence[Reveals]:
         """The values that a run makes visible because of this section; the ledger lists them."""
         return ()
 
@@ -143,10 +142,104 @@ class Section:
         return {**plain_options(self.options), **lists}
 
 
-def plain_options(options: BaseModel) -> dict[str, Any]:
-    """Options as plain data; sets, which have another order in every process, are sorted."""
-    plain = options.model_dump(mode="json")
-    return plain | {key: sorted(plain[key]) for key, value in options if isinstance(value, set | frozenset)}
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """What a recipe holds: which components do what, with which options.
+
+    Attributes:
+        name, description, seed, rounds, min_clients, sampling, buffers, delta, clusters: the key of that name.
+        data, public, task, model, train, fine_tune, groups, negotiate_mask, aggregate, accountant: the component under
+            that key; None where the recipe has none.
+        score_parameters, extensions: the components under that key.
+        protect, postprocess: the components under that key, in order, by zone.
+        sections: what plugins' sections say, by key, sorted; those that say nothing are left out. `Section.of(recipe)`
+            gives one by its class.
+        notes: what its author should know, though nothing is wrong; not part of the recipe.
+        origin: where it was read: a path, or `NAME (DISTRIBUTION VERSION)` where it was found by name; empty where it
+            was not read from a file. Not part of the recipe either.
+    """
+
+    name: str
+    description: str
+    seed: int
+    rounds: int
+    min_clients: int
+    sampling: Sampling | None
+    buffers: Literal["local", "mean"]
+    delta: float
+    clusters: Mapping[str, tuple[int, ...]]
+    data: DataUse
+    public: Use | None
+    task: Use | None
+    model: Use
+    train: Use
+    fine_tune: Use | None
+    score_parameters: tuple[Use, ...]
+    groups: Use | None
+    negotiate_mask: Use
+    protect: Mapping[str, tuple[Use, ...]]
+    aggregate: Use
+    postprocess: Mapping[str, tuple[Use, ...]]
+    accountant: Use | None
+    extensions: tuple[Use, ...]
+    sections: Mapping[str, Section]
+    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    origin: str = dataclasses.field(default="", compare=False, repr=False)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data with every default written out; `Recipe.from_plain` gives an equal recipe."""
+        plain: dict[str, Any] = {}
+        for field in General.model_fields:
+            value = getattr(self, field)
+            plain[field] = value.to_plain() if isinstance(value, Sampling) else value
+        for section in SECTIONS:
+            plain[section] = mapped(getattr(self, section), lambda use: use.to_plain(), list)
+        # As in recipes from before these keys existed, whose digests stay the same.
+        for key in ("task", "fine_tune", "clusters"):
+            if not plain[key]:
+                del plain[key]
+        return plain | {key: section.to_plain() for key, section in self.sections.items()}
+
+    def resting(self, round: int) -> frozenset[int]:
+        """The clients that are in a 0-based round with noise alone, since it is not their turn."""
+        sampling, everybody = self.sampling, range(self.data.clients)
+        if sampling is None or sampling.resting != "noise" or not 0 <= round < self.rounds:
+            return frozenset()
+        return frozenset(everybody) - frozenset(sampling.cohort(self.seed, everybody, round))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the recipe without its description; equal recipes have equal digests on every machine."""
+        plain = {key: value for key, value in self.to_plain().items() if key != "description"}
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones in label order: the four that every protocol knows, then the recipe's own, sorted."""
+        return zone_order([*self.protect, *self.postprocess])
+
+    @property
+    def clients(self) -> int:
+        """K, the number of clients."""
+        return self.data.clients
+
+    @property
+    def uses(self) -> list[Use]:
+        """Every place that names a component, references included, in the order of the sections."""
+        data, *others = (getattr(self, section) for section in SECTIONS)
+        return [*leaves([data, data.partition, others, [section.uses for section in self.sections.values()]])]
+
+    @property
+    def own_files(self) -> tuple[Own, ...]:
+        """The files of the user's own that it is made of: code, and what options name."""
+        uses = [each for use in self.uses for each in use.nested]
+        return tuple(dict.fromkeys(own for use in uses for own in (use.own, *use.files) if own))
+
+    @property
+    def components(self) -> dict[str, Use]:
+        """The defining place of every component, by instance name."""
+        return {use.name: use for use in self.uses if not use.is_reference}
 
 
 def _contradictions(cls: type[Section]) -> Iterator[str]:

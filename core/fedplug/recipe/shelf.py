@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import RECIPES, Entry, installed, package_folders
+from fedplug.recipe.yaml_source import Position, Problem, Source, read_text
 
 ENDING = ".yaml"
 _GRID = ".grid"
@@ -26,6 +27,7 @@ _DESCRIPTION = re.compile(r"^description:[ \t]*(.+)$", re.MULTILINE)
 _EXTENDS = re.compile(r"^(extends:[ \t]*)(\"[^\"]*\"|'[^']*'|[^\s#]+)", re.MULTILINE)
 _RECIPES = re.compile(r"^(recipes:.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"[\w./-]+\.yaml")
+_MAX_BYTES = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,3 +177,46 @@ def meant(path: Path) -> str:
         lasts = {name.rpartition("/")[2]: name for name in reversed(names)}
         close = [lasts[last] for last in get_close_matches(wanted.rpartition("/")[2], lasts, n=2, cutoff=0.8)]
     return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def read(path: Path) -> Source:
+    """Reads a file; problems, also that it cannot be read, are in the result."""
+    try:
+        text = _recipe_bytes(path).decode("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if isinstance(error, FileNotFoundError):
+            reason = f"there is no such file{_near(path)}"
+        return Source(str(path), None, problems=[Problem(Position(str(path)), f"cannot read the recipe: {reason}")])
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start} is not UTF-8 text ({error.reason}); save the file as UTF-8"
+        return Source(str(path), None, problems=[Problem(Position(str(path)), message)])
+    return read_text(text, str(path))
+
+
+def _near(path: Path) -> str:
+    """What may have been meant: a change of a value, a file of a close name in that folder or its `recipes`, or what
+    is shipped under such a name.
+    """
+    if "=" in path.name and path.suffix != ".yaml":
+        return f"; to change a value of a recipe, write --set {path.name}"
+    folder = path.parent
+    here = [*folder.glob("*.yaml"), *(folder / "recipes").glob("*.yaml")]
+    names = {file.name: file for file in here}
+    close = get_close_matches(path.with_suffix(".yaml").name, names, n=1, cutoff=0.8)
+    if close:
+        return f"; did you mean {names[close[0]]}?"
+    if hint := meant(path):
+        return f", and no recipe of that name; {hint}"
+    # Without an ending, it may well have been meant as a name.
+    return "" if path.suffix else ", and no recipe of that name; fedplug recipes lists those that are installed"
+
+
+def _recipe_bytes(path: Path) -> bytes:
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise OSError("it is not a regular file")  # a device or a pipe may never end
+    with path.open("rb") as file:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise OSError(f"it has more than {_MAX_BYTES:,} bytes, and no recipe is that long")
+    return data

@@ -18,22 +18,15 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fedplug.api.errors import PluginError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug.api.files import append_line, private_folder
-
-if TYPE_CHECKING:
-    from fedplug.recipe.own_files import OwnFile
+from fedplug.recipe.catalog import NotTrusted, Own
 
 _allowed: set[str] = set()
 """SHA-256 (hex) of the files that this process may run, whatever the record says."""
 _refused: set[str] = set()
 """Those that it may not: nobody is asked twice."""
-
-
-class NotTrusted(PluginError):
-    """A file has not run here before, and nobody has said that it may."""
 
 
 def record() -> Path:
@@ -51,7 +44,7 @@ def known() -> set[str]:
     return {line.partition(" ")[0] for line in lines}
 
 
-def note(files: Iterable[OwnFile]) -> None:
+def note(files: Iterable[Own]) -> None:
     """Notes that this user runs these files. Where that cannot be written, a later command asks."""
     if not (new := {own.sha256: own.name for own in files if own.is_code}):
         return
@@ -62,12 +55,12 @@ def note(files: Iterable[OwnFile]) -> None:
             append_line(record(), "".join(lines).encode())
 
 
-def allow(files: Iterable[OwnFile]) -> None:
+def allow(files: Iterable[Own]) -> None:
     """Lets this process run these files: somebody said yes, or the process that was told so sent them."""
     _allowed.update(own.sha256 for own in files)
 
 
-def may_run(own: OwnFile) -> bool:
+def may_run(own: Own) -> bool:
     """Whether this process may run a file."""
     return own.sha256 in _allowed or own.sha256 in known()
 
@@ -84,7 +77,7 @@ class Consent:
     given: bool = False
     ask: bool = False
 
-    def covers(self, files: Iterable[OwnFile], whose: str) -> bool:
+    def covers(self, files: Iterable[Own], whose: str) -> bool:
         """Whether these files, which `whose` names, may run. A yes is noted."""
         new = {own.sha256: own for own in files if own.is_code and not may_run(own)}
         if not new:
@@ -103,12 +96,12 @@ NOBODY, RUNS = Consent(), Consent(given=True)
 """Nobody's, and that of a command that runs what its user names."""
 
 
-def described(own: OwnFile) -> str:
+def described(own: Own) -> str:
     """A file by its name and the first digits of its SHA-256, for messages."""
     return f"{own.name} (sha256 {own.sha256[:12]})"
 
 
-def refusal(own: OwnFile) -> NotTrusted:
+def refusal(own: Own) -> NotTrusted:
     """Says of a file that it may not run, and what to do."""
     return NotTrusted(
         f"This brings code that has not run here before: {described(own)}. It would run with all your rights; read "

@@ -7,16 +7,14 @@ Duplicate keys, tags and keys that are not text are refused.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from fedplug.api.errors import SetupError
-from fedplug.recipe import shelf
 
 Key = str | int
 KeyPath = tuple[Key, ...]
@@ -25,7 +23,6 @@ KeyPath = tuple[Key, ...]
 MOST_BITS = 64
 """Of a whole number anywhere in a recipe: seeds and sizes fit. Python writes no number of more than 4,300 digits."""
 LONGEST = f"a whole number has at most {MOST_BITS} bits; write one below {2**MOST_BITS:,}, or a fraction such as 1e30"
-_MAX_BYTES = 1_000_000
 _MAX_VALUES = 100_000  # aliases can make a small file expand without bound
 
 
@@ -100,6 +97,26 @@ class Source:
         self.problems.append(Problem(self.where(path, key), message))
 
 
+def in_order(source: Source, problems: Sequence[Problem]) -> list[str]:
+    """Distinct problems of a recipe as text, by file, line and column; those of `--set` last."""
+    files = list(dict.fromkeys([source.origin, *(problem.position.origin for problem in problems)]))
+
+    def place(problem: Problem) -> tuple[bool, int, int, int]:
+        position = problem.position
+        return position.origin.startswith("--set"), files.index(position.origin), position.line, position.column
+
+    def told(problem: Problem) -> str:
+        file, line, _ = problem.position
+        if file not in source.closed:
+            return str(problem)
+        return (
+            f"{file}:{line}: what is wrong is not shown, since this is no recipe, and not in the folder of the recipe "
+            f"that extends it; fedplug check {file} shows it"
+        )
+
+    return list(dict.fromkeys(map(told, sorted(problems, key=place))))
+
+
 def _core_rules(owner: type[yaml.SafeLoader] | type[yaml.SafeDumper]) -> None:
     """Gives a loader or dumper the scalar rules of the YAML 1.2 core schema."""
     for tag, pattern, first in (
@@ -131,49 +148,6 @@ def dump(data: Any) -> str:
     """YAML text that `read_text` gives back unchanged. (`yaml.safe_dump` would write the text "1e5" without quotes.)"""
     # Not allow_unicode: PyYAML then leaves line separators such as U+0085 bare, and reads them back as blanks.
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
-
-
-def read(path: Path) -> Source:
-    """Reads a file; problems, also that it cannot be read, are in the result."""
-    try:
-        text = _recipe_bytes(path).decode("utf-8-sig")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if isinstance(error, FileNotFoundError):
-            reason = f"there is no such file{_near(path)}"
-        return Source(str(path), None, problems=[Problem(Position(str(path)), f"cannot read the recipe: {reason}")])
-    except UnicodeDecodeError as error:
-        message = f"byte {error.start} is not UTF-8 text ({error.reason}); save the file as UTF-8"
-        return Source(str(path), None, problems=[Problem(Position(str(path)), message)])
-    return read_text(text, str(path))
-
-
-def _near(path: Path) -> str:
-    """What may have been meant: a change of a value, a file of a close name in that folder or its `recipes`, or what
-    is shipped under such a name.
-    """
-    if "=" in path.name and path.suffix != ".yaml":
-        return f"; to change a value of a recipe, write --set {path.name}"
-    folder = path.parent
-    here = [*folder.glob("*.yaml"), *(folder / "recipes").glob("*.yaml")]
-    names = {file.name: file for file in here}
-    close = difflib.get_close_matches(path.with_suffix(".yaml").name, names, n=1, cutoff=0.8)
-    if close:
-        return f"; did you mean {names[close[0]]}?"
-    if hint := shelf.meant(path):
-        return f", and no recipe of that name; {hint}"
-    # Without an ending, it may well have been meant as a name.
-    return "" if path.suffix else ", and no recipe of that name; fedplug recipes lists those that are installed"
-
-
-def _recipe_bytes(path: Path) -> bytes:
-    if path.exists() and not path.is_dir() and not path.is_file():
-        raise OSError("it is not a regular file")  # a device or a pipe may never end
-    with path.open("rb") as file:
-        data = file.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
-        raise OSError(f"it has more than {_MAX_BYTES:,} bytes, and no recipe is that long")
-    return data
 
 
 def read_text(text: str, origin: str, in_file: bool = True) -> Source:

@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedplug.api.blocks import RETAINED, Plan
-from fedplug.api.facts import Facts, Fresh, in_force
+from fedplug.api.blocks import RETAINED, Layout, Plan
+from fedplug.api.data import PublicData
+from fedplug.api.facts import Facts, Fresh, Snapshots, in_force
+from fedplug.api.links import Step
+from fedplug.api.roles import Plans
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.blocks import Layout
-    from fedplug.api.data import PublicData
-    from fedplug.api.facts import Snapshots
-    from fedplug.api.links import Step
-    from fedplug.api.roles import Plans
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
 
 
 def mean_problem(mean: NDArray[np.float32], zone: str, step: Step | None) -> str:

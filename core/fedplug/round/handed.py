@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedplug.api.blocks import Layout
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.blocks import Layout
 
 LEAST = 4
 """Rows and columns of a matrix from which on equal rows are no accident."""

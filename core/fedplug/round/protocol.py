@@ -17,13 +17,14 @@ events (`fedplug.api.events`): the ledger, the metrics, checkpoints and the cons
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 from fedplug.api import codec
-from fedplug.api.blocks import Layout
+from fedplug.api.blocks import Block, Layout
 from fedplug.api.cohort import Cohort
 from fedplug.api.component import remote_method
+from fedplug.api.data import Model, PublicData
 from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, TooFewClients, of_component
 from fedplug.api.events import (
     Asking,
@@ -42,9 +43,11 @@ from fedplug.api.events import (
 from fedplug.api.facts import Facts, published_to, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Cover, Noise
+from fedplug.api.parties import Server
 from fedplug.api.pricing import correlated
 from fedplug.api.records import one_line
-from fedplug.api.roles import Ballots, Groups, Negotiation, stated_reveals
+from fedplug.api.roles import Ballots, Component, Groups, Negotiation, stated_reveals
+from fedplug.api.rows import Reports
 from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -56,15 +59,6 @@ from fedplug.round.steps import Steps, needs_key_server
 from fedplug.round.sums import Arrivals, Sums
 from fedplug.round.uploads import UploadRules, mean_of_buffers, read_fingerprint
 from fedplug.wire.post_office import KeyServerCalls, PostOffice, ServerClock, Transport
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fedplug.api.blocks import Block
-    from fedplug.api.data import Model, PublicData
-    from fedplug.api.parties import Server
-    from fedplug.api.roles import Component
-    from fedplug.api.rows import Reports
 
 
 def sample(recipe: Recipe, client_ids: Sequence[int], round: int) -> list[int]:

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.blocks import RETAINED
+from fedplug.api.blocks import RETAINED, Block, Scores
+from fedplug.api.data import Model
 from fedplug.api.errors import FedplugError, of_component
+from fedplug.api.facts import Facts
+from fedplug.api.known import Known
+from fedplug.api.operations import Noise, OfScores
+from fedplug.api.parties import Server
 from fedplug.api.roles import Closer, Groups, Protector, Scorer
-
-if TYPE_CHECKING:
-    from fedplug.api.blocks import Block, Scores
-    from fedplug.api.data import Model
-    from fedplug.api.facts import Facts
-    from fedplug.api.known import Known
-    from fedplug.api.operations import Noise, OfScores
-    from fedplug.api.parties import Server
-    from fedplug.recipe.composition import Composition
+from fedplug.recipe.composition import Composition
 
 
 def wants_model(composition: Composition) -> bool:

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedplug.api import secrets
+from fedplug.api.cohort import Cohort, KeyServerLine
 from fedplug.api.component import at_client, at_key_server
 from fedplug.api.errors import ProtectionError, TooFewClients, of_component
+from fedplug.api.facts import Facts
 from fedplug.api.links import locked
-from fedplug.api.parties import ServerMemory
+from fedplug.api.parties import Client, KeyServer, ServerMemory
 from fedplug.api.records import shown
-from fedplug.api.roles import Closer
+from fedplug.api.roles import AccountKeeper, Aggregator, Closer
+from fedplug.recipe.composition import Composition
 from fedplug.round.base import PartySteps
+from fedplug.round.hosted import HostedClient
 from fedplug.round.uploads import Hello, read_dealt, read_hello
 from fedplug.round.world import class_counts
-
-if TYPE_CHECKING:
-    from fedplug.api.cohort import Cohort, KeyServerLine
-    from fedplug.api.facts import Facts
-    from fedplug.api.parties import Client, KeyServer
-    from fedplug.api.roles import AccountKeeper, Aggregator
-    from fedplug.recipe.composition import Composition
-    from fedplug.round.hosted import HostedClient
-    from fedplug.wire.post_office import PostOffice
+from fedplug.wire.post_office import PostOffice
 
 
 def stated_accounts(composition: Composition, client: Client) -> dict[str, list[list[float]]]:

@@ -5,16 +5,15 @@ Its text may hold numbers of the data, so it stays with the party that has the d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedplug.api.data import About, Examples
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
-
-    from fedplug.api.data import About, Examples
 
 _WIDE = 10.0
 """The root of the mean square of a column, above which it looks as if nobody had scaled it."""

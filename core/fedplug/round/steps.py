@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedplug.api import codec, secrets
-from fedplug.api.blocks import CLEAR, RETAINED, Block, is_unchangeable, meet, unchangeable
+from fedplug.api.blocks import CLEAR, RETAINED, Block, Plan, Scores, is_unchangeable, meet, unchangeable
 from fedplug.api.component import at_client, at_key_server
+from fedplug.api.data import Examples
 from fedplug.api.errors import MessageError, ProtectionError, of_component
-from fedplug.api.facts import in_force, published_to, with_published
-from fedplug.api.links import Link, fold, locked, seal_of
+from fedplug.api.facts import Facts, in_force, published_to, with_published
+from fedplug.api.links import Link, Step, fold, locked, seal_of
 from fedplug.api.operations import Noise, Scramble, Seal
-from fedplug.api.parties import Client, KeyServer
+from fedplug.api.parties import Client, KeyServer, Party
 from fedplug.api.records import is_count, shown
 from fedplug.api.roles import Scorer, Trainer
 from fedplug.api.rows import Evaluated
 from fedplug.mechanisms.closing import require_enough
 from fedplug.mechanisms.execution import execute
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import NAME, PartySteps, mean_problem, plan_problem, scores_problem
+from fedplug.round.hosted import HostedClient
 from fedplug.round.server_model import scores_at_server
 from fedplug.round.set_up import Joining, require_as_stated
 from fedplug.round.uploads import BUFFERS, Upload, buffers_problem
@@ -33,15 +37,6 @@ from fedplug.round.world import slice_of_test
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug.api.blocks import Plan, Scores
-    from fedplug.api.data import Examples
-    from fedplug.api.facts import Facts
-    from fedplug.api.links import Step
-    from fedplug.api.parties import Party
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.round.hosted import HostedClient
 
 
 _MACHINES = 1e-4

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedplug.api.blocks import Block, fewest_in, in_float32, join_sums, other_size, share_divisors
+from fedplug.api.cohort import KeyServerLine
 from fedplug.api.errors import (
     ClientError,
     FedplugError,
@@ -19,28 +20,22 @@ from fedplug.api.errors import (
     Refusal,
     TooFewClients,
 )
-from fedplug.api.events import Asking, SumWithheld, ZoneOpened
+from fedplug.api.events import Asking, Events, SumWithheld, ZoneOpened
+from fedplug.api.facts import Facts
 from fedplug.api.links import seal_of
 from fedplug.api.operations import Scramble, WeightedSum, Widen
+from fedplug.api.parties import Server
 from fedplug.api.pricing import amplified
 from fedplug.mechanisms.adding import add_up
 from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import mean_problem
-from fedplug.round.uploads import Shape, Upload, UploadRules, shapes_of, unlike
-
-if TYPE_CHECKING:
-    from fedplug.api.cohort import KeyServerLine
-    from fedplug.api.events import Events
-    from fedplug.api.facts import Facts
-    from fedplug.api.parties import Server
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.round.server_model import ServerModel
-    from fedplug.round.steps import Steps
-    from fedplug.round.uploads import Buffers
-    from fedplug.wire.post_office import PostOffice, ServerClock
-
+from fedplug.round.server_model import ServerModel
+from fedplug.round.steps import Steps
+from fedplug.round.uploads import Buffers, Shape, Upload, UploadRules, shapes_of, unlike
+from fedplug.wire.post_office import PostOffice, ServerClock
 
 _AT_ONCE = 1 << 24
 """Scalars of all the uploads of a piece together: 64 MiB of float32."""

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,9 @@ from numpy.typing import NDArray
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import MessageError, of_component
 from fedplug.api.records import MOST_EXAMPLES, shown
-from fedplug.api.roles import Closer, Sealer
-
-if TYPE_CHECKING:
-    from fedplug.api.roles import AccountKeeper
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
-
+from fedplug.api.roles import AccountKeeper, Closer, Sealer
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
 
 BUFFERS = "batch-norm buffers"
 """Their name in lists of zones."""

@@ -13,24 +13,21 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplug.api.data import About, ClientData, Dataset, Examples, PublicData, model_problem
+from fedplug.api.data import About, ClientData, Dataset, Examples, Model, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
 from fedplug.api.records import shown
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.api.streams import stream
 from fedplug.recipe.check import misfit, too_large
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed
+from fedplug.recipe.recipe import Recipe
 from fedplug.round import soundness
-
-if TYPE_CHECKING:
-    from fedplug.api.data import Model
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

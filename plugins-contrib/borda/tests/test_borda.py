@@ -12,7 +12,7 @@ import fedplug_borda.layers
 import numpy as np
 import pytest
 from fedplug import Client, Facts, FedplugError, Layout
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from fedplug_kit import conformance
 from fedplug_runs.execution import start

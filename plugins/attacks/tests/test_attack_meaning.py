@@ -10,7 +10,8 @@ import pytest
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import View

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attack_toys import Runs, attack_catalog, attacked
 from fedplug import Facts, Layout
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.told import Told
 from fedplug_attacks.api.view import Attacker, View

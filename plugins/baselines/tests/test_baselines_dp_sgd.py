@@ -16,7 +16,7 @@ import pytest
 import torch
 from fedplug import ClientData, Examples
 from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.round.uploads import read_hello
 from fedplug_baselines.dp_sgd import DpSgd, _per_sample
 from fedplug_baselines.dp_sgd_accounting import (

@@ -11,7 +11,8 @@ import pytest
 import typer
 from cli_calls import call
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug_evidence import commands
 from fedplug_evidence.facts import Contents

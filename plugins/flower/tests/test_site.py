@@ -22,7 +22,7 @@ pytest.importorskip("flwr", reason="flwr is not installed; make test installs it
 from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_flower import letters
 from fedplug_flower.app_folder import write_app
 from fedplug_flower.certificates import make_certificates, make_node_key

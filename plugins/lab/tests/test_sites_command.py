@@ -10,7 +10,7 @@ import pytest
 import yaml
 from cli_calls import call
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.round.world import World
 from own_file_toys import HALVE
 

@@ -76,7 +76,7 @@ def test_who_is_not_of_fedplug_itself_is_named() -> None:
 def test_data_and_models_of_ones_own_answer_nobody() -> None:
     """What a site brings is trained on and summed up as any other; on its word is nothing."""
     catalog = toy_catalog()
-    for group, name in (("data", "std.digits"), ("model", "std.mlp"), ("partition", "std.dirichlet")):
+    for group, name in (("dataset", "std.digits"), ("model", "std.mlp"), ("partition", "std.dirichlet")):
         catalog.groups[group][name] = dataclasses.replace(catalog.groups[group][name], distribution="acme")
     recipe = Recipe.from_plain(recipe_of(), catalog)
     found = ledger_of(recipe, Composition(recipe), Layout.of([("w", (65, 10))]))

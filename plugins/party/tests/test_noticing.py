@@ -8,7 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug.round.handed import signs
 from fedplug.round.parties import ClientHost
 from fedplug_party.noticing import Noticing

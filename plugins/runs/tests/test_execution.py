@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from fedplug.api.errors import SetupError, TooFewClients
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug_runs import execution
 from fedplug_runs import folder as run_folder

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
+from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.settings import Settings
 from fedplug_search.searching import Asked, search
@@ -54,7 +54,7 @@ def test_the_best_of_a_small_grid_and_all_that_is_left_of_it(
     # Recipes run as they are: they extend the one that was varied, and are the recipes of the runs.
     for place, number in enumerate(front, 1):
         file = settings.output / "front" / f"{place}.yaml"
-        assert yaml_source.read(file).data["extends"] == "../../toy.yaml"
+        assert shelf.read(file).data["extends"] == "../../toy.yaml"
         assert load_recipe(file, (), catalog).digest == trials[number - 1]["runs"][0]["digest"]
     best_file = settings.output / "best.yaml"
     assert load_recipe(best_file, (), catalog).digest == first["runs"][0]["digest"]

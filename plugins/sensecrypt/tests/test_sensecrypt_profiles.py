@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 
 TEXT = """\

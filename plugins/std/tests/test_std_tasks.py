@@ -13,7 +13,8 @@ import torch
 from fedplug import Examples
 from fedplug.api.data import About, ClientData
 from fedplug.api.errors import DataError, FedplugError, RecipeError
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug_lab.records import result_of
 from fedplug_lab.rounds import rounds_tables
 from fedplug_std import tasks, torch_model

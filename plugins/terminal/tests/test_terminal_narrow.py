@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cli_calls import GOOD, call
 from fedplug.api.errors import RecipeError
-from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import load_recipe, plan_of
+from fedplug.recipe.composition import Composition, plan_of
+from fedplug.recipe.overlay import load_recipe
 from fedplug_lab.live import LiveDisplay
 from rich.console import Console
 from row_toys import a_verdict

@@ -17,10 +17,10 @@ from fedplug.api.pricing import amplified
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.api.rows import Compared
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, instantiate, shipped
+from fedplug.recipe.composition import Composition, instantiate, plan_of, shipped
 from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Sampling, Use
-from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug_ledger.charging import ledger_of, releases_of
 from fedplug_ledger.costs import credit_in_steps, strongest, strongest_other

@@ -146,7 +146,7 @@ def _replies(world: World, name: str) -> dict[_Place, dict[str, Any]]:
     found: dict[_Place, dict[str, Any]] = {}
     asked: dict[str, tuple[str, str]] = {}
     wire = world.protocol.wire
-    assert isinstance(wire, Wire)  # which the kit made
+    assert isinstance(wire, Wire)
     for message in wire.messages:
         if message.sender == "server":
             call = message.asked()[-1]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
+from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.shelf import located
@@ -79,7 +79,7 @@ class Contest:
 
 def is_comparison(path: Path) -> bool:
     """Whether a file is a comparison, and no recipe."""
-    data = yaml_source.read(path).data
+    data = shelf.read(path).data
     return isinstance(data, Mapping) and bool({"recipes", "question"} & data.keys())
 
 
@@ -95,7 +95,7 @@ def read_contest(path: Path) -> Contest:
     Raises:
         RecipeError: holds every mistake, as `file:line:column: message`.
     """
-    source = yaml_source.read(path)
+    source = shelf.read(path)
     source.problems = [p._replace(message=p.message.replace("the recipe", "the comparison")) for p in source.problems]
     contest = _Reader(source, path).read()
     if source.problems:

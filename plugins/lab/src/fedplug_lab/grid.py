@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
+from fedplug.recipe import shelf, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.yaml_source import KeyPath, Source
 
 SEED = "seed"
@@ -99,7 +100,7 @@ def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -
     Raises:
         RecipeError: holds every mistake, as `file:line:column: message`.
     """
-    source = yaml_source.read(path)
+    source = shelf.read(path)
     source.problems = [p._replace(message=p.message.replace("the recipe", "the grid")) for p in source.problems]
     grid = _Reader(source).read(seeds, [assignment.partition("=")[0] for assignment in sets])
     if source.problems:

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from fedplug.api.errors import CheckpointError, FedplugError, describe
 from fedplug.recipe import own_files
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.execution import INTERRUPTED, resume, start
 from fedplug_runs.settings import Settings
@@ -59,7 +59,7 @@ class Job:
     name: str
     unfinished: Path | None
     settings: Settings
-    own_files: tuple[own_files.OwnFile, ...]
+    own_files: tuple[Own, ...]
     origin: str = ""
 
 

@@ -15,10 +15,10 @@ from fedplug.api.errors import DataError, SetupError
 from fedplug.api.files import open_private, private_folder
 from fedplug.recipe import yaml_source
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.own_files import with_files
-from fedplug.recipe.parts import Agreed
-from fedplug.recipe.recipe import Recipe, load_recipe
-from fedplug.recipe.sections import plain_options
+from fedplug.recipe.parts import Agreed, plain_options
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import Consent
 from fedplug.round.world import World, misfits
 

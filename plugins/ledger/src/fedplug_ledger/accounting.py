@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.operations import OF_EPSILON
+from fedplug.api.operations import OF_EPSILON, Curve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from fedplug.api.operations import Curve
     from numpy.typing import NDArray
 
 

@@ -12,26 +12,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from fedplug.api.blocks import RETAINED
-from fedplug.api.roles import Reveals
+from fedplug.api.known import Release
+from fedplug.api.operations import Curve
+from fedplug.api.roles import Accountant, AccountKeeper, Reveals
+from fedplug.recipe.parts import Sampling
 
 from fedplug_ledger.costs import SoFar, Spent, ZoneCost, entry_of, inverse_square
 from fedplug_ledger.entries import RoundEntry, ZoneEntry
+from fedplug_ledger.ledger_record import EncryptionReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from fedplug.api.known import Release
-    from fedplug.api.operations import Curve
-    from fedplug.api.roles import Accountant, AccountKeeper
-    from fedplug.recipe.parts import Sampling
     from numpy.typing import NDArray
-
-    from fedplug_ledger.ledger_record import EncryptionReport
 
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})

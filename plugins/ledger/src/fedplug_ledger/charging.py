@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from fedplug.api import codec
-from fedplug.api.blocks import RETAINED
+from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.errors import of_component
 from fedplug.api.events import (
     Asking,
@@ -23,9 +24,9 @@ from fedplug.api.events import (
     SetUpDone,
     SumWithheld,
 )
-from fedplug.api.facts import in_force, published_to
+from fedplug.api.facts import Facts, in_force, published_to
 from fedplug.api.known import Known, Release
-from fedplug.api.links import ballots_of, locked, released, seal_of, settled
+from fedplug.api.links import Step, ballots_of, locked, released, seal_of, settled
 from fedplug.api.operations import (
     Map,
     Misplaced,
@@ -35,6 +36,7 @@ from fedplug.api.operations import (
     Post,
     WeightedSum,
 )
+from fedplug.api.parties import Server
 from fedplug.api.pricing import amplified, correlated, curve_problems, curves_of, remembered, stated_in
 from fedplug.api.roles import (
     MASKS,
@@ -52,6 +54,8 @@ from fedplug.api.roles import (
     roles_of,
     stated_reveals,
 )
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug.round.server_model import sized_in_public
 
@@ -59,17 +63,6 @@ from fedplug_ledger import wording
 from fedplug_ledger.book import NOTHING
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import EncryptionReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from fedplug.api.blocks import Layout
-    from fedplug.api.facts import Facts
-    from fedplug.api.links import Step
-    from fedplug.api.parties import Server
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
-
 
 _MACHINES = 1 - 1e-3
 """Scores that two machines work out differ by rounding, and the cost that follows from them by less than this."""

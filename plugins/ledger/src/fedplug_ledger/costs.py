@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from fedplug.api.errors import PluginError, of_component
-from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, IntegerNoise
+from fedplug.api.known import Release
+from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Curve, IntegerNoise
+from fedplug.api.roles import Accountant
 
 from fedplug_ledger.accounting import (
     composed_epsilon,
@@ -25,9 +27,6 @@ from fedplug_ledger.entries import RoundEntry, ZoneEntry
 from fedplug_ledger.integers import sum_multiplier
 
 if TYPE_CHECKING:
-    from fedplug.api.known import Release
-    from fedplug.api.operations import Curve
-    from fedplug.api.roles import Accountant
     from numpy.typing import NDArray
 
 _LARGEST_COMPOSED = 100.0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from fedplug.api.operations import Party
 from fedplug.api.records import Number, Record, Text
-
-if TYPE_CHECKING:
-    from fedplug.api.operations import Party
 
 PARTIES: dict[Party, str] = {
     "server": "the server",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from fedplug.api.known import Release
 from fedplug.api.operations import NoiseKind
 from fedplug.api.pricing import PRICED
 from fedplug.api.records import shared
 
+from fedplug_ledger.book import Book
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.ledger_record import (
     NEVER_COVERED,
@@ -33,13 +35,6 @@ from fedplug_ledger.views import (
     why_not_amplified,
     zone_epsilons,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fedplug.api.known import Release
-
-    from fedplug_ledger.book import Book
 
 
 def report(ledger: Book) -> LedgerReport:

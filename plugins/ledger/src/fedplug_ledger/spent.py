@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from fedplug_ledger.book import Book
+from fedplug_ledger.costs import Spent
 from fedplug_ledger.grades import quoted
 from fedplug_ledger.views import Guarantee, _guaranteed, _of_values, levels, voided, why_not_amplified
 from fedplug_ledger.wording import Nothing, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fedplug_ledger.book import Book
-    from fedplug_ledger.costs import Spent
 
 
 def level_epsilons(ledger: Book) -> dict[str, float]:

@@ -7,17 +7,13 @@ people read it, they read the words that are made here.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from fedplug.api.operations import Party
 from fedplug.api.records import Count, Number, Record, Text
 
 from fedplug_ledger.grades import Epsilons, Methods, State, Status
 from fedplug_ledger.verdict_words import LineWords, VerdictWords
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fedplug.api.operations import Party
 
 EXECUTED = "noise that fedplug itself adds"
 ENCRYPTION = "as long as the encryption holds"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedplug.api.records import Count, Number, Text
 
 from fedplug_ledger.grades import PARTIES, Grade, Graded, Status, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from fedplug.api.records import Count, Number, Text
 
 STATUSES: dict[Status, str] = {
     "protected_from_all": "Protected from everybody named",

@@ -10,13 +10,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from fedplug.api.errors import PluginError, of_component
+from fedplug.api.known import Release
+from fedplug.api.operations import Party
+from fedplug.api.roles import Accountant
 
 from fedplug_ledger import wording
-from fedplug_ledger.costs import Spent, checked_epsilons, composed_by
+from fedplug_ledger.book import Book
+from fedplug_ledger.costs import Spent, ZoneCost, checked_epsilons, composed_by
 from fedplug_ledger.grades import LARGEST_MEANINGFUL, PARTIES, Epsilons, State, quoted
 from fedplug_ledger.verdict import (
     ENCRYPTION,
@@ -36,15 +41,7 @@ from fedplug_ledger.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from fedplug.api.known import Release
-    from fedplug.api.operations import Party
-    from fedplug.api.roles import Accountant
     from numpy.typing import NDArray
-
-    from fedplug_ledger.book import Book
-    from fedplug_ledger.costs import ZoneCost
 
 
 def zone_epsilons(ledger: Book, zone: str | None = None) -> Epsilons | None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from fedplug.api.blocks import NOISED
+from fedplug.api.operations import Party
 
+from fedplug_ledger.book import Book
 from fedplug_ledger.verdict import MOST_WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from fedplug.api.operations import Party
-
-    from fedplug_ledger.book import Book
-
 
 PLAIN_VALUES = "clients found plain values of zones that they protect in their own messages"
 """What a recorded run says of itself where its clients found some; see `fedplug.round.compared`."""

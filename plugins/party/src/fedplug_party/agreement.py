@@ -16,12 +16,11 @@ from fedplug.api.component import site_of
 from fedplug.api.links import locked, seal_of
 from fedplug.api.operations import Party
 from fedplug.api.parties import Client, Server
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, instantiate
-from fedplug.recipe.own_files import OwnFile
+from fedplug.recipe.catalog import Catalog, Own
+from fedplug.recipe.composition import Composition, instantiate, plan_of
 from fedplug.recipe.parts import leaves
 from fedplug.recipe.reader import Draft, places
-from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import may_run
 from fedplug.recipe.yaml_source import Source
 from fedplug.round.base import facts_of
@@ -132,7 +131,7 @@ def agreement(
     return "\n".join(lines)
 
 
-def preview(source: Source, catalog: Catalog, files: Iterable[OwnFile]) -> str:
+def preview(source: Source, catalog: Catalog, files: Iterable[Own]) -> str:
     """What can be said of a recipe without running code that it brings, for the owner of a site who has to allow that.
 
     Args:

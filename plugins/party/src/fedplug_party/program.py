@@ -24,8 +24,9 @@ from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.overlay import load_recipe, read_extended
 from fedplug.recipe.own_files import named_in, with_files
-from fedplug.recipe.recipe import Recipe, load_recipe, read_extended
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS, Consent
 from fedplug.round.base import facts_of
 from fedplug.round.hosted import HostedClient

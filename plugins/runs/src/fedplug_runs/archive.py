@@ -19,28 +19,25 @@ import json
 import os
 import time
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict
+from typing import IO, Any, Literal, TypedDict
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, MessageError
 from fedplug.api.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
 from fedplug.api.records import Count, Record, Text
 from fedplug.api.rows import Row
+from fedplug.engines.base import Engine
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.protocol import Protocol
 from fedplug_ledger.charging import Charging
 from fedplug_ledger.entries import RoundEntry
+from fedplug_ledger.ledger import Ledger
 
 from fedplug_runs.checkpoint import KEPT, Checkpoints, holding
 from fedplug_runs.metrics import Metrics
 from fedplug_runs.wire_record import Message, file_of, framed, recordings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fedplug.engines.base import Engine
-    from fedplug.recipe.recipe import Recipe
-    from fedplug.round.protocol import Protocol
-    from fedplug_ledger.ledger import Ledger
 
 
 class Mark(TypedDict):

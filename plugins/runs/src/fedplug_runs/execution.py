@@ -15,10 +15,10 @@ import shutil
 import signal
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedplug.api import units
 from fedplug.api.blocks import Layout
@@ -32,11 +32,11 @@ from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.recipe import trust
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import memory
-from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
+from fedplug.recipe.composition import Composition, instantiate, plan_of, wrapped_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.own_files import in_file, is_own, keep, with_files
 from fedplug.recipe.parts import Use
-from fedplug.recipe.recipe import Recipe, plan_of
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import RUNS
 from fedplug.recipe.yaml_source import use_of
 from fedplug.round import soundness
@@ -68,9 +68,6 @@ from fedplug_runs.result import Run
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display, Shown, display_of, show
 from fedplug_runs.wire_record import Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 
 def command_line() -> str:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from fedplug.api.data import Figure
@@ -19,20 +19,18 @@ from fedplug.api.files import open_private, private_folder, read_text, write_tex
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
+from fedplug.engines.base import Engine
 from fedplug.recipe import yaml_source
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.trust import Consent
+from fedplug.round.protocol import Protocol
+from fedplug.round.world import World
 from fedplug_ledger.ledger_record import SCHEMA, LedgerReport
 from importlib_metadata import version
 
-if TYPE_CHECKING:
-    from fedplug.engines.base import Engine
-    from fedplug.recipe.catalog import Entry
-    from fedplug.round.protocol import Protocol
-    from fedplug.round.world import World
-
-    from fedplug_runs.wire_record import Wire
+from fedplug_runs.wire_record import Wire
 
 
 def new_folder(output: Path, name: str) -> Path:

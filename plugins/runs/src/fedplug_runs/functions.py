@@ -12,19 +12,16 @@ import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedplug.api.errors import PluginError, SetupError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
 
+from fedplug_runs.execution import Stop
+from fedplug_runs.result import Run
 from fedplug_runs.settings import TABLE, Settings
-
-if TYPE_CHECKING:
-    from fedplug.recipe.catalog import Catalog
-    from fedplug.recipe.recipe import Recipe
-
-    from fedplug_runs.execution import Stop
-    from fedplug_runs.result import Run
-    from fedplug_runs.shown import Display, Shown
+from fedplug_runs.shown import Display, Shown
 
 Sets = Iterable[str] | Mapping[str, Any]
 """Changes of a recipe: texts such as `protect.noised.0.norm=0.5`, or such paths with their values."""
@@ -161,8 +158,9 @@ def check(
         PluginError: one of `plugins` cannot be used.
         SetupError: a keyword is not a key of recipes.
     """
+    from fedplug.recipe.overlay import changed, load_recipe
     from fedplug.recipe.own_files import with_files
-    from fedplug.recipe.recipe import Recipe, load_recipe
+    from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.trust import RUNS
 
     _require(values, _keys(), "not a key of recipes")
@@ -177,15 +175,16 @@ def check(
         return load_recipe(recipe, changes, catalog)
     if isinstance(recipe, Recipe):
         # Read anew in any case: nobody has checked a copy with other values.
-        checked = Recipe.from_plain(recipe.to_plain(), catalog, sets=changes)
+        checked = changed(recipe.to_plain(), changes, catalog)
         return dataclasses.replace(checked, origin=recipe.origin)
-    return Recipe.from_plain(recipe, catalog, sets=changes)
+    return changed(recipe, changes, catalog)
 
 
 def _written(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[Any]) -> Mapping[str, Any]:
     """A recipe as plain data, changed; whether it is right nobody has looked yet."""
     from fedplug.recipe import overlay
-    from fedplug.recipe.recipe import Recipe, read_extended
+    from fedplug.recipe.overlay import read_extended
+    from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.shelf import located
     from fedplug.recipe.yaml_source import Source
 

@@ -9,9 +9,8 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from fedplug.api.data import ACCURACY, OWN_MODELS
+from fedplug.api.data import ACCURACY, OWN_MODELS, Figure
 from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
@@ -27,19 +26,16 @@ from fedplug.api.events import (
     SumWithheld,
     Uploaded,
 )  # fmt: skip
+from fedplug.api.parties import Server
 from fedplug.api.roles import ModelSource, Task
 from fedplug.api.rows import Attendance, Compared, Evaluated, GroupResult, Reports, Row, Unopened, drawn
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import BUFFERS
 from fedplug.wire.post_office import PostOffice, alike, listed
+from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug_ledger.wording import PLAIN_VALUES
-
-if TYPE_CHECKING:
-    from fedplug.api.data import Figure
-    from fedplug.api.parties import Server
-    from fedplug.recipe.composition import Composition
-    from fedplug_ledger.ledger import Ledger
 
 
 def judges_of(recipe: Recipe, composition: Composition) -> list[Task | ModelSource]:

@@ -8,10 +8,11 @@ import importlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from fedplug.api import units
+from fedplug.api.data import Model, PublicData
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.parties import SERVER, file_name
@@ -19,27 +20,22 @@ from fedplug.api.rows import Row
 from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
+from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
+from fedplug.round.world import World
+from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict_words import MARKS
 
 from fedplug_runs import folder as run_files
+from fedplug_runs.archive import Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, holding
-from fedplug_runs.folder import recipe_file
+from fedplug_runs.folder import Summary, recipe_file
 from fedplug_runs.row_text import cells, filled, sent, thin_out
+from fedplug_runs.settings import Settings
 from fedplug_runs.wire_record import Wire
-
-if TYPE_CHECKING:
-    from fedplug.api.data import Model, PublicData
-    from fedplug.recipe.catalog import Catalog
-    from fedplug.round.world import World
-    from fedplug_ledger.ledger_record import LedgerReport
-
-    from fedplug_runs.archive import Checkpoint
-    from fedplug_runs.folder import Summary
-    from fedplug_runs.settings import Settings
 
 
 def taken_back(

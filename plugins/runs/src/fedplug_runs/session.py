@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import PluginError, SetupError
 from fedplug.api.files import open_plain, read_bytes, write_bytes
 from fedplug.recipe import own_files
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.parts import OF_DATA
 
@@ -29,7 +29,6 @@ from fedplug_runs.session_source import NotWhole, whole_source
 
 if TYPE_CHECKING:
     import numpy as np
-
     Arrays = dict[str, np.ndarray[Any, Any]]
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -270,7 +269,7 @@ def _own(section: str, text: str) -> OwnFile:
 # -- run folders -----------------------------------------------------------------------------------------------------
 
 
-def keep_arrays(files: Iterable[OwnFile], folder: Path) -> None:
+def keep_arrays(files: Iterable[Own], folder: Path) -> None:
     """Writes the arrays of a recipe next to the copies of its files.
 
     Raises:
@@ -287,7 +286,7 @@ def keep_arrays(files: Iterable[OwnFile], folder: Path) -> None:
     raise SetupError("keep_data=True keeps arrays, and data= has none; leave it out")
 
 
-def only_in_memory(files: Iterable[OwnFile], folder: Path | None = None) -> list[str]:
+def only_in_memory(files: Iterable[Own], folder: Path | None = None) -> list[str]:
     """What files ask this process for, a sentence each, and why; less what the folder of a run keeps."""
     found = ((own, getattr(own.module(), "ONLY_IN_MEMORY", "")) for own in files if own.is_code)
     return [why for own, why in found if why and not (folder and (folder / own.name).with_suffix(".npz").is_file())]

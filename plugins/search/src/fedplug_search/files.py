@@ -15,10 +15,10 @@ from typing import Any
 from fedplug.api.errors import RecipeError
 from fedplug.api.files import private_folder, write_text
 from fedplug.api.records import json_ready
-from fedplug.recipe import yaml_source
+from fedplug.recipe import shelf, yaml_source
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.overlay import load_recipe, parent_of, read_extended
 from fedplug.recipe.own_files import keep
-from fedplug.recipe.recipe import load_recipe, parent_of, read_extended
 from fedplug.recipe.shelf import name_of
 
 from fedplug_search.answer import Answer
@@ -117,7 +117,7 @@ def _head(answer: Answer, number: int) -> str:
 
 def _child(recipe: Path, sets: list[str], folder: Path) -> dict[str, Any]:
     """A recipe that extends the one that was varied, or what that one extends itself, with what differs."""
-    source = yaml_source.read(recipe)
+    source = shelf.read(recipe)
     parent = parent_of(source) if isinstance(source.data, dict) and "extends" in source.data else recipe
     source = read_extended(recipe, sets)
     data = read_extended(parent).data  # anew: what is set changes what was read

@@ -19,11 +19,12 @@ from typing import Any
 
 from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
+from fedplug.recipe import shelf, yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 
 from fedplug_search.limits import name_of
 from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, better_of, is_measure, measure
@@ -127,7 +128,7 @@ class _Reader:
 
     def __init__(self, asked: _Asked, file: Path | None) -> None:
         self.asked, self.problems = asked, list[str]()
-        self.source = yaml_source.read(file) if file else yaml_source.Source("", {})
+        self.source = shelf.read(file) if file else yaml_source.Source("", {})
         self.problems += [str(problem).replace("the recipe", "the space") for problem in self.source.problems]
         data = self.source.data
         if not isinstance(data, Mapping):

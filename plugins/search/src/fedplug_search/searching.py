@@ -14,8 +14,8 @@ from pathlib import Path
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
+from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.own_files import with_files
-from fedplug.recipe.recipe import load_recipe
 from fedplug.recipe.trust import RUNS, Consent
 from fedplug_lab.api import at_work, short_names
 from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe, load_recipe
+from fedplug.recipe.overlay import load_recipe
+from fedplug.recipe.recipe import Recipe
 from fedplug_lab.api import short_names
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import time
 from fedplug.api import units
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import load_recipe
+from fedplug.recipe.overlay import load_recipe
 from fedplug_lab.api import (
     Compared,
     Crew,

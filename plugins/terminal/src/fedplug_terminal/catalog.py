@@ -19,7 +19,7 @@ from fedplug_runs import functions
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
 
 if TYPE_CHECKING:
-    from fedplug.recipe.own_files import OwnFile
+    from fedplug.recipe.catalog import Own
     from pydantic import BaseModel
 
 _ROOM = 50
@@ -202,7 +202,7 @@ def _show_head(entry: Entry, groups: Sequence[str], docstring: str, facts: Seque
         print("\n".join(aligned((), [(f"{label + ':':<19}", text)], columns)))
 
 
-def _only_read(own: OwnFile) -> str:
+def _only_read(own: Own) -> str:
     """Says of a file that has not run how much that tells."""
     return f"This is what the text of {own.name} shows; its options and all else are known once it runs. {refusal(own)}"
 

@@ -87,7 +87,7 @@ def values(incomplete: str) -> Answers:
     with contextlib.suppress(Exception):  # a line or a recipe that is not right yet
         # Of a line that ends in an option without its value, click knows no arguments.
         line = shlex.split(os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "")
-        from fedplug.recipe.recipe import load_recipe
+        from fedplug.recipe.overlay import load_recipe
         from fedplug.recipe.shelf import named
 
         file = next(Path(word) for word in line[2:] if word.endswith((".yaml", ".yml")) or named(word))
