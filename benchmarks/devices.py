@@ -29,8 +29,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.overlay import load_recipe
 from fedplug_sensecrypt.simulated_clock import RoundSeconds
 from simulated_time import (
     HOLDERS,

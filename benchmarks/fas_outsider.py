@@ -35,10 +35,10 @@ import fedplug
 import numpy as np
 from fedplug import Block
 from fedplug.api.errors import FedplugError
-from fedplug.recipe.overlay import load_recipe
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.results import read_summary
 from fedplug_fas.words import FixedWords, Scrambler
+from fedplug_runs.overlay import load_recipe
 from fedplug_std.ckks import Ckks
 from numpy.typing import NDArray
 

@@ -31,12 +31,12 @@ from typing import Any
 
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug.wire.post_office import Transport
 from fedplug_kit.hostile import altered, folder_problems, frame_problem, hostile_frame, make_hostile
 from fedplug_kit.lies import Lies
 from fedplug_kit.world import build
+from fedplug_runs.overlay import load_recipe
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("recipes", "recipes/baselines", "recipes/hybrids", "plugins-contrib/*/src/*/recipes")

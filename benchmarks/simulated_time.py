@@ -42,9 +42,9 @@ import fedplug
 import numpy as np
 from fedplug import Client, at_client
 from fedplug.api.rows import Row
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.folder import read_rows
+from fedplug_runs.overlay import load_recipe
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select

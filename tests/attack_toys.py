@@ -28,7 +28,6 @@ from fedplug import (
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug_attacks.api.needs import Needs
@@ -42,6 +41,7 @@ from fedplug_attacks.workshop.display import PlainAttackDisplay
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
 from fedplug_runs import execution
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from toy_base import Toy
 from toy_components import toy_catalog

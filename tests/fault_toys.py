@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from engine_toys import vectors_in
 from fedplug.engines.base import Engine, Job
-from fedplug.recipe.own_files import read_file
-from fedplug.recipe.trust import RUNS
 from fedplug_ledger.entries import RoundEntry
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.own_files import read_file
+from fedplug_runs.trust import RUNS
 from fedplug_secagg.masked import Masked
 from run_toys import start
 from toy_components import recipe_of

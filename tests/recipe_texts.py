@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.overlay import load_recipe
 from hypothesis import strategies as st
 
 GOOD = """\

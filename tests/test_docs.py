@@ -40,11 +40,11 @@ from typing import Any
 import pytest
 from doc_pages import FENCE, NOT_RUN, PAGES, ROOT, Commands, plain_commands
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab.sites import write_sites
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from fedplug_terminal import main as cli
 from PIL import Image

@@ -219,7 +219,7 @@ OUTSIDE_RUNS = {
     "fedplug_lab.new": "a project that the user asked for",
     "fedplug_flower.app_folder": "an app that the user asked for",
     "fedplug_terminal.shelf": "a copy of a shipped recipe that the user asked for",
-    "fedplug.api.files": "the door",
+    "fedplug_runs.files": "the door",
     "fedplug_kit.hostile": "folders that are meant to be wrong",
     "fedplug_trackers.to_wandb": "a folder that the user may name; wandb writes in it",
     "fedplug_ray.trial": "a folder of temporary files, of mode 0700",

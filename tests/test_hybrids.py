@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.recipe.overlay import load_recipe
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,6 @@ from fedplug.api.blocks import Layout
 from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug_attacks.workshop import pictures as attack_pictures
@@ -23,6 +22,7 @@ from fedplug_lab.sites import write_sites
 from fedplug_ledger.charging import reveals_of
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attack_toys import machinery, seen
-from fedplug.recipe.overlay import load_recipe
 from fedplug_attacks.api.observation import Seen
 from fedplug_runs import execution
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]

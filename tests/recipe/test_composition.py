@@ -18,7 +18,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, shipped
 from fedplug.recipe.parts import Sampling
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS
+from fedplug_runs.trust import RUNS
 from packaging.requirements import Requirement
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol

@@ -19,9 +19,9 @@ from fedplug.api import codec
 from fedplug.api.errors import FedplugError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
+from fedplug_runs.overlay import load_recipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_components import recipe_of

@@ -12,8 +12,8 @@ from fedplug import Declares
 from fedplug.api.errors import DataError, RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import misfit
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.overlay import load_recipe
 
 SITES = (
     "data: {use: std.image_folder, path: ., clients: 4, at: sites, "

@@ -9,10 +9,10 @@ import pytest
 from fedplug import Settings
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.engines.base import Job
-from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.own_files import entries_of, in_file, with_files
-from fedplug.recipe.trust import RUNS
+from fedplug_runs import own_files
+from fedplug_runs.own_files import entries_of, in_file, with_files
+from fedplug_runs.trust import RUNS
 from own_file_toys import HALVE, RECIPE
 
 TWO_ROLES = '''\

@@ -10,8 +10,8 @@ from examples import examples
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.overlay import load_recipe
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recipe_texts import GOOD, PLAIN_DATA, changed, problems, write

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.overlay import load_recipe
 from recipe_texts import GOOD, write
 
 

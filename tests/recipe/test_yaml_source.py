@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.recipe import shelf, yaml_source
+from fedplug.recipe import yaml_source
+from fedplug_runs import shelf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recipe_texts import PLAIN_DATA

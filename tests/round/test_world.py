@@ -15,10 +15,10 @@ from fedplug.api.errors import TooFewClients
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.world import World
 from fedplug_runs import execution
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet

@@ -149,8 +149,10 @@ SECTION = "section"
 """The entry-point group of sections of recipes."""
 RECIPES = "recipes"
 """The entry-point group of packages whose folders hold recipes (`recipe.shelf`)."""
+RESOLVER = "resolver"
+"""The entry-point group of the one `Resolver`."""
 
-_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES)
+_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES, RESOLVER)
 _PREFIX = "fedplug."
 
 
@@ -293,8 +295,25 @@ class Entry:
         return f"plugin {self.distribution} {self.version}: {self.title} ({self.value})"
 
 
-RESOLVER = Entry("files", "files", "fedplug.recipe.own_files:OwnFiles", "fedplug", "")
-"""What resolves files of the user's own: imported where a recipe is read."""
+class NoFiles:
+    """A resolver where none is installed: recipes name what is installed, and nothing of the user's own.
+
+    Args:
+        consent: to the code that recipes bring.
+    """
+
+    def __init__(self, consent: Any) -> None:
+        self.consent = consent
+
+    def is_own(self, use: Any) -> bool:
+        """Never."""
+        return False
+
+    def covers(self, source: Any) -> None:
+        """Nothing."""
+
+    def remember(self, files: Any) -> None:
+        """Nothing."""
 
 
 class Catalog:
@@ -367,7 +386,8 @@ class Catalog:
     @functools.cached_property
     def files(self) -> Resolver:
         """What resolves files of the user's own, under the consent."""
-        made: Resolver = RESOLVER.imported()(self.consent)
+        kinds: list[Any] = [entry.imported() for entry in installed(RESOLVER).values()]
+        made: Resolver = (kinds or [NoFiles])[0](self.consent)
         return made
 
     @property

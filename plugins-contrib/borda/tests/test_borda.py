@@ -12,11 +12,11 @@ import fedplug_borda.layers
 import numpy as np
 import pytest
 from fedplug import Client, Facts, FedplugError, Layout
-from fedplug.recipe.overlay import load_recipe
 from fedplug_borda.layers import Layers, borda_points, choose, layer_means, layer_sizes
 from fedplug_kit import conformance
 from fedplug_runs.execution import start
 from fedplug_runs.folder import read_rows
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from hypothesis import given
 from hypothesis import strategies as st

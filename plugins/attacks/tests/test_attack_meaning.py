@@ -10,7 +10,6 @@ import pytest
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import Meaning, all_clear
@@ -18,6 +17,7 @@ from fedplug_attacks.api.view import View
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.records import TrueClasses
 from fedplug_attacks.workshop.report_section import leakage_line
+from fedplug_runs.overlay import load_recipe
 from target_toys import a_target, an_outcome
 
 RECIPES = Path(__file__).parents[3] / "recipes"

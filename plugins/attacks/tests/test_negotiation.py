@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from attack_toys import Runs, attack_catalog, attacked
 from fedplug import Facts, Layout
-from fedplug.recipe.overlay import load_recipe
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.told import Told
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.negotiation import Negotiation, counts_of, last_rows
 from fedplug_kit.static import check_component
+from fedplug_runs.overlay import load_recipe
 from toy_components import recipe_of
 
 RECIPES = Path(__file__).parents[3] / "recipes"

@@ -16,7 +16,6 @@ import pytest
 import torch
 from fedplug import ClientData, Examples
 from fedplug.api.errors import MessageError, ProtectionError, SetupError, TooFewClients
-from fedplug.recipe.overlay import load_recipe
 from fedplug.round.uploads import read_hello
 from fedplug_baselines.dp_sgd import DpSgd, _per_sample
 from fedplug_baselines.dp_sgd_accounting import (
@@ -30,6 +29,7 @@ from fedplug_ledger.accounting import gaussian_epsilon
 from fedplug_ledger.spent import level_epsilons
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from fedplug_std.models import Cnn, LeNet5, Mlp
 from fedplug_std.per_sample import per_sample_gradients

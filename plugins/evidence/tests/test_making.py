@@ -11,16 +11,16 @@ import pytest
 import typer
 from cli_calls import call
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS
 from fedplug_evidence import commands
 from fedplug_evidence.facts import Contents
 from fedplug_evidence.making import make_evidence
 from fedplug_evidence.manifest import Checked
 from fedplug_evidence.verifying import verify_folder
 from fedplug_runs import execution
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import RUNS
 from own_file_toys import HALVE, RECIPE
 from run_toys import stopped
 from site_toys import at_sites, write_sites

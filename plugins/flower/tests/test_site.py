@@ -22,7 +22,6 @@ pytest.importorskip("flwr", reason="flwr is not installed; make test installs it
 from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
-from fedplug.recipe.overlay import load_recipe
 from fedplug_flower import letters
 from fedplug_flower.app_folder import write_app
 from fedplug_flower.certificates import make_certificates, make_node_key
@@ -32,6 +31,7 @@ from fedplug_flower.relaying import app, relay
 from fedplug_flower.server import CONFIG
 from fedplug_flower.worker import work
 from fedplug_party.line import Listening
+from fedplug_runs.overlay import load_recipe
 from flwr.app import Context, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate

@@ -12,10 +12,10 @@ import pytest
 from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import HOOK_GROUPS, Catalog, Entry
-from fedplug.recipe.overlay import load_recipe
 from fedplug_kit import conformance
 from fedplug_lab.new import example_of, files, roles, write
 from fedplug_runs.execution import start
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from cli_calls import call
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe
 from fedplug.round.world import World
+from fedplug_runs.overlay import load_recipe
 from own_file_toys import HALVE
 
 SPLIT = """

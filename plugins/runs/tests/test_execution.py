@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from fedplug.api.errors import SetupError, TooFewClients
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS
 from fedplug_runs import execution
 from fedplug_runs import folder as run_folder
 from fedplug_runs.archive import Lines
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.execution import Execution
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import RUNS
 from own_file_toys import HALVE, RECIPE
 from run_toys import resume, rows_of, start
 from toy_components import recipe_of, toy_catalog

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
+from fedplug_runs import shelf
 from fedplug_runs.folder import read_ledger, read_rows
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from fedplug_search.searching import Asked, search
 from fedplug_search.store import FILE

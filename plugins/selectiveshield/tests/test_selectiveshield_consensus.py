@@ -15,8 +15,8 @@ from fedplug import Facts, Layout, Plan
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link
-from fedplug.recipe.overlay import load_recipe
 from fedplug_kit.static import check_component
+from fedplug_runs.overlay import load_recipe
 from fedplug_selectiveshield.consensus import Consensus, ballot_problem, votes_needed
 from fedplug_selectiveshield.hide_support import HideSupport
 from fedplug_std.clip import Clip

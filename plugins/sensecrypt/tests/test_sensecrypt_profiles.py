@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.overlay import load_recipe
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 
 TEXT = """\

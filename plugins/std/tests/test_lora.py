@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.errors import FedplugError, RecipeError, SetupError
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.wire_record import read_wire
 from fedplug_std._lora import Adapted, adapt, load
 from fedplug_std.lora import Lora

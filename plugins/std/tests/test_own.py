@@ -13,11 +13,11 @@ import torch
 from fedplug import Dataset, Examples
 from fedplug.api.data import ClientData
 from fedplug.api.errors import DataError, RecipeError, SetupError
-from fedplug.recipe import own_files
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.parts import Use
-from fedplug.recipe.trust import RUNS
 from fedplug_kit import conformance
+from fedplug_runs import own_files
+from fedplug_runs.trust import RUNS
 from fedplug_std import own
 
 FILE = '''\

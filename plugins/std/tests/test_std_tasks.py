@@ -13,10 +13,10 @@ import torch
 from fedplug import Examples
 from fedplug.api.data import About, ClientData
 from fedplug.api.errors import DataError, FedplugError, RecipeError
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab.records import result_of
 from fedplug_lab.rounds import rounds_tables
+from fedplug_runs.overlay import load_recipe
 from fedplug_std import tasks, torch_model
 from fedplug_std.models import Gpt
 from fedplug_std.per_sample import per_sample_gradients

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from cli_calls import GOOD, LIGHT, MAIN, call, python
-from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
+from fedplug_runs import shelf
 from fedplug_terminal import catalog
 from fedplug_terminal.catalog import check_recipes
 

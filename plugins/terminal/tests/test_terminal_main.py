@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from cli_calls import call, fake_runs
-from fedplug.api import files
 from fedplug.api.errors import SetupError
-from fedplug.api.files import write_text
+from fedplug_runs import files
+from fedplug_runs.files import write_text
 from fedplug_terminal import main
 
 

@@ -10,8 +10,8 @@ import pytest
 from cli_calls import GOOD, call
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.composition import Composition, plan_of
-from fedplug.recipe.overlay import load_recipe
 from fedplug_lab.live import LiveDisplay
+from fedplug_runs.overlay import load_recipe
 from rich.console import Console
 from row_toys import a_verdict
 from shown_toys import a_row

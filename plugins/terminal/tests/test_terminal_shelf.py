@@ -79,7 +79,7 @@ def test_a_comparison_is_copied_and_runs_from_any_folder(
 def test_where_nothing_is_installed_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fedplug.recipe.shelf.installed", lambda group: {})
+    monkeypatch.setattr("fedplug_runs.shelf.installed", lambda group: {})
     assert call(monkeypatch, "recipes") == 1
     assert capsys.readouterr().err.endswith("fedplug-recipes: pip install fedplug-recipes\n")
 

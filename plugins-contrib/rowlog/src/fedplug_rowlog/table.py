@@ -7,8 +7,8 @@ import csv
 import fedplug
 from fedplug import Field
 from fedplug.api.events import Event, RowComplete
-from fedplug.api.files import Files
 from fedplug_runs.events import RunStarted
+from fedplug_runs.files import Files
 
 
 class Csv(fedplug.Extension):

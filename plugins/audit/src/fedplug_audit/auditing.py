@@ -13,24 +13,24 @@ import numpy as np
 from fedplug.api.blocks import Block
 from fedplug.api.errors import SetupError
 from fedplug.api.events import Events
-from fedplug.api.files import write_text
 from fedplug.api.operations import GAUSSIAN, INTEGER, Party
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import AccountKeeper, Closer
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS
 from fedplug_ledger.grades import PARTIES, quoted
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Line
 from fedplug_ledger.verdict_words import number
 from fedplug_runs import execution
 from fedplug_runs.events import ResultsWritten
+from fedplug_runs.files import write_text
 from fedplug_runs.folder import load_run
 from fedplug_runs.functions import Sets, check
+from fedplug_runs.own_files import with_files
 from fedplug_runs.result import Run
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import RUNS
 from fedplug_runs.wire_record import read_wire, recordings
 from numpy.typing import NDArray
 

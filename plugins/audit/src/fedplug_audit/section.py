@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedplug.api.errors import FedplugError
-from fedplug.api.files import read_text
 from fedplug_lab.sections import Section
 from fedplug_lab.tables import sentence, table
+from fedplug_runs.files import read_text
 
 from fedplug_audit.auditing import FILE, Audit
 

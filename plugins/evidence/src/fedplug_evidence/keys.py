@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from fedplug.api.errors import SetupError
-from fedplug.api.files import open_private, private_folder
+from fedplug_runs.files import open_private, private_folder
 
 NAME = "evidence-key.pem"
 """The file of the user's key, next to the config file."""

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.api.files import private_folder, read_bytes, write_bytes
 from fedplug.recipe.catalog import Catalog
 from fedplug_lab.api import sections_of_plugins
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.files import private_folder, read_bytes, write_bytes
 from fedplug_runs.folder import read_ledger, read_rows, read_summary, recipe_file, writer_of
 from packaging.requirements import InvalidRequirement, Requirement
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.files import read_bytes
 from fedplug.api.records import Count, Record, Text, one_line
+from fedplug_runs.files import read_bytes
 
 from fedplug_evidence.keys import public_bytes, signs
 from fedplug_evidence.strict import read_json

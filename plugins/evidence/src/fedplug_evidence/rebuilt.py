@@ -18,7 +18,6 @@ from fedplug.api.roles import Accountant, Reveals
 from fedplug.api.rows import Compared
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate, plan_of, shipped
-from fedplug.recipe.own_files import is_own
 from fedplug.recipe.parts import Sampling, Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -28,6 +27,7 @@ from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Verdict
+from fedplug_runs.own_files import is_own
 
 from fedplug_evidence.facts import Charges, Contents
 

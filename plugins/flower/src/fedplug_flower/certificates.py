@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from fedplug.api.files import write_bytes
+from fedplug_runs.files import write_bytes
 
 _LASTS = datetime.timedelta(days=1)
 

@@ -26,9 +26,9 @@ def federation_app(
     trust: Trust = False,
 ) -> None:
     """Write the app folder for `flwr run`, which runs a recipe in a Flower federation."""
-    from fedplug.recipe.own_files import with_files
-    from fedplug.recipe.trust import Consent
     from fedplug_runs import functions
+    from fedplug_runs.own_files import with_files
+    from fedplug_runs.trust import Consent
 
     from fedplug_flower.app_folder import write_app
 

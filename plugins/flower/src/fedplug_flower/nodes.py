@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError, PartyLost, SetupError
-from fedplug.api.files import read_text, write_text
+from fedplug_runs.files import read_text, write_text
 from flwr.serverapp import Grid
 
 NODES = "nodes.json"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
-from fedplug.api.files import open_private
+from fedplug_runs.files import open_private
 
 _STOP_SECONDS = 5.0
 """Seconds that a program has to end after it was told to."""

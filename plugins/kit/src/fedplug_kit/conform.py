@@ -12,8 +12,8 @@ from fedplug.api.errors import FedplugError, SetupError, of_component
 from fedplug.api.facts import published_to
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
-from fedplug.recipe.own_files import is_own, parts
 from fedplug.recipe.parts import Use
+from fedplug_runs.own_files import is_own, parts
 from importlib_metadata import entry_points
 
 from fedplug_kit import functions, outcomes, samplers, seals, single

@@ -14,9 +14,9 @@ from fedplug.api.component import Options, site_of
 from fedplug.api.roles import ROLES
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import hook_problems
-from fedplug.recipe.own_files import OWN, in_file, is_own, parts, read
-from fedplug.recipe.own_files import component as component_of
-from fedplug.recipe.trust import RUNS
+from fedplug_runs.own_files import OWN, in_file, is_own, parts, read
+from fedplug_runs.own_files import component as component_of
+from fedplug_runs.trust import RUNS
 from pydantic import BaseModel
 
 from fedplug_kit.spelling import member_problems

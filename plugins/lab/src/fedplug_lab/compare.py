@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import SetupError
-from fedplug.api.files import private_folder, write_text
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.own_files import with_files
-from fedplug.recipe.trust import Consent
 from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.files import private_folder, write_text
+from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import Consent
 from fedplug_terminal.lines import tell
 
 from fedplug_lab.comparable import warnings

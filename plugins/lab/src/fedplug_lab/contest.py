@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.shelf import located
 from fedplug.recipe.yaml_source import KeyPath, Source
+from fedplug_runs import shelf
+from fedplug_runs.shelf import located
 
 from fedplug_lab.grid import SEED, Case, Choice, Combination, Grid, combinations
 

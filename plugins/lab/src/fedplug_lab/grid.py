@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import shelf, yaml_source
+from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.yaml_source import KeyPath, Source
+from fedplug_runs import shelf
+from fedplug_runs.overlay import load_recipe
 
 SEED = "seed"
 MOST = 10_000

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedplug.api.errors import CheckpointError, FedplugError, describe
-from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs import own_files
 from fedplug_runs.execution import INTERRUPTED, resume, start
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display

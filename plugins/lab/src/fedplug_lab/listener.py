@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import fedplug
 from fedplug.api.events import Event, ModelDelivered, PicturesMade, RoundStarted, RowsRestored
-from fedplug.api.files import write_text
 from fedplug_runs.events import ResultsWritten, RunStarted
+from fedplug_runs.files import write_text
 
 from fedplug_lab.pictures import Pictures
 from fedplug_lab.report import rewrite_report

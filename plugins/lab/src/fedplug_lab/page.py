@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from fedplug.api.files import write_text
+from fedplug_runs.files import write_text
 
 from fedplug_lab.canvas import Chart
 from fedplug_lab.tables import sentence, text

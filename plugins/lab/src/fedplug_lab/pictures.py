@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from fedplug.api.files import read_text
+from fedplug_runs.files import read_text
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 MOST_A_RUN = 100

@@ -11,10 +11,10 @@ from typing import Any
 from fedplug.api import units
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.errors import RecipeError, SetupError
-from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.files import open_private, private_folder, read_text, write_text
 from fedplug_runs.folder import load_run, read_ledger, read_rows, read_summary
 
 from fedplug_lab.grid import Combination

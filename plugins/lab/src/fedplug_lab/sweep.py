@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedplug.api.files import write_text
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.own_files import with_files
-from fedplug.recipe.trust import Consent
 from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.files import write_text
+from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import Consent
 from fedplug_terminal.lines import tell
 
 from fedplug_lab.grid import combinations, read_grid

@@ -21,7 +21,6 @@ from fedplug.recipe.composition import Composition, instantiate, plan_of
 from fedplug.recipe.parts import leaves
 from fedplug.recipe.reader import Draft, places
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import may_run
 from fedplug.recipe.yaml_source import Source
 from fedplug.round.base import facts_of
 from fedplug.round.hosted import HostedClient
@@ -32,6 +31,7 @@ from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons
 from fedplug_ledger.verdict_words import named
+from fedplug_runs.trust import may_run
 
 
 def planned(

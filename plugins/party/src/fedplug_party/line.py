@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 
 from fedplug.api.errors import PartyLost, SetupError
-from fedplug.api.files import open_private
+from fedplug_runs.files import open_private
 
 from fedplug_party.owned import open_own
 

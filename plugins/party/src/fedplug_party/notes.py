@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError
-from fedplug.api.files import shorten
+from fedplug_runs.files import shorten
 
 from fedplug_party.owned import open_own, to_disk
 

@@ -17,17 +17,13 @@ import numpy as np
 from fedplug.api.blocks import Layout
 from fedplug.api.data import ClientData, Examples
 from fedplug.api.errors import PartyLost, RecipeError, SetupError
-from fedplug.api.files import open_private
 from fedplug.api.links import ballots_of
 from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe, read_extended
-from fedplug.recipe.own_files import named_in, with_files
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS, Consent
 from fedplug.round.base import facts_of
 from fedplug.round.hosted import HostedClient
 from fedplug.round.parties import ClientHost, KeyServerHost
@@ -35,7 +31,11 @@ from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_runs.checkpoint import StateFiles
 from fedplug_runs.execution import INTERRUPTED, resolve_device, terminated_like_interrupted
+from fedplug_runs.files import open_private
+from fedplug_runs.overlay import load_recipe, read_extended
+from fedplug_runs.own_files import named_in, with_files
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import RUNS, Consent
 from fedplug_std.letters import Correspondent, read_signing_key
 from fedplug_terminal.lines import tell
 

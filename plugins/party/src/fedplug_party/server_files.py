@@ -14,8 +14,8 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import SetupError
-from fedplug.api.files import read_text, write_text
 from fedplug_runs.checkpoint import holding, read_file, write_file
+from fedplug_runs.files import read_text, write_text
 
 _RUN, _NAMES = "parties.run", "parties.state"
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.api.files import private_folder, write_text
 from fedplug_runs.checkpoint import holding, read_file, write_file
+from fedplug_runs.files import private_folder, write_text
 
 from fedplug_party.frames import round_of
 from fedplug_party.notes import Notes

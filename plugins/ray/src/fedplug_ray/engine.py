@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import fedplug
 from fedplug import Field
 from fedplug.api.errors import PartyLost, SetupError
-from fedplug.api.files import write_text
 from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.engines.base import Job, shares
+from fedplug_runs.files import write_text
 
 from fedplug_ray.actor import Start
 

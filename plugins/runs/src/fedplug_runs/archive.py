@@ -25,7 +25,6 @@ from typing import IO, Any, Literal, TypedDict
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, MessageError
-from fedplug.api.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
 from fedplug.api.records import Count, Record, Text
 from fedplug.api.rows import Row
 from fedplug.engines.base import Engine
@@ -36,6 +35,7 @@ from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 
 from fedplug_runs.checkpoint import KEPT, Checkpoints, holding
+from fedplug_runs.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
 from fedplug_runs.metrics import Metrics
 from fedplug_runs.wire_record import Message, file_of, framed, recordings
 

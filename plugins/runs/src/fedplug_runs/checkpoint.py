@@ -21,8 +21,9 @@ from typing import Any, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
-from fedplug.api.files import append_line, open_plain, open_private, private_folder, read_bytes, shorten
 from fedplug.api.parties import Opening, Openings, file_name
+
+from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_bytes, shorten
 
 _CLIENTS = "clients-"
 _NAMED = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})")

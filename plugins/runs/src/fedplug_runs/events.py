@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.events import Event
-from fedplug.api.files import Files
 from fedplug.api.rows import Row
 from fedplug_ledger.verdict import Verdict
+
+from fedplug_runs.files import Files
 
 
 class RunStarted(Event):

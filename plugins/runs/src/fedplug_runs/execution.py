@@ -25,19 +25,15 @@ from fedplug.api.blocks import Layout
 from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import Asking, Event, Events, RoundClosed, RowComplete
-from fedplug.api.files import Files, private_process, write_text
 from fedplug.api.roles import Extension
 from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import TIMEOUT, Engine, Job
-from fedplug.recipe import trust
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import memory
 from fedplug.recipe.composition import Composition, instantiate, plan_of, wrapped_hooks
 from fedplug.recipe.option_errors import explain
-from fedplug.recipe.own_files import in_file, is_own, keep, with_files
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS
 from fedplug.recipe.yaml_source import use_of
 from fedplug.round import soundness
 from fedplug.round.protocol import Protocol
@@ -46,11 +42,12 @@ from fedplug.round.world import World
 from fedplug_ledger.charging import ledger_of
 from pydantic import ValidationError
 
-from fedplug_runs import session
+from fedplug_runs import session, trust
 from fedplug_runs.archive import Archive, Bookkeeping, Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.choice import engine_entry, options_of
 from fedplug_runs.events import ResultsWritten, RunFinished, RunStarted, RunStopped
+from fedplug_runs.files import Files, private_process, write_text
 from fedplug_runs.folder import (
     Summary,
     assessments,
@@ -64,9 +61,11 @@ from fedplug_runs.folder import (
     write_recipe,
 )
 from fedplug_runs.metrics import figures_of
+from fedplug_runs.own_files import in_file, is_own, keep, with_files
 from fedplug_runs.result import Run
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display, Shown, display_of, show
+from fedplug_runs.trust import RUNS
 from fedplug_runs.wire_record import Wire
 
 
@@ -239,7 +238,7 @@ def listen(
 ) -> None:
     """Has extensions hear what happens from here on; tracebacks of theirs go to `run_dir`.
 
-    `outside` says whether they may write elsewhere too, see `fedplug.api.files.Files`.
+    `outside` says whether they may write elsewhere too, see `fedplug_runs.files.Files`.
 
     Before the ledger listens: what an extension refuses was never asked for, and is charged to nobody.
     """

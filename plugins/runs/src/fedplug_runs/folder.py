@@ -15,21 +15,21 @@ from typing import Any, TypeVar
 import numpy as np
 from fedplug.api.data import Figure
 from fedplug.api.errors import CheckpointError, RecipeError, SetupError, describe
-from fedplug.api.files import open_private, private_folder, read_text, write_text
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.api.rows import Row
 from fedplug.engines.base import Engine
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import Consent
 from fedplug.round.protocol import Protocol
 from fedplug.round.world import World
 from fedplug_ledger.ledger_record import SCHEMA, LedgerReport
 from importlib_metadata import version
 
+from fedplug_runs.files import open_private, private_folder, read_text, write_text
+from fedplug_runs.overlay import load_recipe
+from fedplug_runs.trust import Consent
 from fedplug_runs.wire_record import Wire
 
 
@@ -79,7 +79,7 @@ def load_run(run_dir: Path, catalog: Catalog | None = None, trusted: bool = Fals
     Args:
         run_dir: the run folder.
         catalog: the components on offer; by default those installed.
-        trusted, ask: about code that the folder brings, see `fedplug.recipe.trust`.
+        trusted, ask: about code that the folder brings, see `fedplug_runs.trust`.
 
     Raises:
         CheckpointError: there is no run in that folder.

@@ -158,10 +158,11 @@ def check(
         PluginError: one of `plugins` cannot be used.
         SetupError: a keyword is not a key of recipes.
     """
-    from fedplug.recipe.overlay import changed, load_recipe
-    from fedplug.recipe.own_files import with_files
     from fedplug.recipe.recipe import Recipe
-    from fedplug.recipe.trust import RUNS
+
+    from fedplug_runs.overlay import changed, load_recipe
+    from fedplug_runs.own_files import with_files
+    from fedplug_runs.trust import RUNS
 
     _require(values, _keys(), "not a key of recipes")
     catalog = with_files(catalog, plugins, RUNS if trust else None)
@@ -182,11 +183,12 @@ def check(
 
 def _written(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[Any]) -> Mapping[str, Any]:
     """A recipe as plain data, changed; whether it is right nobody has looked yet."""
-    from fedplug.recipe import overlay
-    from fedplug.recipe.overlay import read_extended
     from fedplug.recipe.recipe import Recipe
-    from fedplug.recipe.shelf import located
     from fedplug.recipe.yaml_source import Source
+
+    from fedplug_runs import overlay
+    from fedplug_runs.overlay import read_extended
+    from fedplug_runs.shelf import located
 
     if isinstance(recipe, Path | str):
         source = read_extended(located(recipe), changes)

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, SetupError
-from fedplug.api.files import open_plain, read_bytes, write_bytes
-from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog, Own
-from fedplug.recipe.own_files import OwnFile
 from fedplug.recipe.parts import OF_DATA
 
+from fedplug_runs import own_files
+from fedplug_runs.files import open_plain, read_bytes, write_bytes
+from fedplug_runs.own_files import OwnFile
 from fedplug_runs.session_source import NotWhole, whole_source
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import Any
 from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
-from fedplug.api.files import read_bytes
 from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug.api.records import shown
 from fedplug.api.rows import Sent, Traffic
+
+from fedplug_runs.files import read_bytes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.api.files import private_folder, write_text
 from fedplug.api.records import json_ready
-from fedplug.recipe import shelf, yaml_source
+from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe, parent_of, read_extended
-from fedplug.recipe.own_files import keep
-from fedplug.recipe.shelf import name_of
+from fedplug_runs import shelf
+from fedplug_runs.files import private_folder, write_text
+from fedplug_runs.overlay import load_recipe, parent_of, read_extended
+from fedplug_runs.own_files import keep
+from fedplug_runs.shelf import name_of
 
 from fedplug_search.answer import Answer
 from fedplug_search.measures import MEASURES, measure

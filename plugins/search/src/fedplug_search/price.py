@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedplug.api.errors import CheckpointError
-from fedplug.api.files import read_bytes
+from fedplug_runs.files import read_bytes
 from fedplug_runs.folder import read_ledger, read_rows
 
 

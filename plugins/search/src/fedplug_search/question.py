@@ -19,12 +19,13 @@ from typing import Any
 
 from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import shelf, yaml_source
+from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs import shelf
+from fedplug_runs.overlay import load_recipe
 
 from fedplug_search.limits import name_of
 from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, better_of, is_measure, measure

@@ -14,12 +14,12 @@ from pathlib import Path
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.overlay import load_recipe
-from fedplug.recipe.own_files import with_files
-from fedplug.recipe.trust import RUNS, Consent
 from fedplug_lab.api import at_work, short_names
 from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.overlay import load_recipe
+from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import RUNS, Consent
 from fedplug_terminal.lines import tell
 
 from fedplug_search.answer import Answer

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import RecipeError
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab.api import short_names
+from fedplug_runs.overlay import load_recipe
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

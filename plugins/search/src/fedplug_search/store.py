@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
-from fedplug.api.files import read_bytes, shorten
+from fedplug_runs.files import read_bytes, shorten
 
 from fedplug_search.question import Question
 from fedplug_search.space import Params

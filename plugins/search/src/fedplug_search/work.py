@@ -17,7 +17,6 @@ import time
 from fedplug.api import units
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
 from fedplug_lab.api import (
     Compared,
     Crew,
@@ -29,6 +28,7 @@ from fedplug_lab.api import (
     attempt,
     numbers_of,
 )
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 
 from fedplug_search.going import Books, Going

@@ -91,8 +91,8 @@ def list_command(
     trust: Trust = False,
 ) -> None:
     """List the installed components by hook. Words filter the list: a component has to match all of them."""
-    from fedplug.recipe.own_files import with_files
-    from fedplug.recipe.trust import Consent
+    from fedplug_runs.own_files import with_files
+    from fedplug_runs.trust import Consent
 
     from fedplug_terminal.catalog import list_components
 
@@ -112,8 +112,8 @@ def show(
     trust: Trust = False,
 ) -> None:
     """Show a component: its documentation, its options, and its source."""
-    from fedplug.recipe.own_files import with_files
-    from fedplug.recipe.trust import Consent
+    from fedplug_runs.own_files import with_files
+    from fedplug_runs.trust import Consent
 
     from fedplug_terminal.catalog import show_component
 
@@ -153,8 +153,8 @@ def check(
     trust: Trust = False,
 ) -> None:
     """Check recipes without running them, and print every problem with file, line and column."""
-    from fedplug.recipe.own_files import with_files
-    from fedplug.recipe.trust import Consent
+    from fedplug_runs.own_files import with_files
+    from fedplug_runs.trust import Consent
 
     from fedplug_terminal.catalog import check_recipes
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
-from fedplug.recipe.trust import may_run, refusal
 from fedplug_runs import functions
+from fedplug_runs.trust import may_run, refusal
 
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
 
@@ -148,13 +148,13 @@ def show_component(catalog: Catalog, name: str) -> int:
         PluginError: there is no component of that name, or it cannot be imported.
     """
     if ".py:" in name:
-        from fedplug.recipe.own_files import in_file
+        from fedplug_runs.own_files import in_file
 
         entries = in_file(name, catalog.consent)
     else:
         entries = catalog.named(name) or catalog.named(f"std.{name}")
     if not entries:
-        from fedplug.recipe.shelf import named
+        from fedplug_runs.shelf import named
 
         if (recipe := named(name)) is not None:
             onward = f", and fedplug run {name} runs it" if recipe.kind == "recipe" else ""

@@ -60,7 +60,7 @@ def _shipped(*kinds: str) -> Callable[[str], Answers]:
     """
 
     def complete(incomplete: str) -> Answers:
-        from fedplug.recipe.shelf import shipped
+        from fedplug_runs.shelf import shipped
 
         answers: dict[str, str] = {}
         for each in shipped():
@@ -87,8 +87,8 @@ def values(incomplete: str) -> Answers:
     with contextlib.suppress(Exception):  # a line or a recipe that is not right yet
         # Of a line that ends in an option without its value, click knows no arguments.
         line = shlex.split(os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "")
-        from fedplug.recipe.overlay import load_recipe
-        from fedplug.recipe.shelf import named
+        from fedplug_runs.overlay import load_recipe
+        from fedplug_runs.shelf import named
 
         file = next(Path(word) for word in line[2:] if word.endswith((".yaml", ".yml")) or named(word))
         yield from _keys(load_recipe(file).to_plain(), incomplete)

@@ -126,7 +126,7 @@ def _run(arguments: list[str]) -> int:
         return show_component(Catalog.discover(), rest[0])
     if command == ["check"] and plain:
         from fedplug.recipe.catalog import Catalog
-        from fedplug.recipe.trust import Consent
+        from fedplug_runs.trust import Consent
 
         from fedplug_terminal.catalog import check_recipes
 

@@ -61,20 +61,20 @@ def _whole(sets: list[str] | None) -> list[str] | None:
 
 def _located(word: Path | None) -> Path | None:
     """The file that a word names; a shell that completes a line has none yet."""
-    from fedplug.recipe.shelf import located
+    from fedplug_runs.shelf import located
 
     return word and located(word)
 
 
 def _located_or_run(word: Path | None) -> Path | None:
     """The same, or the folder of a run."""
-    from fedplug.recipe.shelf import located
+    from fedplug_runs.shelf import located
 
     return word and located(word, folders=True)
 
 
 def _all_located(words: list[Path]) -> list[Path]:
-    from fedplug.recipe.shelf import located
+    from fedplug_runs.shelf import located
 
     return [located(word, folders=True) for word in words]
 

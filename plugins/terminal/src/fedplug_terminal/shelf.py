@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
-from fedplug.recipe.shelf import ENDING, meant, named, shipped
+from fedplug_runs.shelf import ENDING, meant, named, shipped
 
 _ONWARD = {
     "recipe": "change it, then: fedplug run", "comparison": "change it, then: fedplug compare",

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Self
 
-from fedplug.api.files import private_folder, read_text, write_text
+from fedplug_runs.files import private_folder, read_text, write_text
 
 FOLDER = "trackers"
 

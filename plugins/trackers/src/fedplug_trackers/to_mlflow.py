@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import fedplug
 from fedplug import Field
-from fedplug.api.files import Files
+from fedplug_runs.files import Files
 
 from fedplug_trackers.library import masked
 from fedplug_trackers.said import Outcome, word

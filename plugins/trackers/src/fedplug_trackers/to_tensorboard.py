@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug import Field
-from fedplug.api.files import Files
+from fedplug_runs.files import Files
 
 from fedplug_trackers.said import Outcome, word
 from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedplug import Field
-from fedplug.api.files import Files
+from fedplug_runs.files import Files
 
 from fedplug_trackers.said import Outcome
 from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker

@@ -13,8 +13,8 @@ import fedplug
 from fedplug import Field
 from fedplug.api.errors import FedplugError, SetupError, describe
 from fedplug.api.events import Event, Note, RowComplete, RowsRestored
-from fedplug.api.files import Files
 from fedplug_runs.events import RunFinished, RunStarted, RunStopped
+from fedplug_runs.files import Files
 
 from fedplug_trackers.library import masked, missing
 from fedplug_trackers.memory import Memory

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, TooFewClients
-from fedplug.api.files import private_folder
 from fedplug.api.parties import SERVER, Openings, file_name
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.round.parties import KeyServerHost
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, write_file
+from fedplug_runs.files import private_folder
 from fedplug_runs.result import deliver, taken_back
 from fedplug_runs.wire_record import Message, Wire
 

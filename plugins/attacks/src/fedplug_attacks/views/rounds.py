@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import overload
 
-from fedplug.api.files import read_bytes, write_bytes
+from fedplug_runs.files import read_bytes, write_bytes
 
 from fedplug_attacks.api.observation import Observation
 

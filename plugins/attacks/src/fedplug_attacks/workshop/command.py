@@ -10,19 +10,20 @@ from typing import Any
 
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note
-from fedplug.api.files import private_process
-from fedplug.recipe import overlay, yaml_source
+from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.own_files import with_files
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
+from fedplug_runs import overlay
 from fedplug_runs.events import ResultsWritten
 from fedplug_runs.execution import listen, listeners
+from fedplug_runs.files import private_process
 from fedplug_runs.folder import load_run, locked
+from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import RUNS
 
 from fedplug_attacks.workshop.default_set import default_sections
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import units
-from fedplug.api.files import write_bytes
+from fedplug_runs.files import write_bytes
 
 from fedplug_attacks.workshop.records import Outcome, TargetResult
 from fedplug_attacks.workshop.words import (

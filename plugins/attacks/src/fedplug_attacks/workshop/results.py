@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.api.files import private_folder, read_text, write_text
+from fedplug_runs.files import private_folder, read_text, write_text
 
 from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, SUCCESS
 from fedplug_attacks.api.truth import wilson

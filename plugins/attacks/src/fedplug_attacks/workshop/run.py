@@ -20,13 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
-from fedplug.api.files import private_folder
 from fedplug.api.roles import Attack, Finds, Metric
 from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.handed import signs
+from fedplug_runs.files import private_folder
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Observation

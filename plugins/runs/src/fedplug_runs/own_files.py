@@ -31,13 +31,14 @@ from typing import Any
 from fedplug.api import roles
 from fedplug.api.component import hold
 from fedplug.api.errors import PluginError
-from fedplug.api.files import read_bytes, write_bytes
 from fedplug.api.roles import ROLES, Component
-from fedplug.recipe import shelf, trust
 from fedplug.recipe.catalog import ADAPTER, Catalog, Entry, Own
 from fedplug.recipe.option_errors import closest
-from fedplug.recipe.trust import NOBODY, Consent
 from fedplug.recipe.yaml_source import Source, leaves
+
+from fedplug_runs import shelf, trust
+from fedplug_runs.files import read_bytes, write_bytes
+from fedplug_runs.trust import NOBODY, Consent
 
 _FORM = re.compile(r"(?P<file>(?:.*/)?(?P<stem>[\w@.-]+)\.py):(?P<name>[^\W\d]\w*)")
 OWN = "fedplug_own_"

@@ -14,7 +14,7 @@ import fedplug
 import pytest
 from cli_calls import call
 from fedplug.api.errors import SetupError
-from fedplug.recipe import trust
+from fedplug_runs import trust
 from fedplug_runs.folder import load_run
 from own_file_toys import HALVE, RECIPE
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.recipe import shelf
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.overlay import load_recipe
-from fedplug.recipe.shelf import located, meant, named
+from fedplug_runs import shelf
+from fedplug_runs.overlay import load_recipe
+from fedplug_runs.shelf import located, meant, named
 from recipe_texts import GOOD
 from shelf_toys import at_work, install
 

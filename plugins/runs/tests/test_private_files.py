@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.errors import SetupError
-from fedplug.api.files import (
+from fedplug_runs.files import (
     Files,
     append_line,
     open_private,

@@ -20,8 +20,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
-from fedplug.api.files import append_line, private_folder
 from fedplug.recipe.catalog import NotTrusted, Own
+
+from fedplug_runs.files import append_line, private_folder
 
 _allowed: set[str] = set()
 """SHA-256 (hex) of the files that this process may run, whatever the record says."""

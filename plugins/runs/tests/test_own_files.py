@@ -10,14 +10,14 @@ import fedplug
 import pytest
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.engines.base import Job
-from fedplug.recipe import own_files
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.overlay import load_recipe
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.trust import RUNS
+from fedplug_runs import own_files
 from fedplug_runs.execution import resume, start
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
+from fedplug_runs.trust import RUNS
 from own_file_toys import HALVE, RECIPE
 
 
