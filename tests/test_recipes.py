@@ -19,7 +19,6 @@ from fedplug.round.base import facts_of
 from fedplug.runs import execution
 from fedplug.runs.folder import read_rows
 from fedplug.runs.settings import Settings
-from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_lab.contest import read_contest, runs_of
 from fedplug_lab.grid import combinations, read_grid
 from fedplug_lab.sites import write_sites
@@ -190,12 +189,6 @@ def test_the_other_partitions_of_table_1_are_one_setting(setting: str) -> None:
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of the time of a small attack, is the same for all, and has separate tests."""
-    monkeypatch.setattr(attack_pictures, "draw", lambda path, *_: path.touch())
 
 
 FEW_DOCUMENTS = [
