@@ -6,6 +6,8 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
+import one_thread  # isort: skip  # noqa: F401  # first
+
 import examples
 import pytest
 from cli_calls import GOOD
@@ -79,6 +81,20 @@ def _own_record(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         os.environ["XDG_STATE_HOME"] = before
 
 
+# -- disks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_failures() -> Generator[None]:
+    """Nothing waits for the disk, which takes a fifth of a small run: what is written is there for other processes.
+
+    Tests of what is on the disk before what replace `os.fsync` themselves, and processes that tests start wait for it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which also refuses what is no open file
+        yield
+
+
 # -- reports -----------------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +108,18 @@ def _no_reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Drawing takes most of a small run, is the same for all, and has separate tests, which ask for `reports`."""
     if "reports" not in request.fixturenames:
         monkeypatch.setattr("fedplug_lab.listener.rewrite_report", lambda run_dir: None)
+
+
+@pytest.fixture
+def pictures() -> None:
+    """Attacks of this test draw their pictures."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of a small attack, is the same for all, and has separate tests, which ask for `pictures`."""
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr("fedplug_attacks.workshop.pictures.draw", lambda path, *_: path.touch(0o600))
 
 
 @pytest.fixture

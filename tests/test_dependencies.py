@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = [Path(), *sorted(path.parent.relative_to(ROOT) for path in ROOT.glob("plugins*/*/pyproject.toml"))]
 UNPINNED = {"torch", "torchvision"}
 """In `constraints.txt`, and in no lock, because the right build depends on the machine."""
-PROVIDES = packages_distributions()
 NOT_IMPORTED = {
     ("fedplug-fas", "fedplug-std"): "components of its recipes",
     **{
@@ -81,11 +81,17 @@ def _imported(path: Path) -> Iterator[str]:
                 yield name
 
 
+@functools.cache
+def provided() -> Mapping[str, list[str]]:
+    """By package, the distributions that have it; read when a test asks, since it takes a second."""
+    return packages_distributions()
+
+
 def providers(package: str) -> set[str]:
     """Distributions that have a package. fedplug's are installed in place, which hides their packages."""
     if package.partition("_")[0] == "fedplug":
         return {package.replace("_", "-")}
-    return {canonicalize_name(each) for each in PROVIDES.get(package, [package])}
+    return {canonicalize_name(each) for each in provided().get(package, [package])}
 
 
 def sources(folder: Path) -> list[Path]:
@@ -114,7 +120,6 @@ def test_what_is_declared_is_what_is_imported(folder: Path) -> None:
 def test_what_the_work_needs_is_imported_by_tests_and_scripts_or_is_a_tool() -> None:
     places = ("tests", "benchmarks", "docs", "locks", "plugins", "plugins-contrib")
     found = [path for place in places for path in (ROOT / place).rglob("*.py")]
-    used = {name for package in imported(found) for name in providers(package)}
     wanted = {
         name
         for folder in FOLDERS
@@ -122,6 +127,14 @@ def test_what_the_work_needs_is_imported_by_tests_and_scripts_or_is_a_tool() -> 
         if extra in WORK
         for name in named(needs)
     }
+    packages = {package for package in provided() if providers(package) & wanted}
+    packages |= {name.replace("-", "_") for name in wanted}  # those of what is not installed here
+    used: set[str] = set()
+    for path in found:
+        # Most files are long, and name no package that nobody has imported yet.
+        if any(package in path.read_text(encoding="utf-8") for package in packages):
+            used |= {name for package in imported([path]) for name in providers(package)}
+            packages = {package for package in packages if not providers(package) <= used}
     assert wanted - used - {each for each in wanted if each.startswith("fedplug")} == TOOLS.keys()
 
 

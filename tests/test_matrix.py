@@ -255,10 +255,18 @@ def small_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_marks() -> Iterator[Any]:
-    """With the other aggregators, only `make test-all` runs most chains of the plain zone. The mean runs them all."""
+    """The mean runs with everything. With the other aggregators each negotiation, each chain of the plain zone and each
+    encryption runs once or twice, and all together only in `make test-all`.
+    """
     for names in combinations():
-        _, plain, _, aggregator = names
-        often = aggregator == "std.mean" or plain in ("nothing", "std.gaussian", "fedre.layer_budgets")
+        negotiation, plain, sealed, aggregator = names
+        often = (
+            aggregator == "std.mean"
+            or (plain in ("nothing", "std.gaussian") and sealed == "std.bfv")  # every negotiation
+            or negotiation in ("std.single_zone", "fedre.sensitive_layers")  # every chain of the plain zone
+            or (negotiation in ("std.single_zone@encrypted", "paraaegis.vote") and plain in ("nothing", "std.gaussian"))
+            or negotiation == sealed == "baselines.batchcrypt"
+        )
         yield pytest.param(*names, marks=() if often else pytest.mark.slow)
 
 

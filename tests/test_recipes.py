@@ -15,7 +15,6 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
-from fedplug_attacks.workshop import pictures as attack_pictures
 from fedplug_lab.contest import read_contest, runs_of
 from fedplug_lab.grid import combinations, read_grid
 from fedplug_lab.sites import write_sites
@@ -191,12 +190,6 @@ def test_the_other_partitions_of_table_1_are_one_setting(setting: str) -> None:
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of the time of a small attack, is the same for all, and has separate tests."""
-    monkeypatch.setattr(attack_pictures, "draw", lambda path, *_: path.touch())
 
 
 FEW_DOCUMENTS = [

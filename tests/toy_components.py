@@ -297,9 +297,13 @@ def _installed() -> Catalog:
     return Catalog.discover()
 
 
+_RIGHT: dict[tuple[type, ...], dict[str, list[str]]] = {}
+
+
 def toy_catalog() -> Catalog:
-    """The installed components and the toys."""
+    """The installed components and the toys. Catalogs of the same toys know which recipes are right."""
     installed = Catalog(_installed().groups)
+    installed.right = _RIGHT.setdefault(tuple(each for classes in TOYS.values() for each in classes.values()), {})
     for group, classes in TOYS.items():
         for name, found in classes.items():
             value = f"{found.__module__}:{found.__qualname__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,17 @@ def test_listing_reads_names_versions_and_summaries_without_importing(
     }
     assert catalog.strays == ("fedplug.typo x (acmeone)",)
     assert not any(name.startswith("acmeone") for name in sys.modules)
+
+
+def test_what_is_installed_or_removed_while_the_program_runs_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert Catalog.discover().get("attack", "acmelate.x") is None
+    distribution(tmp_path, "acmelate", "[fedplug.attack]\nacmelate.x = acmelate:X\n")
+    assert Catalog.discover().get("attack", "acmelate.x")
+    shutil.rmtree(tmp_path / "acmelate-1.2.dist-info")
+    assert Catalog.discover().get("attack", "acmelate.x") is None
 
 
 def test_a_failing_import_names_plugin_component_and_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

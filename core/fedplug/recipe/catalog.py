@@ -12,7 +12,9 @@ import ast
 import dataclasses
 import functools
 import importlib.util
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -452,24 +454,49 @@ def installed(group: str) -> dict[str, Entry]:
 
 def _offered(wanted: str | None) -> dict[str, dict[str, Entry]]:
     """The entry points of one group, or of all, by group and name, sorted; without adapters, which may share a name."""
+    groups, clashes = _entries(_where_distributions_are())
+    told = [text for group, text in clashes if wanted in (None, group)]
+    if told:
+        raise PluginError("\n".join(told))
+    return {group: dict(entries) for group, entries in groups.items()}
+
+
+def _where_distributions_are() -> tuple[tuple[str, tuple[int, int, int] | None], ...]:
+    """The folders in which Python looks, each as it is now: whoever installs or removes a distribution changes one."""
+
+    def now(folder: str) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(folder or ".")
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns
+
+    return tuple((folder, now(folder)) for folder in sys.path)
+
+
+@functools.lru_cache(maxsize=1)
+def _entries(
+    where: tuple[tuple[str, tuple[int, int, int] | None], ...],
+) -> tuple[dict[str, dict[str, Entry]], list[tuple[str, str]]]:
+    """All entry points, and the names that are offered twice, by group. A run asks a few times, and to read the files
+    of some hundred distributions takes longer than a round of a small one."""
     from importlib_metadata import entry_points
 
     groups: dict[str, dict[str, Entry]] = {}
     clashes = []
-    for point in entry_points() if wanted is None else entry_points(group=_PREFIX + wanted):
+    for point in entry_points():
         group = point.group.removeprefix(_PREFIX)
         if group in (point.group, ADAPTER):
             continue
         entry = Entry(point.name, group, point.value, *_named(point.dist))
         other = groups.setdefault(group, {}).setdefault(point.name, entry)
         if other is not entry:
-            clashes.append(
+            text = (
                 f"{entry.title} is offered twice, by {other.distribution} {other.version} ({other.value}) and by "
                 f"{entry.distribution} {entry.version} ({entry.value}); uninstall one of them"
             )
-    if clashes:
-        raise PluginError("\n".join(clashes))
-    return {group: dict(sorted(entries.items())) for group, entries in groups.items()}
+            clashes.append((group, text))
+    return {group: dict(sorted(entries.items())) for group, entries in groups.items()}, clashes
 
 
 @functools.cache

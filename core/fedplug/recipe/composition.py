@@ -49,17 +49,23 @@ for _hook in HOOK_GROUPS:
 
 def hook_problems(component_class: type, group: str) -> list[str]:
     """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
+    return [*_hook_problems(component_class, group)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _hook_problems(component_class: type, group: str) -> tuple[str, ...]:
+    """The same; each class is looked at once, since signatures are slow to read, and every check asks."""
     role = ROLES.get(group)
     if role is None:  # engines are not components
-        return []
+        return ()
     if not issubclass(component_class, role):
-        return [f"is not {_a(role)}; write class {component_class.__name__}(fedplug.{role.__name__})"]
+        return (f"is not {_a(role)}; write class {component_class.__name__}(fedplug.{role.__name__})",)
     problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
     problems += [
         f"has {given}, which {_a(owner)} has as {wanted}; take these arguments"
         for owner, given, wanted in strangely_called(component_class)
     ]
-    return [*problems, *(_wrapping_problems(component_class) if issubclass(component_class, Extension) else [])]
+    return (*problems, *(_wrapping_problems(component_class) if issubclass(component_class, Extension) else ()))
 
 
 def _a(role: type) -> str:

@@ -7,6 +7,7 @@ Duplicate keys, tags and keys that are not text are refused.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -158,8 +159,7 @@ def read_text(text: str, origin: str, in_file: bool = True) -> Source:
         return Position(origin, mark.line + 1, mark.column + 1) if in_file and mark else Position(origin)
 
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        node = _known_node(text) if len(text) <= _SHORT else _node(text)
     except yaml.MarkedYAMLError as error:
         details = ", ".join(filter(None, [error.problem, error.context, error.note]))
         if "'\\t'" in details:
@@ -176,6 +176,17 @@ def read_text(text: str, origin: str, in_file: bool = True) -> Source:
             _Reading(source, position).document(node)
     source.marks.setdefault((), Marks(Position(origin, int(in_file), 1), Position(origin, int(in_file), 1)))
     return source
+
+
+def _node(text: str) -> yaml.Node | None:
+    return _Loader(text).get_single_node()
+
+
+_SHORT = 20_000
+_known_node = functools.lru_cache(maxsize=64)(_node)
+"""The same of a text that may have been read before: each combination of a grid reads the same files, and PyYAML takes
+longer than all checks of what it reads. Nobody changes a node.
+"""
 
 
 def use_of(given: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:

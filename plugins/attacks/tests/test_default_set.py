@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attack_toys import Runs, attack_catalog, results
 from fedplug.recipe.catalog import Catalog
+from fedplug_attacks import _low_rank
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop import default_set
 from fedplug_attacks.workshop.report_section import ROWS, TILES, leakage_line
@@ -33,6 +34,8 @@ def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Catalog, "discover", staticmethod(lambda: catalog))
     monkeypatch.delenv("FEDPLUG_DATA", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    # Behind so few rows exact batches are not found, however long each of the searches takes.
+    monkeypatch.setattr(_low_rank, "_STEPS", 3)
 
 
 @pytest.fixture

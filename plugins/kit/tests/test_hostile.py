@@ -12,6 +12,7 @@ from typing import Any
 import fedplug
 import pytest
 from cli_calls import call
+from examples import examples
 from fedplug.api import codec
 from fedplug.wire.calls import read_reply
 from fedplug_kit import hostile
@@ -67,7 +68,7 @@ def test_a_hostile_run_folder_gives_a_sentence(
     outside, run = tmp_path / "outside", tmp_path / "given" / "run"
     outside.mkdir()
     (outside / "precious").write_text("mine")
-    for seed in range(25):
+    for seed in range(examples(32)):
         shutil.copytree(made, run)
         said = make_hostile(run, outside, random.Random(seed))
         commands: dict[str, Callable[[], int]] = {

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +30,14 @@ def given(tmp_path: Path) -> dict[str, Any]:
         "model": made["Net"], "data": arrays(), "loss": made["focal"], "output": tmp_path, "device": "cpu",
         "quiet": True,
     }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread_again() -> Iterator[None]:
+    """Tests of this process that follow compute with as many threads as before."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def test_a_run_of_objects_goes_on_and_is_kept(given: dict[str, Any]) -> None:

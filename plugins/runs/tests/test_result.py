@@ -95,7 +95,7 @@ def test_pandas_is_asked_for_only_where_it_is_used(done: fedplug.Run, monkeypatc
 @pytest.mark.usefixtures("reports")
 def test_a_plugin_draws_the_report(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.report() == done.folder / "report.html"
-    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: ())
+    monkeypatch.setattr("fedplug.recipe.catalog.installed", lambda group: {})
     with pytest.raises(SetupError, match="pip install fedplug-lab"):
         done.report()
 

@@ -6,11 +6,12 @@ import io
 import sys
 from pathlib import Path
 
-import importlib_metadata
 import pytest
 from display_toys import look_at_stdout
 from fedplug.api.errors import PluginError
+from fedplug.recipe.catalog import Entry
 from fedplug_lab.live import LiveDisplay
+from fedplug_runs import shown
 from fedplug_runs.shown import LinesDisplay, display_of
 from fedplug_terminal.plain import PlainDisplay
 from row_toys import a_verdict
@@ -33,14 +34,14 @@ def test_terminal_gives_the_live_display_unless_quiet_or_dumb(monkeypatch: pytes
 
 def test_without_a_plugin_that_draws_a_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     look_at_stdout(monkeypatch)
-    monkeypatch.setattr(importlib_metadata, "entry_points", lambda group: [])
+    monkeypatch.setattr(shown, "installed", lambda group: {})
     assert type(display_of("terminal", quiet=False)) is LinesDisplay
 
 
 def test_a_display_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     look_at_stdout(monkeypatch)
-    point = importlib_metadata.EntryPoint("film", "no_such_module:make", "fedplug.display")
-    monkeypatch.setattr(importlib_metadata, "entry_points", lambda group: [point])
+    film = Entry("film", "display", "no_such_module:make", "unknown", "unknown")
+    monkeypatch.setattr(shown, "installed", lambda group: {"film": film})
     with pytest.raises(PluginError, match=r"display film \(no_such_module:make\) cannot be imported: ModuleNotFound"):
         display_of("terminal", quiet=False)
 

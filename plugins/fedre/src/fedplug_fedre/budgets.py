@@ -15,6 +15,7 @@ clips. Three allocations turn shares of epsilon into multipliers:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, Literal
 
@@ -140,6 +141,7 @@ def released_multiplier(epsilon: float, delta: float, rounds: int, allocation: A
     return math.sqrt(rounds) * gaussian_noise_multiplier(epsilon, delta)
 
 
+@functools.lru_cache(maxsize=64)
 def literal_limit(delta: float) -> float:
     """The largest eps_l that eq. 9 really gives. Above it, sqrt(2 ln(1/delta)) / eps_l is too small a multiplier.
 

@@ -155,12 +155,14 @@ class Listening:
         self._silent: dict[socket.socket, int] = {}  # callers that are waited for, the first one first, by process
         self._changing = threading.Lock()
         self._room, self._small_room = threading.Semaphore(_AT_ONCE), threading.Semaphore(_CALLERS)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
         """Accepts no more calls. Replies on their way still leave, if that does not take long."""
         self.file.unlink(missing_ok=True)
         self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the next caller
+        self._accepting.join(_LAST_SECONDS)  # it may be about to serve one, who is then waited for below
         self._socket.close()
         self._cut_off(0)
         for thread in [*self._serving]:
