@@ -118,7 +118,9 @@ class Facts:
             Misplaced: the place of a link is wrong.
         """
         # Of all zones at once: a function that runs in one of them may change the component that gave it.
-        steps = self.once("steps", lambda now: {each: _folded(links, now) for each, links in self.links.items()})
+        steps: Mapping[str, tuple[Any, ...]] = self.once(
+            "steps", lambda now: {each: links[0].fold(links, now) for each, links in self.links.items() if links}
+        )
         return steps.get(zone, ())
 
     def once(self, what: str, find: Callable[[Facts], T]) -> T:
@@ -219,11 +221,6 @@ class Facts:
         """
         told = f"{self.digest} {self.round} ".encode() + self._published_digest
         return hashlib.blake2b(told, digest_size=8).digest()
-
-
-def _folded(links: tuple[Any, ...], facts: Facts) -> tuple[Any, ...]:
-    folded: tuple[Any, ...] = links[0].fold(links, facts) if links else ()
-    return folded
 
 
 def published_to(published: Mapping[str, Snapshots], group: str) -> Snapshots:

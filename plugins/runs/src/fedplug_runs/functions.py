@@ -12,16 +12,19 @@ import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, SetupError
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.recipe import Recipe
 
-from fedplug_runs.execution import Stop
-from fedplug_runs.result import Run
 from fedplug_runs.settings import TABLE, Settings
-from fedplug_runs.shown import Display, Shown
+
+if TYPE_CHECKING:
+    from fedplug.recipe.catalog import Catalog
+    from fedplug.recipe.recipe import Recipe
+
+    from fedplug_runs.execution import Stop
+    from fedplug_runs.result import Run
+    from fedplug_runs.shown import Display, Shown
 
 Sets = Iterable[str] | Mapping[str, Any]
 """Changes of a recipe: texts such as `protect.noised.0.norm=0.5`, or such paths with their values."""
