@@ -462,7 +462,7 @@ def _offered(wanted: str | None) -> dict[str, dict[str, Entry]]:
 
 
 def _where_distributions_are() -> tuple[tuple[str, tuple[int, int, int] | None], ...]:
-    """The folders in which Python looks, each as it is now: whoever installs or removes a distribution changes one."""
+    """The folders in which Python looks, each as it is now: to install or remove a distribution changes one."""
 
     def now(folder: str) -> tuple[int, int, int] | None:
         try:
