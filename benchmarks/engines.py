@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
-from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
+from fedplug_runs.rows import Row
 
 ENGINES = {
     "local": "",

@@ -34,7 +34,7 @@ from fedplug_runs.shown import LinesDisplay
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fedplug.api.rows import Row
+    from fedplug_runs.rows import Row
 
 CLIENTS, EPOCHS, BATCH, LR = 20, 5, 32, 0.01
 EXAMPLES = 3000

@@ -41,10 +41,10 @@ from unittest.mock import patch
 import fedplug
 import numpy as np
 from fedplug import Client, at_client
-from fedplug.api.rows import Row
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.folder import read_rows
 from fedplug_runs.overlay import load_recipe
+from fedplug_runs.rows import Row
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select

@@ -10,7 +10,7 @@ from fedplug.api.cohort import Cohort
 from fedplug.api.errors import PartyLost
 from fedplug.api.events import Events
 from fedplug.api.parties import KEY_SERVER, KeyServer, Server, client_address
-from fedplug.api.rows import Reports
+from fedplug.api.reports import Reports
 from fedplug.wire.calls import Receiver
 from fedplug.wire.post_office import KeyServerCalls, PostOffice
 from fedplug_runs.wire_record import Wire

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedplug.api.rows import Row
 from fedplug_ledger.grades import PARTIES, Epsilons, Grade, State
 from fedplug_ledger.ledger_record import SCHEMA, LedgerReport
 from fedplug_ledger.verdict import Line, Verdict
 from fedplug_runs.folder import Summary
+from fedplug_runs.rows import Row
 
 
 def a_row(round: int, **changes: Any) -> Row:

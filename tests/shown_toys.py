@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import row_toys
-from fedplug.api.rows import Row
+from fedplug_runs.rows import Row
 
 PLAN = [
     ("negotiate_mask", "paraaegis.vote", "encrypt 30% [of the model]"),

@@ -180,7 +180,7 @@ def test_each_module_has_a_test_module_of_its_name(folder: str) -> None:
 
 PUBLIC = re.compile(
     r"fedplug(\.api(\..*)?|\.mechanisms\.(closing|noise)|\.engines\.(base|hosts))?"
-    r"|fedplug_ledger\.(accounting|integers|renyi|verdict|grades)|fedplug_runs\.(events|files|wire_record|shown|row_text)"
+    r"|fedplug_ledger\.(accounting|integers|renyi|verdict|grades)|fedplug_runs\.(events|files|rows|row_text|shown|units|wire_record)"
 )
 """The names that `docs/writing-a-plugin.md` calls public."""
 APPLICATIONS = {"attacks", "audit", "evidence", "flower", "kit", "lab", "ledger", "party", "runs", "search", "terminal"}

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.blocks import Layout
-from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -22,6 +21,7 @@ from fedplug_ledger.charging import reveals_of
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows
 from fedplug_runs.overlay import load_recipe
+from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]

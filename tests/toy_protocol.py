@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.events import Events, Note, RoundClosed
-from fedplug.api.rows import Row
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
@@ -28,6 +27,7 @@ from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 from fedplug_runs.archive import Bookkeeping
 from fedplug_runs.checkpoint import StateFiles, read_file, states_in
+from fedplug_runs.rows import Row
 from fedplug_runs.wire_record import Message, Wire
 from fedplug_std.processes import ProcessEngine
 from numpy.typing import NDArray
@@ -123,8 +123,9 @@ def build(
     ledger = ledger_of(recipe, composition, model.layout)
     events = Events()
     watch = Notes(events)
-    protocol = Watched(recipe, composition, running, model.layout, Wire(keep=True), events, model, public)
-    protocol.books = Bookkeeping(protocol, ledger)
+    wire = Wire(keep=True)
+    protocol = Watched(recipe, composition, running, model.layout, wire, events, model, public)
+    protocol.books = Bookkeeping(protocol, wire, ledger)
     return protocol, running, watch
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api.records import MOST
-from fedplug.api.rows import MOST_PICTURES, Evaluated, Reports, drawn
+from fedplug.api.reports import MOST_PICTURES, Evaluated, Reports, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -23,7 +23,7 @@ from fedplug import (
     Reveals,
     at_client,
 )
-from fedplug.api.rows import Compared
+from fedplug.api.reports import Compared
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.compared import MOST, Comparison, Sought

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from fedplug.api.rows import Reports
+from fedplug.api.reports import Reports
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.hosted import HostedKeyServer

@@ -14,7 +14,6 @@ import pytest
 from fedplug.api.blocks import Block
 from fedplug.api.errors import FedplugError, ProtectionError
 from fedplug.api.events import Events, Released
-from fedplug.api.rows import Row
 from fedplug.engines.base import Engine, Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
@@ -28,6 +27,7 @@ from fedplug_runs import execution
 from fedplug_runs.archive import Archive
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.folder import read_rows
+from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings
 from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
 from toy_components import recipe_of, toy_catalog

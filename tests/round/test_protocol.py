@@ -12,7 +12,6 @@ import pytest
 from faulty_clients import PUSH, clipped, tampered, with_value
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, RecipeError, TooFewClients
-from fedplug.api.rows import Attendance
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
@@ -20,6 +19,7 @@ from fedplug.wire.calls import Call, read_reply, request
 from fedplug_attacks.api.view import View
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows
+from fedplug_runs.rows import Attendance
 from fedplug_runs.settings import Settings
 from toy_components import paraaegis, pushed, recipe_of, toy_catalog
 from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of

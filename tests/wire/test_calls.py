@@ -11,7 +11,7 @@ from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError, ProtectionError, describe
 from fedplug.api.parties import KeyServer, KeyServerMemory
-from fedplug.api.rows import Reports
+from fedplug.api.reports import Reports
 from fedplug.wire.calls import Call, Receiver, Reply, read_reply, request
 
 

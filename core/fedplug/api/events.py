@@ -18,7 +18,7 @@ from fedplug.api.blocks import Block
 from fedplug.api.cohort import KeyServerLine
 from fedplug.api.operations import Cover
 from fedplug.api.parties import Server
-from fedplug.api.rows import Reports, Row, Traffic
+from fedplug.api.reports import Reports
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -203,33 +203,6 @@ class ModelDelivered(Event):
     own: float
 
 
-class RowMade(Event):
-    """A round has numbers; its accuracy is still to come. A section may add to the row; extensions get a copy.
-
-    Attributes:
-        row: of the metrics; what a listener adds goes to `row.added`.
-        reports: (client, what came with a reply of it) since the last one.
-        seconds: of the server's own work.
-    """
-
-    round: int
-    row: Row
-    reports: Sequence[tuple[int, Reports]]
-    seconds: float
-
-
-class RowsRestored(Event):
-    """A run continues from a checkpoint, after these rows; the last may wait for its accuracy."""
-
-    rows: Sequence[Row]
-
-
-class RowComplete(Event):
-    """The numbers of a round, its accuracy included; may come after the next round's first replies."""
-
-    row: Row
-
-
 class Note(Event):
     """A warning that should stay visible, such as a client that dropped out."""
 
@@ -283,9 +256,6 @@ class Watcher(Protocol):
         self, sender: str, receiver: str, round: int, phase: str, data: Any, zones: Mapping[str, int]
     ) -> None:
         """Takes note of one message."""
-
-    def of_round(self, round: int) -> Traffic:
-        """Bytes of one round."""
 
 
 class Subject(Protocol):

@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
 from fedplug.api.errors import FedplugError, PluginError, cause_of
 from fedplug.api.facts import Facts
@@ -79,7 +78,7 @@ def too_large(model: ModelSource, shape: tuple[int, ...], num_classes: int | Non
         return None
     return (
         f"{model.name} has {count:,} parameters, and two copies of them, which is the least, are "
-        f"{units.size(8 * count)}: it does not fit into this machine's memory of {units.size(there_is)}; make it "
+        f"{8e-9 * count:,.1f} GB: it does not fit into this machine's memory of {1e-9 * there_is:.1f} GB; make it "
         "smaller (fewer or narrower layers, smaller inputs), or run it on another machine"
     )
 

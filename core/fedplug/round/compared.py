@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedplug.api.rows import Compared
+from fedplug.api.reports import Compared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from fedplug.api.data import Model
 from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, describe
 from fedplug.api.links import ballots_of
 from fedplug.api.parties import Client, KeyServer, Server
-from fedplug.api.rows import Reports, drawn
+from fedplug.api.reports import Reports, drawn
 from fedplug.mechanisms.execution import release
 from fedplug.round.compared import Comparison
 

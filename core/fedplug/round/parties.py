@@ -30,8 +30,8 @@ from fedplug.api.facts import Facts, Snapshots, in_force, published_to, with_pub
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.parties import KEY_SERVER, Openings, client_address, file_name
+from fedplug.api.reports import Compared
 from fedplug.api.roles import Ballots, stated_reveals
-from fedplug.api.rows import Compared
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of

@@ -46,8 +46,8 @@ from fedplug.api.operations import Cover, Noise
 from fedplug.api.parties import Server
 from fedplug.api.pricing import correlated
 from fedplug.api.records import one_line
+from fedplug.api.reports import Reports
 from fedplug.api.roles import Ballots, Component, Groups, Negotiation, stated_reveals
-from fedplug.api.rows import Reports
 from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe

@@ -22,8 +22,8 @@ from fedplug.api.links import Link, Step, fold, locked, seal_of
 from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.parties import Client, KeyServer, Party
 from fedplug.api.records import is_count, shown
+from fedplug.api.reports import Evaluated
 from fedplug.api.roles import Scorer, Trainer
-from fedplug.api.rows import Evaluated
 from fedplug.mechanisms.closing import require_enough
 from fedplug.mechanisms.execution import execute
 from fedplug.recipe.composition import Composition

@@ -23,8 +23,8 @@ from fedplug.api.component import named, remote_method
 from fedplug.api.errors import FedplugError, MessageError, OpenedBefore, describe, log_error
 from fedplug.api.parties import CalledMemory
 from fedplug.api.records import is_count, one_line, shown
+from fedplug.api.reports import Compared, Reports
 from fedplug.api.roles import place_of
-from fedplug.api.rows import Compared, Reports
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_CALLS = 2**40

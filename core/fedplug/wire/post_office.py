@@ -20,7 +20,7 @@ from fedplug.api.errors import ClientError, MessageError, OpenedBefore, PartyLos
 from fedplug.api.events import Events, ReplyArrived, Watcher
 from fedplug.api.parties import KEY_SERVER, SERVER, client_address
 from fedplug.api.records import one_line
-from fedplug.api.rows import Reports
+from fedplug.api.reports import Reports
 from fedplug.wire import calls
 from fedplug.wire.calls import Call, Reply
 

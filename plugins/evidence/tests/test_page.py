@@ -6,7 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from fedplug.api.rows import Compared
+from fedplug.api.reports import Compared
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
 from fedplug_evidence.manifest import Checked
 from fedplug_evidence.page import render, unprotected

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from fedplug.api.rows import Row
 from fedplug_lab.report import write_report
 from fedplug_ledger.grades import Epsilons
 from fedplug_ledger.ledger_record import LedgerReport
+from fedplug_runs.rows import Row
 from row_toys import a_ledger, a_line, a_summary, a_verdict
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}

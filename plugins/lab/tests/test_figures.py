@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import row_toys
-from fedplug.api.rows import Row
 from fedplug_lab.canvas import ZONE_COLOURS, Chart
 from fedplug_lab.figures import charts
 from fedplug_runs.folder import Distribution
+from fedplug_runs.rows import Row
 from row_toys import a_row
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedplug.api.rows import Attendance
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab import pictures
 from fedplug_lab.pictures import Pictures, checked, read_pictures
 from fedplug_runs import execution
 from fedplug_runs.folder import read_rows, read_summary
+from fedplug_runs.rows import Attendance
 from fedplug_runs.settings import Settings
 from picture_toys import Draws, Judges, Known
 from run_toys import stopped

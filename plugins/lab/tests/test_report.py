@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
-from fedplug.api.rows import Row
 from fedplug_lab.canvas import thinned
 from fedplug_lab.figures import charts
 from fedplug_lab.words import GLOSSARY
@@ -21,6 +20,7 @@ from fedplug_lab.zones import as_sent
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import EncryptionReport
 from fedplug_ledger.verdict import Verdict
+from fedplug_runs.rows import Row
 from report_toys import HOSTILE, LEDGER, NOBODY, Page, a_zone, written
 from row_toys import a_ledger, a_line, a_row
 

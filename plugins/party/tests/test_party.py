@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fedplug.api import codec
-from fedplug.api.rows import Reports
+from fedplug.api.reports import Reports
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.wire.calls import Call, read_reply, request

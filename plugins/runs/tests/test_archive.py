@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, SetupError
-from fedplug.api.rows import Row
 from fedplug.wire.post_office import PostOffice
 from fedplug_runs.archive import Archive, Bookkeeping, Lines, Recording
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.rows import Row
 from fedplug_runs.wire_record import read_wire
 from run_toys import ROUNDS, resume, rows_of, start
 from toy_components import recipe_of

@@ -14,11 +14,11 @@ import pytest
 from charge_toys import Killed
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
-from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs import execution
 from fedplug_runs.checkpoint import Checkpoints, read_file, states_in, write_file, write_states
+from fedplug_runs.rows import Row, Sent, Traffic
 from fedplug_runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
 from toy_protocol import Watched, build, read_saved

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from ended import SIGNALLED, gone
-from fedplug.api.rows import Row, Sent, Traffic
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs import execution
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.folder import read_rows
+from fedplug_runs.rows import Row, Sent, Traffic
 from fedplug_runs.settings import Settings
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 from toy_protocol import read_saved

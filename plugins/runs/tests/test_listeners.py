@@ -11,10 +11,10 @@ import fedplug
 import pytest
 from fedplug import Extension, FedplugError, Settings, hookimpl
 from fedplug.api.errors import SetupError
-from fedplug.api.events import Asking, Event, ReplyArrived, RoundStarted, RowComplete, RowMade, ZoneOpened
+from fedplug.api.events import Asking, Event, ReplyArrived, RoundStarted, ZoneOpened
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug_runs.events import RunFinished, RunStarted, RunStopped
+from fedplug_runs.events import RowComplete, RowMade, RunFinished, RunStarted, RunStopped
 from fedplug_runs.execution import resume, start
 from fedplug_runs.folder import read_rows
 from fedplug_terminal.main import main

@@ -6,9 +6,11 @@ import math
 from pathlib import Path
 
 import pytest
-from fedplug.api.events import ReplyArrived, RowComplete
-from fedplug.api.rows import Reports, Row
+from fedplug.api.events import ReplyArrived
+from fedplug.api.reports import Reports
+from fedplug_runs.events import RowComplete
 from fedplug_runs.metrics import means_by_name, too_large
+from fedplug_runs.rows import Row
 from run_toys import resume, rows_of, start
 from site_toys import at_sites, write_sites
 from toy_components import recipe_of, toy_catalog

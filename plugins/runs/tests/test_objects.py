@@ -14,7 +14,8 @@ import fedplug
 import pytest
 import torch
 from fedplug.api.errors import PluginError, SetupError
-from fedplug.api.events import Event, RoundClosed, RowComplete
+from fedplug.api.events import Event, RoundClosed
+from fedplug_runs.events import RowComplete
 from notebook_cells import arrays, notebook
 from python_toys import PLAIN
 

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from clock_toys import SEALED, SLOW_AND_FAST
 from fedplug.api import codec
-from fedplug.api.rows import Reports, Row
+from fedplug.api.reports import Reports
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab.figures import charts
 from fedplug_lab.live import rounds_table
 from fedplug_lab.report import write_report
 from fedplug_runs.folder import Distribution, Summary
 from fedplug_runs.row_text import totals
+from fedplug_runs.rows import Row
 from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.simulated_clock import (
     MEASURED,

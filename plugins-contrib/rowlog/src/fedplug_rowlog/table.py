@@ -6,8 +6,8 @@ import csv
 
 import fedplug
 from fedplug import Field
-from fedplug.api.events import Event, RowComplete
-from fedplug_runs.events import RunStarted
+from fedplug.api.events import Event
+from fedplug_runs.events import RowComplete, RunStarted
 from fedplug_runs.files import Files
 
 

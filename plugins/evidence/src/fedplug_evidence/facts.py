@@ -10,8 +10,8 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug.api.records import Count, Number, Record, Text, one_line
+from fedplug.api.reports import Compared
 from fedplug.api.roles import Reveals
-from fedplug.api.rows import Compared
 from fedplug.recipe import yaml_source
 from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger_record import LedgerReport

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedplug.api import units
 from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
 from fedplug_ledger.entries import RoundEntry, ZoneEntry
 from fedplug_ledger.grades import PARTIES, quoted
 from fedplug_ledger.ledger_record import EncryptionReport
 from fedplug_ledger.verdict import Line
 from fedplug_ledger.verdict_words import named
+from fedplug_runs import units
 
 from fedplug_evidence.facts import Contents, charged
 from fedplug_evidence.picture import STYLE, draw, legend

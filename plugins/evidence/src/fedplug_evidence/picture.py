@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from fedplug.api import units
 from fedplug_ledger.grades import Grade
 from fedplug_ledger.verdict import Line, Verdict
+from fedplug_runs import units
 
 _WIDTH, _HEIGHT = 960, 560
 _LETTERS = 34

@@ -14,8 +14,8 @@ from fedplug.api.known import Release
 from fedplug.api.links import released
 from fedplug.api.operations import INTEGER, OF_EPSILON
 from fedplug.api.pricing import amplified
+from fedplug.api.reports import Compared
 from fedplug.api.roles import Accountant, Reveals
-from fedplug.api.rows import Compared
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate, plan_of, shipped
 from fedplug.recipe.parts import Sampling, Use

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.errors import FedplugError, SetupError
-from fedplug_runs import functions
+from fedplug_runs import functions, units
 from fedplug_runs.settings import Settings
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp

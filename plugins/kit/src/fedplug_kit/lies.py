@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator
 from fedplug.api import codec
 from fedplug.api.errors import ClientError, FedplugError, PluginError, TooFewClients
 from fedplug.api.parties import KEY_SERVER
-from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.wire.post_office import Transport
 from fedplug_ledger.entries import RoundEntry
 from fedplug_runs.archive import Bookkeeping
+from fedplug_runs.rows import Row
 
 from fedplug_kit.world import build
 

@@ -244,8 +244,9 @@ def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tup
     source = composition.part(recipe.model.name, roles.ModelSource)
     model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
     ledger = ledger_of(recipe, composition, model.layout)
-    protocol = Protocol(recipe, composition, engine, model.layout, Wire(keep=True), events, model, public)
-    return Bookkeeping(protocol, ledger), engine, notes
+    wire = Wire(keep=True)
+    protocol = Protocol(recipe, composition, engine, model.layout, wire, events, model, public)
+    return Bookkeeping(protocol, wire, ledger), engine, notes
 
 
 def run(recipe: Recipe, catalog: Catalog, *, forgetful: bool = False, data_root: str | None = None) -> World:

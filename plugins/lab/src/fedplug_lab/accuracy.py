@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from fedplug.api.data import ACCURACY, Figure
-from fedplug.api.rows import Row
-from fedplug.api.units import number, spread
 from fedplug_runs.row_text import best_of, in_groups
+from fedplug_runs.rows import Row
+from fedplug_runs.units import number, spread
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,

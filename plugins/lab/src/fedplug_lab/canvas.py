@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from fedplug.api.rows import GroupResult, Row
-from fedplug.api.units import number
+from fedplug_runs.rows import GroupResult, Row
+from fedplug_runs.units import number
 
 from fedplug_lab.axis import Axis
 from fedplug_lab.panel import Panel

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from fedplug.api import units
 from fedplug.api.data import ACCURACY
 from fedplug_ledger.verdict_words import named
+from fedplug_runs import units
 
 from fedplug_lab.axis import Axis
 from fedplug_lab.canvas import (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
+from fedplug_runs import units
 
 from fedplug_lab.compare_figures import charts, colour_of
 from fedplug_lab.compare_formats import BEST, grouped, side_by_side

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.data import ACCURACY as LEADS_ELSE
 from fedplug.api.data import OWN_MODELS, Better, Figure, figure_named
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.verdict import EXECUTED, Line
+from fedplug_runs import units
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compared import Compared, OneRun

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from fedplug.api import units
 from fedplug.api.operations import Party
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.verdict_words import named, number
+from fedplug_runs import units
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compare_table import Read, by_seed, goal_of, leaders, line_of, mean_of

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError
-from fedplug.api.rows import Row
 from fedplug.recipe.catalog import Catalog
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_runs.files import read_text
 from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary, writer_of
+from fedplug_runs.rows import Row
 
 from fedplug_lab.grid import SEED, Combination, short_names
 from fedplug_lab.records import Line, Result, result_of, resumable

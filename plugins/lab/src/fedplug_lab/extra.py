@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api import units
 from fedplug.api.data import ACCURACY
+from fedplug_runs import units
 
 from fedplug_lab.canvas import (
     GLOBAL_COLOUR,

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from fedplug.api.rows import Row, Sent, Traffic
-from fedplug.api.units import last, number, percent, size
 from fedplug_runs.folder import Distribution
+from fedplug_runs.rows import Row, Sent, Traffic
+from fedplug_runs.units import last, number, percent, size
 
 from fedplug_lab.accuracy import accuracy_chart, figures_chart
 from fedplug_lab.canvas import (

@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from fedplug.api import units
+from fedplug_runs import units
 
 LEVEL = 0.95
 _ALIKE = 1e-12  # few test examples make equal differences likely, of which t would make an interval without width

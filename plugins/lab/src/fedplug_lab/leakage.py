@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedplug.api import units
+from fedplug_runs import units
 
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import spread_of

@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.data import ACCURACY
-from fedplug.api.rows import Row
 from fedplug_ledger.grades import Grade
 from fedplug_ledger.verdict import Verdict
 from fedplug_ledger.verdict_words import MARKS
+from fedplug_runs import units
 from fedplug_runs.row_text import best_of, cells, grouped_title, thin_out, totals
+from fedplug_runs.rows import Row
 from fedplug_runs.shown import interruption
 from fedplug_terminal.plain import resume_command
 from rich.console import Console, Group, RenderableType

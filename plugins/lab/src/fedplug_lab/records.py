@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.recipe.catalog import Catalog
+from fedplug_runs import units
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.files import open_private, private_folder, read_text, write_text
 from fedplug_runs.folder import load_run, read_ledger, read_rows, read_summary

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from fedplug.api import units
 from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.api.data import ACCURACY
-from fedplug.api.rows import Row
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Line, Verdict
+from fedplug_runs import units
 from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
 from fedplug_runs.row_text import best_of
+from fedplug_runs.rows import Row
 
 from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
 from fedplug_lab.figures import charts

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from fedplug.api import units
-from fedplug.api.rows import Row, Sent
+from fedplug_runs import units
 from fedplug_runs.row_text import best_of
+from fedplug_runs.rows import Row, Sent
 
 from fedplug_lab.canvas import curves_of
 from fedplug_lab.figures import DIRECTIONS, zone_shares

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fedplug.api import units
 from fedplug.recipe.catalog import Catalog
 from fedplug_ledger.verdict_words import number
+from fedplug_runs import units
 from fedplug_runs.settings import Settings
 
 from fedplug_lab.grid import Combination

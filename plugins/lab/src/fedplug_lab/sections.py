@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api import units
+from fedplug_runs import units
 
 if TYPE_CHECKING:
-    from fedplug.api.rows import Row
+    from fedplug_runs.rows import Row
 
     from fedplug_lab.canvas import Chart
     from fedplug_lab.records import Result

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedplug.api import units
+from fedplug_runs import units
 
 from fedplug_lab.page import glossary, write_page
 from fedplug_lab.records import Line

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedplug.api import units
 from fedplug_ledger.verdict_words import BRIEF
+from fedplug_runs import units
 
 from fedplug_lab import sections
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC

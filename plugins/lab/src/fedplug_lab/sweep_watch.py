@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from fedplug.api.rows import Row
 from fedplug_ledger.verdict import Verdict
+from fedplug_runs.rows import Row
 from fedplug_runs.shown import say
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedplug.api import units
+from fedplug_runs import units
 
 from fedplug_lab.canvas import ZONE_COLOURS
 from fedplug_lab.words import in_words, is_name, pieces

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from fedplug.api.blocks import CLEAR, NOISED
-from fedplug.api.rows import Row, Sent, Traffic
+from fedplug_runs.rows import Row, Sent, Traffic
 
 T = TypeVar("T", int, float)
 

@@ -26,7 +26,6 @@ from typing import IO, Any, Literal, TypedDict
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, MessageError
 from fedplug.api.records import Count, Record, Text
-from fedplug.api.rows import Row
 from fedplug.engines.base import Engine
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
@@ -37,7 +36,8 @@ from fedplug_ledger.ledger import Ledger
 from fedplug_runs.checkpoint import KEPT, Checkpoints, holding
 from fedplug_runs.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
 from fedplug_runs.metrics import Metrics
-from fedplug_runs.wire_record import Message, file_of, framed, recordings
+from fedplug_runs.rows import Row
+from fedplug_runs.wire_record import Message, Wire, file_of, framed, recordings
 
 
 class Mark(TypedDict):
@@ -229,12 +229,12 @@ class Bookkeeping:
     `charging` enters what was released into the ledger, `metrics` has rows.
     """
 
-    def __init__(self, protocol: Protocol, ledger: Ledger) -> None:
+    def __init__(self, protocol: Protocol, wire: Wire, ledger: Ledger) -> None:
         recipe, events = protocol.recipe, protocol.events
         self.protocol, self.ledger = protocol, ledger
         self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
         self.charging.subscribe(events)
-        self.metrics = Metrics(recipe, protocol.composition, protocol.office, ledger, protocol.server, events)
+        self.metrics = Metrics(recipe, protocol.composition, protocol.office, wire, ledger, protocol.server, events)
         for section in recipe.sections.values():
             section.attach(protocol)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.events import Event
-from fedplug.api.rows import Row
+from fedplug.api.reports import Reports
 from fedplug_ledger.verdict import Verdict
 
 from fedplug_runs.files import Files
+from fedplug_runs.rows import Row
 
 
 class RunStarted(Event):
@@ -63,3 +64,30 @@ class RunStopped(Event):
     error: Exception | None
     round: int
     folder: Path
+
+
+class RowMade(Event):
+    """A round has numbers; its accuracy is still to come. A section may add to the row; extensions get a copy.
+
+    Attributes:
+        row: of the metrics; what a listener adds goes to `row.added`.
+        reports: (client, what came with a reply of it) since the last one.
+        seconds: of the server's own work.
+    """
+
+    round: int
+    row: Row
+    reports: Sequence[tuple[int, Reports]]
+    seconds: float
+
+
+class RowsRestored(Event):
+    """A run continues from a checkpoint, after these rows; the last may wait for its accuracy."""
+
+    rows: Sequence[Row]
+
+
+class RowComplete(Event):
+    """The numbers of a round, its accuracy included; may come after the next round's first replies."""
+
+    row: Row

@@ -20,11 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.blocks import Layout
 from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
-from fedplug.api.events import Asking, Event, Events, RoundClosed, RowComplete
+from fedplug.api.events import Asking, Event, Events, RoundClosed
 from fedplug.api.roles import Extension
 from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import TIMEOUT, Engine, Job
@@ -42,11 +41,11 @@ from fedplug.round.world import World
 from fedplug_ledger.charging import ledger_of
 from pydantic import ValidationError
 
-from fedplug_runs import session, trust
+from fedplug_runs import session, trust, units
 from fedplug_runs.archive import Archive, Bookkeeping, Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.choice import engine_entry, options_of
-from fedplug_runs.events import ResultsWritten, RunFinished, RunStarted, RunStopped
+from fedplug_runs.events import ResultsWritten, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug_runs.files import Files, private_process, write_text
 from fedplug_runs.folder import (
     Summary,
@@ -560,7 +559,7 @@ class Execution:
         )
         for doubt in self.world.doubts[len(self._doubts) :]:  # of data at sites, which the engine has loaded by now
             events.note(doubt)
-        self.books = books = Bookkeeping(protocol, self.ledger)
+        self.books = books = Bookkeeping(protocol, wire, self.ledger)
         # From here on, once everybody else listens, the run folder is kept up to date.
         events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
         events.subscribe(RowComplete, self._tell_of_divergence)

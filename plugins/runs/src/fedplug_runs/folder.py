@@ -17,7 +17,6 @@ from fedplug.api.data import Figure
 from fedplug.api.errors import CheckpointError, RecipeError, SetupError, describe
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
-from fedplug.api.rows import Row
 from fedplug.engines.base import Engine
 from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog, Entry
@@ -29,6 +28,7 @@ from importlib_metadata import version
 
 from fedplug_runs.files import open_private, private_folder, read_text, write_text
 from fedplug_runs.overlay import load_recipe
+from fedplug_runs.rows import Row
 from fedplug_runs.trust import Consent
 from fedplug_runs.wire_record import Wire
 

@@ -19,16 +19,13 @@ from fedplug.api.events import (
     PicturesMade,
     ReplyArrived,
     RoundClosed,
-    RowComplete,
-    RowMade,
-    RowsRestored,
     SetUpDone,
     SumWithheld,
     Uploaded,
-)  # fmt: skip
+)
 from fedplug.api.parties import Server
+from fedplug.api.reports import Compared, Evaluated, Reports, drawn
 from fedplug.api.roles import ModelSource, Task
-from fedplug.api.rows import Attendance, Compared, Evaluated, GroupResult, Reports, Row, Unopened, drawn
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.uploads import BUFFERS
@@ -36,6 +33,10 @@ from fedplug.wire.post_office import PostOffice, alike, listed
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug_ledger.wording import PLAIN_VALUES
+
+from fedplug_runs.events import RowComplete, RowMade, RowsRestored
+from fedplug_runs.rows import Attendance, GroupResult, Row, Unopened
+from fedplug_runs.wire_record import Wire
 
 
 def judges_of(recipe: Recipe, composition: Composition) -> list[Task | ModelSource]:
@@ -59,10 +60,10 @@ class Metrics:
     """
 
     def __init__(
-        self, recipe: Recipe, composition: Composition, office: PostOffice, ledger: Ledger, server: Server,
-        events: Events,
+        self, recipe: Recipe, composition: Composition, office: PostOffice, wire: Wire, ledger: Ledger,
+        server: Server, events: Events,
     ) -> None:  # fmt: skip
-        self.recipe, self.office, self.ledger, self.events = recipe, office, ledger, events
+        self.recipe, self.office, self.wire, self.ledger, self.events = recipe, office, wire, ledger, events
         self.judges, self.leads = judges_of(recipe, composition), figures_of(recipe, composition)[0]
         self.has_accuracy = ACCURACY.name in [figure.name for figure in figures_of(recipe, composition)]
         self.rows: list[Row] = []
@@ -158,8 +159,8 @@ class Metrics:
             seconds=self._seconds(event.seconds),
             wall_seconds=event.seconds["wall"],
             cpu_seconds=event.seconds["cpu"],
-            bytes=self.office.wire.of_round(event.round),
-            messages=self.office.wire.requests[event.round],
+            bytes=self.wire.of_round(event.round),
+            messages=self.wire.requests[event.round],
             epsilon=epsilon,
             epsilon_prices=priced_part(self.ledger),
             view_epsilons=view_epsilons(self.ledger, epsilon),
@@ -302,8 +303,8 @@ class Metrics:
             row.seconds[phase] = row.seconds.get(phase, 0.0) + value
         row.wall_seconds += own["wall"]
         row.cpu_seconds = None if row.cpu_seconds is None else row.cpu_seconds + own["cpu"]
-        row.bytes = row.bytes + self.office.wire.of_round(round)
-        row.messages += self.office.wire.requests[round]
+        row.bytes = row.bytes + self.wire.of_round(round)
+        row.messages += self.wire.requests[round]
         row.compared = self._compared(row.compared)
 
     def _compared(self, before: Compared | None) -> Compared | None:

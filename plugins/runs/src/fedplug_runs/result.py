@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedplug.api import units
 from fedplug.api.data import Model, PublicData
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.parties import SERVER, file_name
-from fedplug.api.rows import Row
 from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
@@ -30,10 +28,12 @@ from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict_words import MARKS
 
 from fedplug_runs import folder as run_files
+from fedplug_runs import units
 from fedplug_runs.archive import Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, holding
 from fedplug_runs.folder import Summary, recipe_file
 from fedplug_runs.row_text import cells, filled, sent, thin_out
+from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings
 from fedplug_runs.wire_record import Wire
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from fedplug.api import units
 from fedplug.api.data import ACCURACY, Figure
-from fedplug.api.rows import Row
 from fedplug_ledger.verdict_words import BRIEF, number
+
+from fedplug_runs import units
+from fedplug_runs.rows import Row
 
 T = TypeVar("T")
 _FEW_GROUPS = 6

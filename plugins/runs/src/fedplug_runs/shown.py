@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from fedplug.api.errors import SetupError
-from fedplug.api.events import Event, Events, Note, ReplyArrived, RowComplete
-from fedplug.api.rows import Row
+from fedplug.api.events import Event, Events, Note, ReplyArrived
 from fedplug.recipe.catalog import DISPLAY, installed
 from fedplug_ledger.verdict import Verdict
 
-from fedplug_runs.events import RunFinished, RunStarted, RunStopped
+from fedplug_runs.events import RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug_runs.row_text import filled
+from fedplug_runs.rows import Row
 
 Shown = Literal["lines", "terminal"]
 PLAIN = "plain"

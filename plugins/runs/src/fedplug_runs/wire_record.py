@@ -14,9 +14,9 @@ from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
 from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug.api.records import shown
-from fedplug.api.rows import Sent, Traffic
 
 from fedplug_runs.files import read_bytes
+from fedplug_runs.rows import Sent, Traffic
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab.api import Compared, OneRun, Outcome, Shelf, numbers_of, open_run, verdicts_of
+from fedplug_runs import units
 from fedplug_runs.folder import read_ledger, read_rows
 
 from fedplug_search.limits import name_of, so_far

@@ -14,10 +14,10 @@ from pathlib import Path
 import fedplug
 from fedplug import Field
 from fedplug.api.data import ACCURACY, Better, Figure
-from fedplug.api.events import Event, RoundStarted, RowComplete, RowMade, RowsRestored
-from fedplug.api.rows import Row
-from fedplug.api.units import last, number
-from fedplug_runs.events import RunStarted
+from fedplug.api.events import Event, RoundStarted
+from fedplug_runs.events import RowComplete, RowMade, RowsRestored, RunStarted
+from fedplug_runs.rows import Row
+from fedplug_runs.units import last, number
 
 from fedplug_search.measures import FIGURE, MEASURES
 

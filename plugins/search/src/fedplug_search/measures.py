@@ -7,8 +7,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from fedplug.api import units
 from fedplug.api.data import Better, Figure, figure_named
+from fedplug_runs import units
 
 _UNITS: dict[str, dict[str, float]] = {
     "bytes": {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},

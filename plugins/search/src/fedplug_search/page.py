@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedplug.api import units
 from fedplug_lab.api import (
     MUTED,
     WIDE,
@@ -24,6 +23,7 @@ from fedplug_lab.api import (
     text,
     write_page,
 )
+from fedplug_runs import units
 
 from fedplug_search.answer import Answer
 from fedplug_search.files import BEST, FRONT

@@ -14,7 +14,6 @@ import re
 import sys
 import time
 
-from fedplug.api import units
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug_lab.api import (
@@ -28,6 +27,7 @@ from fedplug_lab.api import (
     attempt,
     numbers_of,
 )
+from fedplug_runs import units
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from fedplug.api.units import duration
 from fedplug_lab.canvas import (
     HALF,
     Chart,
@@ -24,6 +23,7 @@ from fedplug_lab.canvas import (
 from fedplug_lab.drawing import Drawing
 from fedplug_lab.panel import INK
 from fedplug_lab.sections import Section
+from fedplug_runs.units import duration
 
 from fedplug_sensecrypt.simulated_clock import SimulatedTime
 

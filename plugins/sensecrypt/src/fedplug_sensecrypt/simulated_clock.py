@@ -24,7 +24,7 @@ from typing import Self
 import numpy as np
 from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug.api.records import Amount, Count, Record, Text
-from fedplug.api.rows import Row
+from fedplug_runs.rows import Row
 from numpy.typing import ArrayLike, NDArray
 
 from fedplug_sensecrypt.profiles import Profile

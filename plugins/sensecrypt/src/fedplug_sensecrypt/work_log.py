@@ -8,8 +8,9 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedplug.api.events import Events, RowMade, RowsRestored, SetUpDone, Uploaded
+from fedplug.api.events import Events, SetUpDone, Uploaded
 from fedplug.api.parties import KEY_SERVER, SERVER
+from fedplug_runs.events import RowMade, RowsRestored
 
 from fedplug_sensecrypt.left_out import encrypted_in_vain
 from fedplug_sensecrypt.profiles import by_party, profiles_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from fedplug import KeyServerLine, Recipe
     from fedplug.api.events import Watcher
     from fedplug.api.parties import Server
-    from fedplug.api.rows import Reports
+    from fedplug.api.reports import Reports
 
 _Counted = Mapping[str, Sequence[float]]  # operation -> count, seconds
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api.rows import Row
 from fedplug_ledger.verdict import Verdict
 from fedplug_runs.row_text import totals
+from fedplug_runs.rows import Row
 from fedplug_runs.shown import LinesDisplay, interruption
 
 from fedplug_terminal.lines import folded

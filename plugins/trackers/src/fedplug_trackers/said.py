@@ -14,7 +14,7 @@ from typing import Any
 
 import fedplug
 from fedplug.api.errors import FedplugError
-from fedplug.api.rows import Row
+from fedplug_runs.rows import Row
 
 FILES = ("recipe.yaml",)
 """The files of the run folder that are always sent at the end of a run."""

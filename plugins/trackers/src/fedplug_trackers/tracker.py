@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import fedplug
 from fedplug import Field
 from fedplug.api.errors import FedplugError, SetupError, describe
-from fedplug.api.events import Event, Note, RowComplete, RowsRestored
-from fedplug_runs.events import RunFinished, RunStarted, RunStopped
+from fedplug.api.events import Event, Note
+from fedplug_runs.events import RowComplete, RowsRestored, RunFinished, RunStarted, RunStopped
 from fedplug_runs.files import Files
 
 from fedplug_trackers.library import masked, missing
@@ -21,7 +21,7 @@ from fedplug_trackers.memory import Memory
 from fedplug_trackers.said import Outcome, files_of, flat, numbers, outcome_of
 
 if TYPE_CHECKING:
-    from fedplug.api.rows import Row
+    from fedplug_runs.rows import Row
 
 State = Literal["finished", "failed", "interrupted", "superseded"]
 """How a run ends in a tracker. `superseded`: the run went back to a round before the last one in the tracker."""

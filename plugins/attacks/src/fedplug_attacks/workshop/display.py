@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from fedplug.api import units
+from fedplug_runs import units
 from fedplug_runs.shown import say
 
 from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
 from fedplug_lab.live import Picture, add_bar, clock_time, known_facts
 from fedplug_lab.terminal import Rows, whole
+from fedplug_runs import units
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table

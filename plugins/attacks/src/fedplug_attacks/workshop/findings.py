@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fedplug.api import units
+from fedplug_runs import units
 
 from fedplug_attacks.workshop.records import AttackSummary, People, SummaryRow
 from fedplug_attacks.workshop.scorer import GUESSES

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api import units
+from fedplug_runs import units
 from fedplug_runs.files import write_bytes
 
 from fedplug_attacks.workshop.records import Outcome, TargetResult

@@ -18,13 +18,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from fedplug.api import units
 from fedplug.api.errors import SetupError
 from fedplug.round.handed import alarms
 from fedplug_lab.page import write_page
 from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Leak, Section
 from fedplug_lab.tables import sentence, table, text
+from fedplug_runs import units
 from fedplug_runs.files import read_bytes, read_text
 
 from fedplug_attacks.workshop.display import is_stronger, tried

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fedplug.api import units
+from fedplug_runs import units
 
 from fedplug_attacks.workshop.records import Averaged, Guesses, Outcome, Ranking, Success, TargetResult
 

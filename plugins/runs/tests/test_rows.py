@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError
-from fedplug.api.rows import Compared, Evaluated, GroupResult, Reports, Row, Sent, Traffic, Unopened
+from fedplug.api.reports import Compared, Evaluated, Reports
 from fedplug_runs.folder import read_rows
+from fedplug_runs.rows import GroupResult, Row, Sent, Traffic, Unopened
 from row_toys import a_row
 
 

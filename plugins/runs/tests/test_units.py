@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from fedplug.api import units
+from fedplug_runs import units
 
 
 @pytest.mark.parametrize(
