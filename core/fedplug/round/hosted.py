@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +17,8 @@ from fedplug.api.data import Model
 from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, describe
 from fedplug.api.links import ballots_of
 from fedplug.api.parties import Client, KeyServer, Server
-from fedplug.api.reports import Reports, drawn
+from fedplug.api.reports import Compared, Reports, drawn
 from fedplug.mechanisms.execution import release
-from fedplug.round.compared import Comparison
 
 
 class Host(Protocol):
@@ -43,6 +42,21 @@ class Host(Protocol):
         """A client was told what a component publishes."""
 
 
+class Looks(Protocol):
+    """What looks for a client's plain values in its messages."""
+
+    def hold(
+        self, round: int, update: NDArray[np.float32], zones: Mapping[str, NDArray[np.integer]],
+        between: Mapping[str, Sequence[NDArray[np.float32]]],
+    ) -> None:  # fmt: skip
+        """Takes the plain values of a round, by zone the positions of those that it protects, and what they were
+        between links.
+        """
+
+    def look(self, round: int, data: bytes) -> Compared | None:
+        """Looks through a message that is about to leave; gives what there is to say since the last time."""
+
+
 class HostedClient(Client):
     """A client with its timings, and with the model that it shares with the other clients of its process.
 
@@ -57,7 +71,7 @@ class HostedClient(Client):
         self.reports = Reports()
         self.previous_plan: Plan | None = None
         self.tells_classes = False
-        self.comparison: Comparison | None = None
+        self.comparison: Looks | None = None
         self._released: NDArray[np.float32] | None = None
         self._balloted: set[tuple[int, str]] = set()  # rounds and components
 

@@ -35,8 +35,7 @@ from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
-from fedplug.round.compared import Comparison
-from fedplug.round.hosted import HostedClient, HostedKeyServer
+from fedplug.round.hosted import HostedClient, HostedKeyServer, Looks
 from fedplug.round.steps import Steps
 from fedplug.round.world import World
 from fedplug.wire.calls import Receiver
@@ -207,6 +206,9 @@ class Store(Protocol):
     def holding(self, path: Path, what: str) -> AbstractContextManager[None]:
         """Inside, a state is taken apart; a CheckpointError then names the file."""
 
+    def comparison(self) -> Looks | None:
+        """What looks for the plain values of one client in a run that is recorded; None: nothing."""
+
 
 class Nowhere:
     """The store of parties that nobody saves: they know what they opened for as long as their process lives."""
@@ -220,6 +222,9 @@ class Nowhere:
     def openings(self, addresses: Iterable[str]) -> dict[str, Openings]:
         """None yet."""
         return {address: Openings() for address in addresses}
+
+    def comparison(self) -> None:
+        """Nothing."""
 
     def write(self, *_: Any) -> Any:
         """Raises: there is nowhere to."""
@@ -343,11 +348,10 @@ class ClientHost:
                 self._residents.loaded(client)
         self.model_user = None
 
-    def _watching(self, client: HostedClient) -> Callable[[int, bytes], Compared | None]:
-        """What looks through a client's replies for its plain values."""
-        if client.comparison is None:
-            client.comparison = Comparison()
-        return client.comparison.look
+    def _watching(self, client: HostedClient) -> Callable[[int, bytes], Compared | None] | None:
+        """What looks through a client's replies for its plain values, where the store has something that does."""
+        client.comparison = client.comparison or self.store.comparison()
+        return None if client.comparison is None else client.comparison.look
 
     def _handings(self) -> dict[str, Any]:
         """Of which components the answers are looked at."""

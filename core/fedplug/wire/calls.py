@@ -182,7 +182,7 @@ class Receiver:
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
         handing: Mapping[str, Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]]] = NOTHING,
-        watching: Callable[[Any], Callable[[int, bytes], Compared | None]] | None = None,
+        watching: Callable[[Any], Callable[[int, bytes], Compared | None] | None] | None = None,
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
         self.handing, self.watching = handing, watching

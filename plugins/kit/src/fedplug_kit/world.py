@@ -24,6 +24,7 @@ from fedplug.round.world import load_data
 from fedplug_ledger.charging import ledger_of
 from fedplug_ledger.wording import PLAIN_VALUES
 from fedplug_runs.archive import Bookkeeping
+from fedplug_runs.checkpoint import StateFiles
 from fedplug_runs.wire_record import Wire
 
 from fedplug_kit.leaves import leaves
@@ -238,7 +239,8 @@ def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tup
     """Real parties in this process, ready for the set-up, and their books."""
     composition, events = Composition(recipe), Events()
     notes = Notes(events)
-    job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog)
+    job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog,
+              store=StateFiles())  # fmt: skip
     engine = LocalEngine(job)
     data, public = load_data(recipe, composition.components, data_root)
     source = composition.part(recipe.model.name, roles.ModelSource)

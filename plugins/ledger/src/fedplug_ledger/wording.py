@@ -12,7 +12,7 @@ from fedplug_ledger.book import Book
 from fedplug_ledger.verdict import MOST_WORDS
 
 PLAIN_VALUES = "clients found plain values of zones that they protect in their own messages"
-"""What a recorded run says of itself where its clients found some; see `fedplug.round.compared`."""
+"""What a recorded run says of itself where its clients found some; see `fedplug_runs.compared`."""
 
 OF_NUMBERS = (
     "each client sends its number once, in the clear; all clients learn the largest, and those that open a sum learn "

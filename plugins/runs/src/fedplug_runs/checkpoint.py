@@ -23,6 +23,7 @@ from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
 from fedplug.api.parties import Opening, Openings, file_name
 
+from fedplug_runs.compared import Comparison
 from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_bytes, shorten
 
 _CLIENTS = "clients-"
@@ -244,6 +245,10 @@ class StateFiles:
             address: openings_in((notes / file_name(address)).with_suffix(".jsonl"), count)
             for address, count in known.items()
         }
+
+    def comparison(self) -> Comparison:
+        """See `Store.comparison`."""
+        return Comparison()
 
 
 class Keeper(Protocol):

@@ -26,8 +26,8 @@ from fedplug import (
 from fedplug.api.reports import Compared
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.compared import MOST, Comparison, Sought
 from fedplug_runs import execution
+from fedplug_runs.compared import MOST, Comparison, Sought
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.settings import Settings
 from hypothesis import given

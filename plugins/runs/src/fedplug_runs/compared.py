@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from fedplug.api.reports import Compared
 
 if TYPE_CHECKING:
