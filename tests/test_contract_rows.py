@@ -80,10 +80,10 @@ class Quiet(fedplug.Negotiation):
     """Retains all but its largest values, and does not state what their positions reveal."""
 
     class Options(fedplug.Options):
-        """The statement and its receivers; whether it concerns an answer."""
+        """The statement and its receivers."""
 
         tells: tuple[str, ...] = ()
-        asked: bool = False
+        what: str = "mask"
         own: bool = True
 
     @property
@@ -101,8 +101,7 @@ class Quiet(fedplug.Negotiation):
         client.plan = fedplug.Plan.of(client.facts, "noised", retained=keep)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
-        asked = ("choose",) if self.options.asked else ()
-        return [Reveals("positions", self.options.tells, asked=asked)] if self.options.tells else []
+        return [Reveals(self.options.what, self.options.tells)] if self.options.tells else []
 
 
 MINE: dict[str, dict[str, type]] = {
@@ -285,7 +284,7 @@ def test_plans_that_follow_from_data_are_listed_where_nobody_says_who_sees_them(
         ({}, True),
         ({"own": False}, True),
         ({"tells": ["server"]}, False),
-        ({"tells": ["server"], "asked": True}, True),  # a statement about an answer is not one about plans
+        ({"tells": ["server"], "what": "ballots"}, True),  # a statement about an answer is not one about plans
         ({"tells": ["client"]}, True),  # positions that differ between clients travel
         ({"tells": ["client"], "own": False}, False),
     ],

@@ -265,7 +265,8 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
     except ValueError as error:
         raise Misplaced(f"{known.link}: {error}") from error
     bound = known.sensitivity(noise.order) if noise.trust == "central" else known.norm(noise.order)
-    if bound is None or noise.std == 0 or math.isinf(bound):  # no price, no noise, or no model yet
+    known_size = noise.at_least is not None  # whatever bounds it
+    if bound is None or noise.std == 0 or (math.isinf(bound) and not known_size):  # no price, no noise, or no model yet
         return dataclasses.replace(noise, grid=noise.grid or 0.0)
     reach = bound * (facts.num_clients if noise.trust == "central" else 1)  # of a sum: it shows not how many took part
     if isinstance(noise.std, int | float):

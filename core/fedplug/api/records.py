@@ -135,8 +135,8 @@ class Checked:
 
 def _own(value: Any) -> Any:
     """A number of numpy, or several, as Python's own: they are told from functions and from tuples by their type."""
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, numbers.Number) and type(value).__module__ == "numpy":  # which need not be there
+        return value.item()  # type: ignore[attr-defined]
     if isinstance(value, tuple):
         return tuple(map(_own, value))
     return {key: _own(each) for key, each in value.items()} if type(value) is dict else value

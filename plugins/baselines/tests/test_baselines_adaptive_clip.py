@@ -59,6 +59,7 @@ def server_of(made: AdaptiveClip, round: int, rounds: int, clients: int, server:
         round=round, rounds=rounds, layout=Layout.of([("w", (3,))]), zones=(), num_clients=clients,
         min_clients=2, seed=7, digest="", components={NAME: made},
     )  # fmt: skip
+    server.balloting = frozenset(range(clients))
     return server  # type: ignore[no-any-return]
 
 

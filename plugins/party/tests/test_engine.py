@@ -22,6 +22,7 @@ from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
 from fedplug_party.sockets import SocketEngine
 from fedplug_party.transport import SocketTransport
+from fedplug_runs.checkpoint import StateFiles
 from party_toys import SECONDS, Beside, parties
 from run_toys import start
 from toy_components import UNANIMOUS, paraaegis
@@ -256,7 +257,7 @@ def test_a_full_disk_at_one_site_ends_the_run_for_nobody(tmp_path: Path, monkeyp
             monkeypatch.setattr(beside.parties["client:1"].host, "save", full)
 
     def engine(job: Job) -> PartyEngine:
-        return beside.engine(dataclasses.replace(job, run_dir=tmp_path))
+        return beside.engine(dataclasses.replace(job, store=StateFiles(tmp_path)))
 
     checked = Checked(plain, engine, tmp_path, before_saving)
     checked.set_up()
@@ -358,7 +359,7 @@ def test_a_kill_at_any_moment_costs_a_round_at_most(address: str, after: bool, t
         carrier = Mortal(Beside(folder / "parties", plain), address, nth, after)
 
         def engine(job: Job, carrier: Mortal = carrier, folder: Path = folder) -> PartyEngine:
-            return PartyEngine(dataclasses.replace(job, run_dir=folder), carrier, 0.5)
+            return PartyEngine(dataclasses.replace(job, store=StateFiles(folder)), carrier, 0.5)
 
         checked = Checked(plain, engine, folder)
         checked.set_up()

@@ -24,6 +24,7 @@ from fedplug.round.sums import Arrivals
 from fedplug.wire.calls import read_reply
 from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Command, Reply, Request
+from fedplug_runs.checkpoint import StateFiles
 from fedplug_secagg import masks
 from party_toys import Beside
 from toy_components import paraaegis, recipe_of
@@ -148,7 +149,7 @@ class Rewinding:
 def attacked(folder: Path, plain: dict[str, Any], **how: Any) -> Rewinding:
     """What the server got out of the victim."""
     liar = Rewinding(Beside(folder / "parties", plain), **how)
-    checked = Checked(plain, lambda job: PartyEngine(dataclasses.replace(job, run_dir=folder), liar), folder)
+    checked = Checked(plain, lambda job: PartyEngine(dataclasses.replace(job, store=StateFiles(folder)), liar), folder)
     checked.set_up()
     with pytest.raises(Caught):
         checked.protocol.run()
@@ -286,7 +287,7 @@ def repeated(plain: dict[str, Any], folder: Path) -> tuple[Beside, list[Checked]
 
     for _ in range(2):
         servers.append(
-            Checked(plain, lambda job: PartyEngine(dataclasses.replace(job, run_dir=folder), beside), folder)
+            Checked(plain, lambda job: PartyEngine(dataclasses.replace(job, store=StateFiles(folder)), beside), folder)
         )
         servers[-1].protocol.events.subscribe(Uploaded, look)
         if len(servers) == 1:

@@ -81,9 +81,8 @@ def test_another_session_gives_the_arrays_again(given: dict[str, Any]) -> None:
         "try:\n    fedplug.resume(folder, 2, quiet=True)\nexcept fedplug.FedplugError as error:\n    print(error)\n"
         "print(fedplug.resume(folder, 2, quiet=True, data=arrays()).complete)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
-    )
+    toys = Path(__file__).parents[3] / "tests"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=toys)
     assert "give them again: fedplug.resume(FOLDER, data=...)" in done.stdout
     assert done.stdout.splitlines()[-1] == "True"
 
