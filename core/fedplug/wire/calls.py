@@ -161,9 +161,11 @@ def read_reply(data: Message) -> tuple[Reply, Counter[str]]:
     return Reply(reply["done"], reply["saved"], reply.get("value"), failure, "behind" in reply, reports), zones
 
 
-def _ticks(seconds: float) -> float:
-    """Seconds in whole 2^-20: the bytes of all digits may look like anything, such as the plain value of an update."""
-    return round(seconds * 2.0**20) / 2.0**20
+def _seconds(seconds: float) -> float:
+    """Seconds in whole microseconds. The digits of a short time on a binary clock fit into a float32, and so its bytes
+    may be those of a plain value; of a decimal fraction they are not.
+    """
+    return round(seconds, 6)
 
 
 class Receiver:
@@ -253,9 +255,9 @@ class Receiver:
                 said = place_of(*asked) + said
             failure = Failure(running, type(error).__name__, said)
         reports: Reports = party.collect_reports()  # with seconds of work that other parties of this process did for it
-        reports.seconds_total = max(0.0, _ticks(reports.seconds_total + time.perf_counter() - started))
-        reports.seconds = {phase: _ticks(seconds) for phase, seconds in reports.seconds.items()}
-        reports.operations = {what: [count, _ticks(seconds)] for what, (count, seconds) in reports.operations.items()}
+        reports.seconds_total = max(0.0, _seconds(reports.seconds_total + time.perf_counter() - started))
+        reports.seconds = {phase: _seconds(seconds) for phase, seconds in reports.seconds.items()}
+        reports.operations = {what: [count, _seconds(seconds)] for what, (count, seconds) in reports.operations.items()}
         reply = Reply(memory.done, memory.saved, value, failure, reports=reports)
         try:
             leaving = _framed(reply.to_plain(), stays)
