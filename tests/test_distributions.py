@@ -14,6 +14,7 @@ from email import message_from_bytes
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import pytest
 from packaging.requirements import Requirement
 from scripts import script
@@ -178,3 +179,15 @@ def link_others(packages: Path) -> None:
         for path in Path(folder).iterdir():
             if path.suffix != ".pth" and "fedplug" not in path.name:
                 (packages / path.name).symlink_to(path)
+
+
+@pytest.mark.parametrize(("name", "package"), [("run", "fedplug_runs"), ("gaussian_epsilon", "fedplug_ledger")])
+def test_a_name_whose_distribution_is_missing_says_what_to_install(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [each for each in sys.modules if each.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)  # as if there were none
+    missing = package.replace("_", "-")
+    with pytest.raises(ImportError, match=rf"fedplug\.{name} is of {missing}, .*: pip install {missing}"):
+        getattr(fedplug, name)
