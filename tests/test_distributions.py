@@ -187,7 +187,15 @@ def test_a_name_whose_distribution_is_missing_says_what_to_install(
 ) -> None:
     for module in [each for each in sys.modules if each.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, package, None)  # as if there were none
+
+    class Missing:
+        """Finds nothing of the package."""
+
+        def find_spec(self, wanted: str, *_: Any) -> None:
+            if wanted.partition(".")[0] == package:
+                raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     missing = package.replace("_", "-")
     with pytest.raises(ImportError, match=rf"fedplug\.{name} is of {missing}, .*: pip install {missing}"):
         getattr(fedplug, name)
