@@ -238,17 +238,15 @@ def moved(recipe: Recipe, name: str, catalog: Catalog, *, both: bool = False) ->
 def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tuple[Bookkeeping, LocalEngine, Notes]:
     """Real parties in this process, ready for the set-up, and their books."""
     composition, events = Composition(recipe), Events()
-    notes = Notes(events)
     job = Job(recipe.to_plain(), data_root=data_root, key_server=needs_key_server(composition), catalog=catalog,
               store=StateFiles())  # fmt: skip
     engine = LocalEngine(job)
     data, public = load_data(recipe, composition.components, data_root)
     source = composition.part(recipe.model.name, roles.ModelSource)
     model = source.build(data.shape, len(data.classes), recipe.seed, "cpu")
-    ledger = ledger_of(recipe, composition, model.layout)
     wire = Wire(keep=True)
     protocol = Protocol(recipe, composition, engine, model.layout, wire, events, model, public)
-    return Bookkeeping(protocol, wire, ledger), engine, notes
+    return Bookkeeping(protocol, wire, ledger_of(recipe, composition, model.layout)), engine, Notes(events)
 
 
 def run(recipe: Recipe, catalog: Catalog, *, forgetful: bool = False, data_root: str | None = None) -> World:
