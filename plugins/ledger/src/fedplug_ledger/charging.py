@@ -120,7 +120,7 @@ _PASSIVE = {Component, ModelSource, DataSource, Partition, Task, Metric, Attack}
 
 
 def _words(composition: Composition) -> list[str]:
-    """The components that are not of fedplug itself and act in a round: all that is promised is on their word."""
+    """The components that are not of fedplug itself and act in a round: every guarantee is on their word."""
     acting = {name for name, part in composition.components.items() if not {*roles_of(type(part))} <= _PASSIVE}
     return sorted(name for name in acting if not composition.shipped(name))
 

@@ -121,7 +121,7 @@ class LedgerReport(Priced, Record):
         zones, encryption: by zone.
         sampling, rounds, noise, reveals: as their records say.
         uncovered_messages: what the server was sent that no statement covers.
-        words: the components that are not of fedplug itself, on whose word all is that is promised.
+        words: the components that are not of fedplug itself, on whose word every guarantee is.
         never_covered: what no guarantee covers, whatever the recipe.
         log: what each round released, from which all of this follows.
     """
