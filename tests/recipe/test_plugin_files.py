@@ -33,11 +33,13 @@ class Shift(fedplug.Protector, fedplug.Opener):
         return ()
 '''
 LOG = '''
+import fedplug_runs.events
+
 
 class Log(fedplug.Extension):
     """Write a line a round."""
 
-    hears = (fedplug.api.events.RowComplete,)
+    hears = (fedplug_runs.events.RowComplete,)
 
     def observe(self, event):
         with open("log.txt", "a") as file:

@@ -78,7 +78,7 @@ def too_large(model: ModelSource, shape: tuple[int, ...], num_classes: int | Non
         return None
     return (
         f"{model.name} has {count:,} parameters, and two copies of them, which is the least, are "
-        f"{8e-9 * count:,.1f} GB: it does not fit into this machine's memory of {1e-9 * there_is:.1f} GB; make it "
+        f"{8 * count:,} bytes: it does not fit into this machine's memory of {there_is:,} bytes; make it "
         "smaller (fewer or narrower layers, smaller inputs), or run it on another machine"
     )
 
