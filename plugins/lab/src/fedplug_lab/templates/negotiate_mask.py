@@ -22,6 +22,4 @@ class Thing(fedplug.Negotiation):
         client.plan = Plan.single(zone, client.facts.layout.size, client.facts.zones)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
-        counts = "they follow from how many examples"
-        wishes = Reveals("wishes", ("server", "client"), asked=("wish",), note=counts)
-        return [wishes, Reveals("mask", ("server", "client"), note="it follows from the wishes")]
+        return [Reveals("mask", ("server", "client"), asked=("wish",), note="wishes follow from how many examples")]
