@@ -38,9 +38,14 @@ def without_data() -> str:
     return "" if Path(folder).is_dir() else f"{DATA} names {folder}, which is not a folder"
 
 
+WAITING = {"test_federation.py", "test_std_workers.py"}
+"""Files whose tests mostly wait for other programs: first, while others compute, rather than last and alone."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m data` is asked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `data` are skipped where there are no real data sets. No test decides that by itself."""
+    items.sort(key=lambda item: item.path.name not in WAITING)
     reason = without_data()
     for item in items:
         if "data_root" in getattr(item, "fixturenames", ()):
