@@ -128,11 +128,14 @@ def test_rounding_lengthens_norms_by_half_a_step_a_scalar(bound: Clip, norm: Any
 
 
 @settings(deadline=None)
-@given(arrays(np.float64, 100, elements=st.floats(-1, 1)), st.floats(0.01, 2.0), st.sampled_from([1, 2]))
+@given(arrays(np.float64, 100, elements=st.floats(-1, 1, width=32)), st.floats(0.01, 2.0), st.sampled_from([1, 2]))
 def test_rounded_values_keep_the_widened_bound(values: Any, step: float, order: int) -> None:
     norm = float(np.linalg.norm(values, order))
     rounded = np.rint(values / step) * step
     most = behind(Clip(norm, order=order), Round(step)).norm(order)
+    if 0 < norm < 2.0**-102:  # no clip bounds what float32 cannot hold
+        assert most is None
+        return
     assert most is not None
     assert np.linalg.norm(rounded, order) <= most * (1 + 1e-12)
 

@@ -242,9 +242,12 @@ class Known:
                 exact = size == 0 or 2.0**-60 <= size <= 2.0**60  # beyond, float32 may hold neither values nor a grid
                 scaled = self if exact else self._altered()
                 scaled = scaled._off_grid(math.frexp(size)[0] not in (0.0, 0.5))
+                bounds, beneath = (
+                    tuple(filter(norms.held, (norms.stretched(b, size) for b in each if exact)))
+                    for each in (self.bounds, self.beneath)
+                )
                 return replace(
-                    scaled, bounds=tuple(norms.stretched(b, size) for b in self.bounds if exact),
-                    beneath=tuple(norms.stretched(b, size) for b in self.beneath if exact), grid=self.grid * size,
+                    scaled, bounds=bounds, beneath=beneath, grid=self.grid * size,
                     scales=tuple(None if s is None else norms.times(s, size) for s in self.scales),
                     factor=self.factor * factor,
                     releases=tuple(
@@ -361,7 +364,8 @@ class Known:
         most = max(norms.each(bound.norm), default=0.0)
         known = self._saturated(most) if norms.of_scalars(bound) else self._altered()
         beneath = norms.behind_clip(self.beneath, bound, self.layers)
-        return dataclasses.replace(known, bounds=(*others, bound), beneath=beneath, clips=clips, grid=0.0, lost="")
+        bounds = tuple(filter(norms.held, (*others, bound)))
+        return dataclasses.replace(known, bounds=bounds, beneath=beneath, clips=clips, grid=0.0, lost="")
 
     def _saturated(self, most: float) -> Known:
         """Values beyond a magnitude are cut off there: noise that reaches it hides less of other clients' values."""

@@ -40,6 +40,11 @@ def times(value: Size, factor: float) -> Size:
     return tuple(v * factor for v in value) if isinstance(value, tuple) else value * factor
 
 
+def held(bound: Bound) -> bool:
+    """Whether float32 holds values of that length: shorter ones it rounds to steps of 2^-149, and lifts their norm."""
+    return all(norm == 0 or norm >= 2.0**-102 for norm in each(bound.norm))
+
+
 def of_scalars(bound: Bound) -> bool:
     """Whether it bounds magnitudes rather than a norm of several values."""
     return bound.per == "scalar" or bound.order == math.inf

@@ -234,6 +234,16 @@ def test_a_scale_that_float32_may_not_hold_leaves_no_bound(factor: float) -> Non
     assert behind(Clip(1.0), Scale(0.0)).norm() == 0.0
 
 
+def test_no_bound_holds_of_values_that_float32_rounds_to_its_last_steps() -> None:
+    """Of 16 values of 0.6 steps each becomes a whole one: the norm doubles almost, and a scale may bring it back."""
+    steps = np.full(16, 0.6 * 2.0**-149).astype(np.float32).astype(np.float64)
+    assert np.linalg.norm(steps) > 1.6 * np.linalg.norm(np.full(16, 0.6 * 2.0**-149))
+    down, up = Scale(2.0**-60), Scale(2.0**60)
+    assert behind(Clip(1.0), down, down, up, up).norm() is None
+    assert behind(Clip(2.0**-148), up).norm() is None
+    assert behind(Clip(1.0), down, up).norm() == 1.0
+
+
 def test_noise_on_a_sum_is_measured_by_nothing_behind_a_vector_that_a_function_gives() -> None:
     """Where the sum has no noise, nobody can say that the vector does not follow from it."""
     shift = Shift(lambda facts: np.zeros(8, np.float32))
