@@ -128,6 +128,50 @@ def test_the_core_is_built_from_nothing_of_the_others(tmp_path: Path) -> None:
     assert "only-include = [" in (place / "pyproject.toml").read_text(encoding="utf-8")
 
 
+ALONE = """
+import importlib.util
+from collections import Counter
+
+import fedplug
+
+for other in ("fedplug_std", "fedplug_runs", "fedplug_ledger", "fedplug_terminal"):
+    assert importlib.util.find_spec(other) is None, other
+recipe = {
+    "name": "alone", "rounds": 3, "seed": 1,
+    "data": {"use": "acme.points", "clients": 4, "partition": "acme.turns"},
+    "model": "acme.linear", "train": "acme.descent", "negotiate_mask": "acme.whole",
+    "protect": {"clear": []}, "aggregate": "acme.mean",
+}
+events = list(fedplug.protocol(recipe))
+right = sum(each.reports.evaluation.correct for each in events
+            if type(each).__name__ == "ReplyArrived" and each.phase == "finish")
+print(Counter(type(each).__name__ for each in events)["RoundClosed"], right)
+try:
+    fedplug.run(recipe)
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_the_core_and_a_plugin_run_a_protocol_in_memory(tmp_path: Path) -> None:
+    """Nothing else of fedplug is there: no ledger, no run folder, no command, no std."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    link_others(packages)
+    BUILD.build(Path(), tmp_path)
+    plugin = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    subprocess.run(plugin, check=True, cwd=ROOT / "tests/alone", capture_output=True)
+    for wheel in tmp_path.glob("*.whl"):
+        zipfile.ZipFile(wheel).extractall(packages)
+    alone = f"import sys; sys.path.insert(0, {str(packages)!r})\n{ALONE}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", alone], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rounds, right = done.stdout.split()[:2]
+    assert rounds == "3"
+    assert float(right) > 85  # of 100 test examples, which the clients share
+    assert "fedplug.run is of fedplug-runs, which is not installed: pip install fedplug-runs" in done.stdout
+
+
 @pytest.mark.slow
 def test_an_environment_with_the_wheels_runs_the_first_recipe_by_name(tmp_path: Path) -> None:
     """The fast test above examines one wheel. This test installs all.

@@ -96,6 +96,7 @@ from fedplug.api.words import Opened as Opened
 from fedplug.api.words import Sealed as Sealed
 from fedplug.api.words import Total as Total
 from fedplug.api.words import Words as Words
+from fedplug.engines.local import protocol as protocol
 from fedplug.mechanisms.closing import Closing as Closing
 from fedplug.recipe.recipe import Recipe as Recipe
 from fedplug.recipe.sections import Around as Around

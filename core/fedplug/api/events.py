@@ -10,7 +10,6 @@ Rounds count from 0, as in `Facts.round`; -1 is the set-up.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, dataclass_transform
 
@@ -239,23 +238,25 @@ class Events:
         self.tell(Note(text))
 
 
-class Watcher(Protocol):
-    """Who watches the wire: see `Wire`.
+class Watcher:
+    """Who watches the wire: its listeners hear of each message, and nothing is kept.
 
     Attributes:
         keep: whether the bytes of messages are kept.
-        requests: round -> messages from the server to clients.
         listeners: each is called with sender, receiver, round and bytes of every message.
     """
 
-    keep: bool
-    requests: Counter[int]
-    listeners: list[Callable[[str, str, int, int], None]]
+    keep: bool = False
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[str, str, int, int], None]] = []
 
     def record(
         self, sender: str, receiver: str, round: int, phase: str, data: Any, zones: Mapping[str, int]
     ) -> None:
         """Takes note of one message."""
+        for listener in self.listeners:
+            listener(sender, receiver, round, len(data))
 
 
 class Subject(Protocol):

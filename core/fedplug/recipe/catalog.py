@@ -153,8 +153,13 @@ RECIPES = "recipes"
 """The entry-point group of packages whose folders hold recipes (`recipe.shelf`)."""
 RESOLVER = "resolver"
 """The entry-point group of the one `Resolver`."""
+EXAMINE = "examine"
+"""The entry-point group of modules that look at examples before the first round. `problem(examples, about)` says why
+nobody can learn from them, or nothing; `doubts(examples, about, scales)` lists what is odd about those to train on,
+where `scales` says whether the data set has an option `scale` for columns.
+"""
 
-_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES, RESOLVER)
+_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES, RESOLVER, EXAMINE)
 _PREFIX = "fedplug."
 
 

@@ -297,6 +297,7 @@ class Protocol:
 
     def setup(self) -> None:
         """What happens once, before round 1; see `SetUp`."""
+        self._attach()
         self.begin(-1, "setup")
         facts = self.facts(-1)
         SetUp(self.composition, self.steps, self.office, self.key_server).run(self.cohort(self.client_ids), facts)
@@ -469,6 +470,11 @@ class Protocol:
         self.office.begin_round(round)
         self.office.phase = phase
 
+    def _attach(self) -> None:
+        """Those who subscribed before, such as the ledger, hear of everything before the sections of the recipe do."""
+        for section in self.recipe.sections.values():
+            section.attach(self)
+
     def cohort(self, client_ids: list[int]) -> Cohort:
         """These clients, as a cohort whose tells reach everybody."""
         return Cohort(self.office, self.server, client_ids, self.client_ids, self.key_server, self.publish)
@@ -531,5 +537,6 @@ class Protocol:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; raises one error or another where it is not what `state` gives."""
+        self._attach()
         self.server.restore(state["server"])
         self.office.restore(state["office"])

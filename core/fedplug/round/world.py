@@ -23,11 +23,11 @@ from fedplug.api.errors import DataError, PluginError, SetupError, of_component
 from fedplug.api.records import shown
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.api.streams import stream
+from fedplug.recipe.catalog import EXAMINE, installed
 from fedplug.recipe.check import misfit, too_large
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed
 from fedplug.recipe.recipe import Recipe
-from fedplug.round import soundness
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -446,11 +446,12 @@ class World:
             DataError: says what is wrong with it.
         """
         task, recipe = self._task, self._recipe
+        looks: list[Any] = [entry.imported() for entry in installed(EXAMINE).values()]
         for split, examples in (("training", train), ("test", test)):
             if split == "test" and not len(examples) and recipe.data.agreed is not None:
                 self.doubts.append("no examples are held out here, so that this site judges no model")
                 continue
-            if wrong := soundness.problem(examples, about):
+            for wrong in filter(None, (look.problem(examples, about) for look in looks)):
                 raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}{where}: {wrong}")
             why: str | None = None
             if task is not None:
@@ -463,7 +464,7 @@ class World:
                 what = f"the {split} examples of {recipe.data.use}{where}"
                 raise DataError(f"{named}: {what} do not suit the task: {why}")
         scales = "scale" in type(recipe.data.options).model_fields
-        self.doubts += (f"data{where}: {doubt}" for doubt in soundness.doubts(train, about, scales))
+        self.doubts += (f"data{where}: {doubt}" for look in looks for doubt in look.doubts(train, about, scales))
 
     def _agreed(self, agreed: Agreed) -> PublicData | None:
         """Takes what the recipe says of the data at all sites."""

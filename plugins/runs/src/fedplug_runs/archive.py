@@ -235,8 +235,6 @@ class Bookkeeping:
         self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
         self.charging.subscribe(events)
         self.metrics = Metrics(recipe, protocol.composition, protocol.office, wire, ledger, protocol.server, events)
-        for section in recipe.sections.values():
-            section.attach(protocol)
 
     @property
     def rows(self) -> list[Row]:

@@ -34,14 +34,13 @@ from fedplug.recipe.option_errors import explain
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.yaml_source import use_of
-from fedplug.round import soundness
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_ledger.charging import ledger_of
 from pydantic import ValidationError
 
-from fedplug_runs import session, trust, units
+from fedplug_runs import session, soundness, trust, units
 from fedplug_runs.archive import Archive, Bookkeeping, Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.choice import engine_entry, options_of

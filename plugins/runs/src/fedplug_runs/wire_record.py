@@ -12,6 +12,7 @@ from typing import Any
 from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import MessageError
+from fedplug.api.events import Watcher
 from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug.api.records import shown
 
@@ -106,7 +107,7 @@ class Message:
 
 
 @dataclasses.dataclass(eq=False)
-class Wire:
+class Wire(Watcher):
     """The record of what crossed the wire. Counts always; keeps the bytes only if asked to.
 
     Attributes:
@@ -137,8 +138,7 @@ class Wire:
             direction = "down" if sender == SERVER else "up"
         if direction == "down":
             self.requests[round] += 1
-        for listener in self.listeners:
-            listener(sender, receiver, round, len(data))
+        super().record(sender, receiver, round, phase, data, zones)
         counts = self.counts.setdefault(round, Counter())
         for zone, size in zones.items():
             counts[direction, phase, zone] += size

@@ -1,5 +1,7 @@
 """What is wrong with examples, and what is odd about them, in words that name the column: asked before the first round.
 
+The core asks each module that a plugin offers as `fedplug.examine`.
+
 Its text may hold numbers of the data, so it stays with the party that has the data: with data at sites, at the site.
 """
 
@@ -9,7 +11,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from fedplug.api.data import About, Examples
 
 if TYPE_CHECKING:

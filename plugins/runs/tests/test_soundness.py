@@ -13,8 +13,8 @@ from fedplug.api.data import About, Examples
 from fedplug.api.errors import DataError, FedplugError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.soundness import doubts, problem, ranges
 from fedplug.round.world import World
+from fedplug_runs.soundness import doubts, problem, ranges
 from site_toys import at_sites, write_sites
 
 ABOUT = About(classes=("no", "yes"), mean=(), std=(), columns=("age", "sex=f", "income"))
