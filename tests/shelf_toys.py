@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from fedplug.recipe import catalog
+from fedplug_runs import docstrings
 
 
 def install(monkeypatch: pytest.MonkeyPatch, site: Path, name: str, files: Mapping[str, str]) -> Path:
@@ -27,7 +27,7 @@ def install(monkeypatch: pytest.MonkeyPatch, site: Path, name: str, files: Mappi
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}-recipes\nVersion: 1.2\n\n")
     (about / "entry_points.txt").write_text(f"[fedplug.recipes]\n{name} = {name}_recipes\n")
-    catalog._spec.cache_clear()
+    docstrings._spec.cache_clear()
     monkeypatch.syspath_prepend(str(site))
     return package
 

@@ -254,29 +254,44 @@ def small_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the matrix --------------------------------------------------------------------------------------------------------
 
 
+KINDS = (
+    "std.single_zone", "std.by_name@retained", "altfl.alternating", "paraaegis.vote", "sensecrypt.select",
+    "baselines.adaptive_clip",
+)  # fmt: skip
+"""One of each kind of negotiation: public plans, with values that clients keep, that change, agreed on, of a client's
+own, and with a value that the server publishes."""
+
+
 def with_marks() -> Iterator[Any]:
-    """The mean runs with everything. With the other aggregators each negotiation, each chain of the plain zone and each
-    encryption runs once or twice, and all together only in `make test-all`.
+    """What is refused, all of it. With the mean each negotiation runs with each encryption, and each kind of it with
+    each chain of the plain zone. With the other aggregators each negotiation, each chain and each encryption runs once
+    or twice. All that there is runs in `make test-all`.
     """
     for names in combinations():
         negotiation, plain, sealed, aggregator = names
+        mean, usual = aggregator == "std.mean", plain in ("nothing", "std.gaussian")
         often = (
-            aggregator == "std.mean"
-            or (plain in ("nothing", "std.gaussian") and sealed == "std.bfv")  # every negotiation
+            why_refused(*names)
+            or (usual and (mean or sealed == "std.bfv"))
+            or (mean and negotiation in KINDS)
             or negotiation in ("std.single_zone", "fedre.sensitive_layers")  # every chain of the plain zone
-            or (negotiation in ("std.single_zone@encrypted", "paraaegis.vote") and plain in ("nothing", "std.gaussian"))
+            or (negotiation in ("std.single_zone@encrypted", "paraaegis.vote") and usual)
             or negotiation == sealed == "baselines.batchcrypt"
         )
         yield pytest.param(*names, marks=() if often else pytest.mark.slow)
+
+
+def why_refused(negotiation: str, plain: str, sealed: str, aggregator: str) -> list[str]:
+    """Parts of the reasons for which a combination is to be refused; empty where it is to run."""
+    names = {"negotiation": negotiation, "plain": plain, "sealed": sealed, "aggregator": aggregator}
+    return [why for why, where in REFUSED if all(names[part] in listed for part, listed in where.items())]
 
 
 @pytest.mark.usefixtures("small_keys")
 @pytest.mark.parametrize(("negotiation", "plain", "sealed", "aggregator"), list(with_marks()))
 def test_it_runs_or_is_refused_with_a_reason(negotiation: str, plain: str, sealed: str, aggregator: str) -> None:
     recipe = recipe_of(negotiation, plain, sealed, aggregator)
-    names = {"negotiation": negotiation, "plain": plain, "sealed": sealed, "aggregator": aggregator}
-    expected = [why for why, where in REFUSED if all(names[part] in listed for part, listed in where.items())]
-    reasons = refusal(recipe)
+    expected, reasons = why_refused(negotiation, plain, sealed, aggregator), refusal(recipe)
     if expected or reasons is not None:
         said = "\n".join(reasons or ["it is not refused"])
         assert expected, f"refused, and not in the list of refusals: {said}"
@@ -305,8 +320,7 @@ def test_nothing_is_refused_everywhere() -> None:
     """Each component must run in some combination. Otherwise the matrix above would pass by refusing all."""
     running: set[str] = set()
     for names in combinations():
-        parts = dict(zip(("negotiation", "plain", "sealed", "aggregator"), names, strict=True))
-        if not any(all(parts[part] in listed for part, listed in where.items()) for _, where in REFUSED):
+        if not why_refused(*names):
             running |= set(names)
     assert running >= {*NEGOTIATIONS, *PLAIN, *SEALED, *AGGREGATORS}
 

@@ -101,6 +101,6 @@ from fedplug.mechanisms.closing import Closing as Closing
 from fedplug.recipe.recipe import Recipe as Recipe
 from fedplug.recipe.sections import Around as Around
 from fedplug.recipe.sections import Section as Section
-from fedplug.recipe.yaml_source import KeyPath as KeyPath
+from fedplug.recipe.source import KeyPath as KeyPath
 
 __all__: list[str]

@@ -8,7 +8,7 @@ import pytest
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.parts import leaves
 from fedplug.recipe.reader import places
-from fedplug.recipe.yaml_source import Source
+from fedplug.recipe.source import Source
 from recipe_texts import changed
 
 

@@ -11,6 +11,7 @@ from fedplug.api.errors import PluginError, RecipeError
 from fedplug.engines.base import Job
 from fedplug.recipe.catalog import Catalog
 from fedplug_runs import own_files
+from fedplug_runs.docstrings import summary
 from fedplug_runs.own_files import entries_of, in_file, with_files
 from fedplug_runs.trust import RUNS
 from own_file_toys import HALVE, RECIPE
@@ -104,7 +105,7 @@ def test_a_class_is_offered_in_each_of_its_roles_and_helpers_are_not(folder: Pat
     catalog = with_files(before, ["shift.py", "files/halve.py", "shift.py"], RUNS)
     assert [entry.group for entry in catalog.named("shift.Shift")] == ["protect", "postprocess"]
     (halve,) = catalog.named("halve.Halve")
-    assert (halve.distribution, halve.summary) == ("halve.py", "Take half of every value.")
+    assert (halve.distribution, summary(halve)) == ("halve.py", "Take half of every value.")
     assert not before.named("shift.Shift")
     assert [entry.name for entry in in_file("files/halve.py:Halve", RUNS)] == ["halve.Halve"]
     with pytest.raises(PluginError, match=r"halve.py has no component Median; there is Halve"):

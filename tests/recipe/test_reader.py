@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from examples import examples
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs import yaml_source
 from fedplug_runs.overlay import load_recipe
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

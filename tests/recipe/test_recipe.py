@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs import yaml_source
 from fedplug_runs.overlay import load_recipe
 from recipe_texts import GOOD, write
 

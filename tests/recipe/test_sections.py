@@ -14,13 +14,14 @@ from fedplug import Around, Field, Options, Reveals, Section
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.recipe.catalog import SECTION, Catalog, Entry
-from fedplug.recipe.composition import Composition, plan_of
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug_attacks.workshop.scope import AttackSection
 from fedplug_lab.schema import recipe_schema
 from fedplug_ledger.charging import reveals_of
 from fedplug_runs.overlay import load_recipe
+from fedplug_runs.plan import plan_of
 from fedplug_sensecrypt.profiles import ProfileSection
 from fedplug_terminal.catalog import list_components
 

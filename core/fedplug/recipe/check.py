@@ -42,7 +42,7 @@ from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import Use, zone_order
 from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Around, Resolved
-from fedplug.recipe.yaml_source import KeyPath
+from fedplug.recipe.source import KeyPath
 
 
 def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from fedplug.api.errors import cause_of
-from fedplug.recipe.yaml_source import KeyPath, Source
+from fedplug.recipe.source import KeyPath, Source
 
 _RULES = {
     "greater_than": "> {gt}",

@@ -14,7 +14,7 @@ from fedplug.api.component import Options
 from fedplug.api.roles import Declares
 from fedplug.api.streams import stream
 from fedplug.recipe.catalog import Own
-from fedplug.recipe.yaml_source import KeyPath
+from fedplug.recipe.source import KeyPath
 
 
 class Form(NamedTuple):

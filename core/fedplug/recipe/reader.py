@@ -18,7 +18,7 @@ from fedplug.recipe.option_errors import meant, validated
 from fedplug.recipe.parts import OF_DATA, SECTIONS, DataUse, General, Split, Use, leaves, mapped, zone_order
 from fedplug.recipe.sections import Section, list_model, unknown
 from fedplug.recipe.sections import load as load_section
-from fedplug.recipe.yaml_source import KeyPath, Problem, Source
+from fedplug.recipe.source import KeyPath, Problem, Source
 
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
 

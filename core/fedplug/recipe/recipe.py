@@ -24,7 +24,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import find_problems
 from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Resolved
-from fedplug.recipe.yaml_source import LONGEST, Source, in_order, leaves, too_long
+from fedplug.recipe.source import LONGEST, Source, in_order, leaves, too_long
 
 
 class Recipe(Resolved):

@@ -25,7 +25,7 @@ from fedplug.api.roles import Component, Reveals
 from fedplug.recipe.catalog import GROUPS, Catalog, Entry, Own
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, plain_options, zone_order
-from fedplug.recipe.yaml_source import KeyPath
+from fedplug.recipe.source import KeyPath
 
 
 @dataclasses.dataclass(frozen=True)

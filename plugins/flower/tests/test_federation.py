@@ -377,7 +377,7 @@ def test_flowers_own_commands_run_the_app_folder_with_a_client_app_for_each_mess
 @pytest.mark.slow
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
-    from fedplug.recipe import yaml_source
+    from fedplug_runs import yaml_source
 
     file.write_text(yaml_source.dump(recipe_of(rounds=50).to_plain()))
     program = str(Path(sys.executable).parent / "fedplug")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
+from fedplug_runs import yaml_source
 from fedplug_runs.settings import Settings
 from toy_components import recipe_of, toy_catalog
 

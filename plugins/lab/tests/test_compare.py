@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, RecipeError, SetupError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab.compare import Asked, compare
 from fedplug_lab.compared import Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.jobs import _undisturbed
+from fedplug_runs import yaml_source
 from fedplug_runs.folder import locked
 from fedplug_runs.settings import Settings
 from fedplug_terminal.main import main

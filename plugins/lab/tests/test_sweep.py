@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import SetupError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab import jobs
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.records import Line, Records, Result, at_work
 from fedplug_lab.sweep_table import columns_of
+from fedplug_runs import yaml_source
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.settings import Settings
 from fedplug_terminal.main import main

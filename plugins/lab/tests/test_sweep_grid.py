@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.grid import Choice, combinations, read_grid, short_names
+from fedplug_runs import yaml_source
 from fedplug_runs.settings import Settings
 from sweep_toys import GRID, grid_of
 

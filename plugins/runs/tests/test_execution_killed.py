@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from ended import SIGNALLED, gone
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs import execution
@@ -19,11 +20,25 @@ from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.folder import read_rows
 from fedplug_runs.rows import Row, Sent, Traffic
 from fedplug_runs.settings import Settings
+from forked import FEDPLUG, ran
 from toy_components import UNANIMOUS, paraaegis, toy_catalog
 from toy_protocol import read_saved
 
-ROUNDS = 12
-FEDPLUG = [sys.executable, "-c", "import sys; from fedplug_terminal.main import main; sys.exit(main())"]
+ROUNDS = 8
+NOTED = """
+import multiprocessing, sys
+from fedplug_runs.checkpoint import Checkpoints
+
+
+def noted(self, *given, write=Checkpoints.write, note=sys.argv[4] + ".workers"):
+    with open(note, "w") as file:
+        file.write(" ".join(str(each.pid) for each in multiprocessing.active_children()))
+    return write(self, *given)
+
+
+Checkpoints.write = noted
+"""
+"""Before `SIGNALLED`: the program notes its workers too, who are children of another process that it has started."""
 
 
 def plain_recipe() -> dict[str, Any]:
@@ -32,16 +47,21 @@ def plain_recipe() -> dict[str, Any]:
     return {**plain, "name": "kill"}
 
 
-def killed_at(rounds: int, delay: float, output: Path, *arguments: str) -> tuple[Path, list[int]]:
+def interpreted(code: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """A program in a new interpreter, after its end."""
+    return subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def killed_at(run: Any, rounds: int, delay: float, output: Path, *arguments: object) -> tuple[Path, list[int]]:
     """A command that ends as by `kill -9`, `delay` seconds after a checkpoint; gives the run folder and the children
-    that the process had.
+    and workers that the process had.
     """
     note = output.with_suffix(".children")
-    words = [str(int(signal.SIGKILL)), str(rounds), str(delay), str(note), *arguments]
-    done = subprocess.run([sys.executable, "-c", SIGNALLED, *words], capture_output=True, text=True, check=False)
+    done = run(NOTED + SIGNALLED, int(signal.SIGKILL), rounds, delay, note, *arguments)
     assert done.returncode == -signal.SIGKILL, done.stderr
     (folder,) = output.glob("kill-*")
-    return folder, [int(child) for child in note.read_text().split()]
+    noted = note.read_text() + " " + note.with_suffix(".children.workers").read_text()
+    return folder, [int(pid) for pid in noted.split()]
 
 
 def results(folder: Path) -> tuple[list[Row], list[np.ndarray], list[Any]]:
@@ -61,7 +81,8 @@ def assert_equal_ends(folder: Path, reference: Path) -> None:
     assert log == other_log
 
 
-def test_killed_twice_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [ran, pytest.param(interpreted, marks=pytest.mark.slow)])
+def test_killed_twice_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path, run: Any) -> None:
     """Begun on worker processes, which must not outlive the kill, killed again on the local engine, and finished."""
     recipe = tmp_path / "kill.yaml"
     recipe.write_text(json.dumps(plain_recipe()))
@@ -70,14 +91,14 @@ def test_killed_twice_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path
     assert code == 0
 
     output = tmp_path / "killed"
-    moments = [(random.randint(0, 3), random.uniform(0, 0.05)), (random.randint(4, 8), random.uniform(0, 0.05))]
+    moments = [(random.randint(0, 2), random.uniform(0, 0.05)), (random.randint(3, 5), random.uniform(0, 0.05))]
     print("killed at (checkpoint, seconds after it):", moments)
-    words = ["run", str(recipe), "--output", str(output), "--quiet", "--engine", "processes", "--workers", "1"]
-    folder, workers = killed_at(*moments[0], output, *words)
+    words = ["run", recipe, "--output", output, "--quiet", "--engine", "processes", "--workers", "1"]
+    folder, workers = killed_at(run, *moments[0], output, *words)
     assert workers
-    killed_at(*moments[1], output, "resume", str(folder), "--quiet")
+    killed_at(run, *moments[1], output, "resume", folder, "--quiet")
     assert gone(workers)
-    last = subprocess.run([*FEDPLUG, "resume", str(folder), "--quiet"], capture_output=True, text=True, check=False)
+    last = run(FEDPLUG, "resume", folder, "--quiet")
     assert last.returncode == 0, last.stderr
     assert_equal_ends(folder, reference)
     assert (folder / "report.html").is_file()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ import torch
 from fedplug.api.errors import PluginError, SetupError
 from fedplug.api.events import Event, RoundClosed
 from fedplug_runs.events import RowComplete
+from forked import ran
 from notebook_cells import arrays, notebook
 from python_toys import PLAIN
 
@@ -66,7 +65,8 @@ def test_arrays_are_kept_if_asked_and_other_processes_go_on(given: dict[str, Any
         f"import fedplug\nrun = fedplug.resume({str(run.folder)!r}, 2, quiet=True, trust=True)\n"
         "print(run.complete, run.metrics[-1].accuracy)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = ran(program)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", str(run.metrics[-1].accuracy)]
     with pytest.raises(SetupError, match="keep_data=True keeps arrays"):
         fedplug.run(CLEAR, output=given["output"], keep_data=True)
@@ -81,8 +81,8 @@ def test_another_session_gives_the_arrays_again(given: dict[str, Any]) -> None:
         "try:\n    fedplug.resume(folder, 2, quiet=True)\nexcept fedplug.FedplugError as error:\n    print(error)\n"
         "print(fedplug.resume(folder, 2, quiet=True, data=arrays()).complete)"
     )
-    toys = Path(__file__).parents[3] / "tests"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=toys)
+    done = ran(program)
+    assert done.returncode == 0, done.stderr
     assert "give them again: fedplug.resume(FOLDER, data=...)" in done.stdout
     assert done.stdout.splitlines()[-1] == "True"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,23 +18,17 @@ from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.folder import locked
 from fedplug_runs.settings import Settings
+from forked import FEDPLUG, Program, ran
 from toy_components import recipe_of, toy_catalog
 
-FEDPLUG = [sys.executable, "-c", "import sys; from fedplug_terminal.main import main; sys.exit(main())"]
-
-
-def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
+def long_run(tmp_path: Path) -> tuple[Program, Path]:
     """A run in a separate process, and its folder."""
     file = tmp_path / "long.yaml"
     file.write_text(json.dumps(recipe_of(rounds=4000)))
-    process = subprocess.Popen(
-        [*FEDPLUG, "run", str(file), "--output", str(tmp_path / "runs"), "--quiet"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
-    )  # fmt: skip
+    process = Program(FEDPLUG, "run", file, "--output", tmp_path / "runs", "--quiet")
     deadline = time.monotonic() + 300
     while not list(tmp_path.glob("runs/*/checkpoint/round-*[1-9]")):
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert process.poll() is None, process.stderr
         assert time.monotonic() < deadline
         time.sleep(0.02)
     (folder,) = (tmp_path / "runs").iterdir()
@@ -46,47 +38,41 @@ def long_run(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
 @pytest.mark.parametrize("end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_second_process_is_told_who_writes_and_gets_in_when_that_ends(end: signal.Signals, tmp_path: Path) -> None:
     process, folder = long_run(tmp_path)
-    process.send_signal(signal.SIGSTOP)  # the run must not be over before the others have looked
+    os.kill(process.pid, signal.SIGSTOP)  # the run must not be over before the others have looked
     try:
         for command in ("resume", "attack"):
-            second = subprocess.run([*FEDPLUG, command, str(folder), *["--attack", "ilrg"] * (command == "attack")],
-                                    capture_output=True, text=True, check=False)  # fmt: skip
+            second = ran(FEDPLUG, command, folder, *["--attack", "ilrg"] * (command == "attack"))
             assert second.returncode == 1
             assert second.stderr == (
                 f"error: {folder} is being written by process {process.pid}; wait until that is done, or end it, and "
                 "try again\n"
             )
     finally:
-        process.send_signal(end)
-        process.send_signal(signal.SIGCONT)
-        process.wait()
-    assert process.returncode == (130 if end == signal.SIGINT else -signal.SIGKILL)
-    third = subprocess.Popen([*FEDPLUG, "resume", str(folder), "--quiet"], stderr=subprocess.PIPE, text=True)
+        os.kill(process.pid, end)
+        os.kill(process.pid, signal.SIGCONT)
+        code = process.wait()
+    assert code == (130 if end == signal.SIGINT else -signal.SIGKILL)
+    third = Program(FEDPLUG, "resume", folder, "--quiet")
     before = Checkpoints(folder).rounds()[-1]
     deadline = time.monotonic() + 300
     while Checkpoints(folder).rounds()[-1] <= before and third.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     assert Checkpoints(folder).rounds()[-1] > before
     third.kill()
-    third.wait()
 
 
 def test_of_two_resumes_at_once_one_runs(tmp_path: Path) -> None:
     process, folder = long_run(tmp_path)
     process.kill()
-    process.wait()
-    both = [subprocess.Popen([*FEDPLUG, "resume", str(folder), "--quiet"], stderr=subprocess.PIPE, text=True)
-            for _ in range(2)]  # fmt: skip
+    both = [Program(FEDPLUG, "resume", folder, "--quiet") for _ in range(2)]
     deadline = time.monotonic() + 300
     while all(one.poll() is None for one in both) and time.monotonic() < deadline:
         time.sleep(0.02)
     (refused,) = [one for one in both if one.poll() is not None]
     (other,) = [one for one in both if one is not refused]
-    assert refused.returncode == 1
-    assert refused.stderr is not None
-    assert f"is being written by process {other.pid}; wait" in refused.stderr.read()
+    assert refused.poll() == 1
+    assert f"is being written by process {other.pid}; wait" in refused.stderr
     other.kill()
-    other.wait()
 
 
 def test_ctrl_c_frees_the_folder_for_the_same_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

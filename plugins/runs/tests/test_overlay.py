@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.yaml_source import Source
+from fedplug.recipe.source import Source
 from fedplug_runs.overlay import Change, extend, load_recipe, override
 from recipe_texts import GOOD, problems, write
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.recipe import yaml_source
 from fedplug.round.protocol import Protocol
+from fedplug_runs import yaml_source
 from toy_components import recipe_of
 
 RECIPES = Path(__file__).parent / "recipes"

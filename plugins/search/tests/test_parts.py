@@ -11,10 +11,10 @@ import pytest
 from fedplug.api.data import Better
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted
-from fedplug.recipe import yaml_source
 from fedplug_kit.static import check_component
 from fedplug_lab.api import Enough, Stated
 from fedplug_ledger.grades import PARTIES
+from fedplug_runs import yaml_source
 from fedplug_runs.events import RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug_runs.files import Files
 from fedplug_search.limits import Limits, hopeless, so_far

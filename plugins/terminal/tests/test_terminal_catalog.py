@@ -12,6 +12,7 @@ import pytest
 from cli_calls import GOOD, LIGHT, MAIN, call, python
 from fedplug.recipe.catalog import Catalog
 from fedplug_runs import shelf
+from fedplug_runs.docstrings import docstring
 from fedplug_terminal import catalog
 from fedplug_terminal.catalog import check_recipes
 
@@ -69,7 +70,7 @@ def test_list_says_what_may_have_been_meant(
 
 def test_other_words_for_the_same_are_words_of_the_documentation() -> None:
     """A word that a component's docstring now uses, or that no component uses any more, needs no entry."""
-    said = {entry.name: " ".join(f"{entry.name} {entry.docstring}".lower().split()) for entry in Catalog.discover()}
+    said = {entry.name: " ".join(f"{entry.name} {docstring(entry)}".lower().split()) for entry in Catalog.discover()}
     for word, others in catalog.SYNONYMS.items():
         for other in others:
             found = {name for name, text in said.items() if other in text}

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from cli_calls import GOOD, call
 from fedplug.api.errors import RecipeError
-from fedplug.recipe.composition import Composition, plan_of
+from fedplug.recipe.composition import Composition
 from fedplug_lab.live import LiveDisplay
 from fedplug_runs.overlay import load_recipe
+from fedplug_runs.plan import plan_of
 from rich.console import Console
 from row_toys import a_verdict
 from shown_toys import a_row

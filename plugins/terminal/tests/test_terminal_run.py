@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug_runs import execution
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_terminal.main import main
+from forked import FEDPLUG, ran
 
 ENGINES = sorted(Catalog.discover().groups["engine"])
 """Those of the core and of the installed plugins."""
@@ -138,22 +138,18 @@ def test_resuming_what_is_no_run_says_so(
 
 @pytest.mark.usefixtures("reports")
 def test_ctrl_c_ends_cleanly_says_how_to_resume_and_resume_finishes(recipe: Path, tmp_path: Path) -> None:
-    program = "import sys; from fedplug_terminal.main import main; sys.exit(main())"
-    words = ["run", str(recipe), "--output", str(tmp_path / "runs"), "--set", "rounds=40", "--set", "train.epochs=3"]
-    ctrl_c = [str(int(signal.SIGINT)), "2", "0.01", str(tmp_path / "children")]
-    process = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, *ctrl_c, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )  # fmt: skip
-    shown = process.stdout
+    words = ["run", recipe, "--output", tmp_path / "runs", "--set", "rounds=10", "--set", "train.epochs=3"]
+    process = ran(SIGNALLED, int(signal.SIGINT), 2, 0.01, tmp_path / "children", *words)
+    shown = process.stdout + process.stderr
     assert process.returncode == 130
     assert "fedplug resume" in shown
     assert "Traceback" not in shown
     run_dir = only_run(tmp_path)
     assert (run_dir / "report.html").exists()
-    done = subprocess.run([sys.executable, "-c", program, "resume", str(run_dir)], capture_output=True, text=True)
+    done = ran(FEDPLUG, "resume", run_dir)
     assert done.returncode == 0, done.stderr
     rows = read_rows(run_dir)
-    assert [row.round for row in rows] == list(range(1, 41))
+    assert [row.round for row in rows] == list(range(1, 11))
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def _run_with(
     """Runs a recipe with the classes that canaries need instead of the catalog's."""
     groups = {group: dict(entries) for group, entries in catalog.groups.items()}
     for (group, name), made in canaries.replaced(recipe, catalog).items():
-        groups[group][name] = dataclasses.replace(groups[group][name], _class=made)
+        groups[group][name] = dataclasses.replace(groups[group][name], made_of=made)
     offered = Catalog(groups, catalog.strays, catalog.sections)
     plain = {key: value for key, value in recipe.to_plain().items() if key != "attack"}
     settings = dataclasses.replace(

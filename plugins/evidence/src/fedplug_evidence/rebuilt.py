@@ -17,7 +17,7 @@ from fedplug.api.pricing import amplified
 from fedplug.api.reports import Compared
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, instantiate, plan_of, shipped
+from fedplug.recipe.composition import Composition, instantiate, shipped
 from fedplug.recipe.parts import Sampling, Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -28,6 +28,7 @@ from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Verdict
 from fedplug_runs.own_files import is_own
+from fedplug_runs.plan import plan_of
 
 from fedplug_evidence.facts import Charges, Contents
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import yaml
-from fedplug.recipe import yaml_source
+from fedplug_runs import yaml_source
 
 DEEPEST = 64
 """The largest depth of nested lists and mappings. Evidence needs a dozen."""

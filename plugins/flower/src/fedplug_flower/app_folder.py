@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.recipe import Recipe
-from fedplug_runs import own_files
+from fedplug_runs import own_files, yaml_source
 
 from fedplug_flower.server import CONFIG
 

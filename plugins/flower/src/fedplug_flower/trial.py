@@ -18,13 +18,12 @@ from pathlib import Path
 
 from fedplug.api.errors import SetupError
 from fedplug.api.parties import KEY_SERVER, client_address
-from fedplug.recipe import yaml_source
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import site_folders
 from fedplug_party.line import SOCKET
-from fedplug_runs import own_files
+from fedplug_runs import own_files, yaml_source
 from fedplug_runs.execution import terminated_like_interrupted
 from fedplug_runs.files import private_folder, write_bytes, write_text
 

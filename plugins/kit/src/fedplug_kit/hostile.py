@@ -24,7 +24,7 @@ from typing import Any
 import msgpack
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
-from fedplug.recipe import yaml_source
+from fedplug_runs import yaml_source
 
 SECONDS = 3.0
 """Seconds of process time in which a reader must finish a frame of a megabyte; a good one takes milliseconds."""

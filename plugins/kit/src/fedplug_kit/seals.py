@@ -421,6 +421,7 @@ def _bare(zeros: list[bytes], others: list[bytes]) -> int:
 
 def _shared(one: bytes, other: bytes) -> float:
     """Share of the 8-byte words of one that also occur in the other; chance makes none."""
-    words = np.frombuffer(one[: len(one) // 8 * 8], np.uint64)
+    words = np.sort(np.frombuffer(one[: len(one) // 8 * 8], np.uint64))
     windows = [np.frombuffer(other[start : start + (len(other) - start) // 8 * 8], np.uint64) for start in range(8)]
-    return float(np.isin(words, np.concatenate(windows)).mean()) if len(words) else 0.0
+    there = np.sort(np.concatenate(windows))  # `np.isin` takes forty times as long
+    return float((np.searchsorted(there, words, "right") > np.searchsorted(there, words)).mean()) if len(words) else 0.0

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.yaml_source import KeyPath, Source
-from fedplug_runs import shelf
+from fedplug.recipe.source import KeyPath, Position, Problem, Source
+from fedplug_runs import shelf, yaml_source
 from fedplug_runs.overlay import load_recipe
 
 SEED = "seed"
@@ -212,8 +211,8 @@ class _Reader:
         self.source.complain(path, message, key)
 
     @staticmethod
-    def problem(origin: str, message: str) -> yaml_source.Problem:
-        return yaml_source.Problem(yaml_source.Position(origin), message)
+    def problem(origin: str, message: str) -> Problem:
+        return Problem(Position(origin), message)
 
 
 def combinations(

@@ -10,6 +10,7 @@ from fedplug.api.roles import Component
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.parts import SECTIONS, Form, General, Split
 from fedplug.recipe.sections import Section, list_model, load
+from fedplug_runs.docstrings import summary
 from pydantic import BaseModel
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -100,7 +101,7 @@ def _component(entry: Entry, definitions: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "title": entry.name,
-        "description": entry.summary,
+        "description": summary(entry),
         "properties": properties,
         "required": required,
         "additionalProperties": False,

@@ -17,11 +17,11 @@ from fedplug.api.links import locked, seal_of
 from fedplug.api.operations import Party
 from fedplug.api.parties import Client, Server
 from fedplug.recipe.catalog import Catalog, Own
-from fedplug.recipe.composition import Composition, instantiate, plan_of
+from fedplug.recipe.composition import Composition, instantiate
 from fedplug.recipe.parts import leaves
 from fedplug.recipe.reader import Draft, places
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.yaml_source import Source
+from fedplug.recipe.source import Source
 from fedplug.round.base import facts_of
 from fedplug.round.hosted import HostedClient
 from fedplug.round.set_up import stated_accounts
@@ -31,6 +31,7 @@ from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons
 from fedplug_ledger.verdict_words import named
+from fedplug_runs.plan import plan_of
 from fedplug_runs.trust import may_run
 
 

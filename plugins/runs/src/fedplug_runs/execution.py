@@ -29,11 +29,10 @@ from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import memory
-from fedplug.recipe.composition import Composition, instantiate, plan_of, wrapped_hooks
+from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
 from fedplug.recipe.option_errors import explain
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.yaml_source import use_of
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
@@ -60,11 +59,13 @@ from fedplug_runs.folder import (
 )
 from fedplug_runs.metrics import figures_of
 from fedplug_runs.own_files import in_file, is_own, keep, with_files
+from fedplug_runs.plan import plan_of
 from fedplug_runs.result import Run
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display, Shown, display_of, show
 from fedplug_runs.trust import RUNS
 from fedplug_runs.wire_record import Wire
+from fedplug_runs.yaml_source import use_of
 
 
 def command_line() -> str:

@@ -18,7 +18,6 @@ from fedplug.api.errors import CheckpointError, RecipeError, SetupError, describ
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import GroundTruth, Groups, Partition
 from fedplug.engines.base import Engine
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
@@ -26,6 +25,7 @@ from fedplug.round.world import World
 from fedplug_ledger.ledger_record import SCHEMA, LedgerReport
 from importlib_metadata import version
 
+from fedplug_runs import yaml_source
 from fedplug_runs.files import open_private, private_folder, read_text, write_text
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.rows import Row

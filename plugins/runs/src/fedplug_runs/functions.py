@@ -187,7 +187,7 @@ def check(
 def _written(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[Any]) -> Mapping[str, Any]:
     """A recipe as plain data, changed; whether it is right nobody has looked yet."""
     from fedplug.recipe.recipe import Recipe
-    from fedplug.recipe.yaml_source import Source
+    from fedplug.recipe.source import Source
 
     from fedplug_runs import overlay
     from fedplug_runs.overlay import read_extended
@@ -225,12 +225,14 @@ def components(hook: str | None = None, *, catalog: Catalog | None = None) -> li
     """
     from fedplug.recipe.catalog import GROUPS, Catalog
 
+    from fedplug_runs.docstrings import summary
+
     if hook is not None and hook not in GROUPS:
         from fedplug.recipe.option_errors import closest
 
         raise PluginError(f"there is no hook {hook!r}; {closest(hook, GROUPS)}")
     return [
-        ComponentRecord(entry.name, entry.group, entry.distribution, entry.version, entry.summary)
+        ComponentRecord(entry.name, entry.group, entry.distribution, entry.version, summary(entry))
         for entry in catalog or Catalog.discover()
         if hook in (None, entry.group)
     ]

@@ -12,9 +12,10 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import SECTION, Catalog, installed
 from fedplug.recipe.parts import OF_DATA, SECTIONS, General, Use
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.yaml_source import Key, KeyPath, Marks, Position, Problem, Source, in_order, read_text
+from fedplug.recipe.source import Key, KeyPath, Marks, Position, Problem, Source, in_order
 
 from fedplug_runs.shelf import located, origin_of, read
+from fedplug_runs.yaml_source import read_text
 
 Change = str | tuple[str, Any]
 """One value of a recipe: the text `a.b.0.c=value`, or the path `a.b.0.c` and the value."""

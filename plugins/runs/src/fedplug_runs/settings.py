@@ -133,7 +133,7 @@ class Settings:
         Raises:
             SetupError: a value that cannot be.
         """
-        from fedplug.recipe.yaml_source import use_of
+        from fedplug_runs.yaml_source import use_of
 
         given = {key: value for key, value in changes.items() if value is not None}
         given |= {key: Path(given[key]).expanduser() for key in ("output", "data") if key in given}

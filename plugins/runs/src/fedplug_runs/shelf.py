@@ -17,8 +17,11 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fedplug.api.errors import PluginError
-from fedplug.recipe.catalog import RECIPES, Entry, installed, package_folders
-from fedplug.recipe.yaml_source import Position, Problem, Source, read_text
+from fedplug.recipe.catalog import RECIPES, Entry, installed
+from fedplug.recipe.source import Position, Problem, Source
+
+from fedplug_runs.docstrings import package_folders
+from fedplug_runs.yaml_source import read_text
 
 ENDING = ".yaml"
 _GRID = ".grid"

@@ -14,9 +14,8 @@ from typing import Any
 
 from fedplug.api.errors import RecipeError
 from fedplug.api.records import json_ready
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
-from fedplug_runs import shelf
+from fedplug_runs import shelf, yaml_source
 from fedplug_runs.files import private_folder, write_text
 from fedplug_runs.overlay import load_recipe, parent_of, read_extended
 from fedplug_runs.own_files import keep

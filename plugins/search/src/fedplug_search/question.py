@@ -19,11 +19,11 @@ from typing import Any
 
 from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.source import Source
 from fedplug_runs import shelf
 from fedplug_runs.overlay import load_recipe
 
@@ -129,7 +129,7 @@ class _Reader:
 
     def __init__(self, asked: _Asked, file: Path | None) -> None:
         self.asked, self.problems = asked, list[str]()
-        self.source = shelf.read(file) if file else yaml_source.Source("", {})
+        self.source = shelf.read(file) if file else Source("", {})
         self.problems += [str(problem).replace("the recipe", "the space") for problem in self.source.problems]
         data = self.source.data
         if not isinstance(data, Mapping):

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import RecipeError
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab.api import short_names
+from fedplug_runs import yaml_source
 from fedplug_runs.overlay import load_recipe
 
 if TYPE_CHECKING:

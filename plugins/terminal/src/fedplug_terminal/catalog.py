@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import PluginError, RecipeError
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
 from fedplug_runs import functions
+from fedplug_runs.docstrings import docstring
 from fedplug_runs.trust import may_run, refusal
 
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
@@ -35,7 +36,7 @@ SYNONYMS = {
     "batchnorm": ("batch norm",), "homomorphic": ("bfv", "ckks", "paillier"), "mia": ("member",),
     "non-iid": ("dirichlet",), "noniid": ("dirichlet",), "normalization": ("batch norm",),
     "optimizer": ("optimiser", "adam", "sgd"), "personalization": ("personal model",),
-"quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
+    "quantization": ("quantised",), "secagg": ("secret shares",), "tabular": ("table",),
 }  # fmt: skip
 """What people look for under a word that the documentation does not use."""
 
@@ -49,7 +50,7 @@ def list_components(catalog: Catalog, as_json: bool, verify: bool, words: Sequen
     Raises:
         PluginError: a word chooses nothing.
     """
-    said = {(entry.group, entry.name): entry.docstring for entry in catalog} if words else {}
+    said = {(entry.group, entry.name): docstring(entry) for entry in catalog} if words else {}
     entries = chosen(functions.components(catalog=catalog), words, said)
     if as_json:
         print(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=2, ensure_ascii=False))
@@ -164,7 +165,7 @@ def show_component(catalog: Catalog, name: str) -> int:
         raise PluginError(f"there is no component {name!r}; {catalog.suggest(None, name)}")
     classes: dict[type, list[str]] = {}
     if (own := entries[0].own) and not may_run(own):
-        _show_head(entries[0], [entry.group for entry in entries], entries[0].docstring, [("class", entries[0].value)])
+        _show_head(entries[0], [entry.group for entry in entries], docstring(entries[0]), [("class", entries[0].value)])
         print()
         tell(_only_read(own))
         return 0

@@ -6,7 +6,8 @@ import functools
 from typing import Any
 
 import typer
-from fedplug.recipe.catalog import COMMAND, Entry, decorator_text, installed
+from fedplug.recipe.catalog import COMMAND, Entry, installed
+from fedplug_runs.docstrings import decorator_text, summary
 from typer.core import TyperCommand, TyperGroup
 
 OFFERED = {
@@ -56,7 +57,7 @@ class Commands(TyperGroup):
             return own
         # For the list, which imports nothing.
         entry = offered()[cmd_name]
-        return TyperCommand(cmd_name, help=entry.summary, rich_help_panel=panel(entry))
+        return TyperCommand(cmd_name, help=summary(entry), rich_help_panel=panel(entry))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if not ctx.resilient_parsing and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:

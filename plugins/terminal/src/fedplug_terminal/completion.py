@@ -32,11 +32,12 @@ def _named(group: str | None) -> Callable[[str], Answers]:
 
     def complete(incomplete: str) -> Answers:
         from fedplug.recipe.catalog import Catalog
+        from fedplug_runs.docstrings import summary
 
         entries = {entry.name: entry for entry in Catalog.discover() if group in (None, entry.group)}
         for name, entry in sorted(entries.items()):
             if name.startswith(incomplete):
-                yield name, textwrap.shorten(entry.summary, _HELP, placeholder=" ...")
+                yield name, textwrap.shorten(summary(entry), _HELP, placeholder=" ...")
 
     return complete
 

@@ -186,8 +186,8 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
     _require_no_old_names(strange, known)
     from fedplug.api.errors import SetupError
     from fedplug.recipe.option_errors import closest
-    from fedplug.recipe.yaml_source import use_of
     from fedplug_runs.choice import engine_entry, options_class
+    from fedplug_runs.yaml_source import use_of
 
     chosen = [after for word, after in pairwise([*words, ""]) if word == "--engine"]
     chosen += [word.partition("=")[2] for word in words if word.startswith("--engine=")]

@@ -10,10 +10,10 @@ from typing import Any
 
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note
-from fedplug.recipe import yaml_source
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.source import Source
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_runs import overlay
@@ -207,7 +207,7 @@ def with_section(
     Raises:
         RecipeError: a mistake in the options, with its place.
     """
-    source = yaml_source.Source(str(file), ran.to_plain() | {"attack": section})
+    source = Source(str(file), ran.to_plain() | {"attack": section})
     overlay.override(source, sets)
     if source.problems:
         raise RecipeError([str(problem) for problem in source.problems])

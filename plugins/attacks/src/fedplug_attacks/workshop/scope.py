@@ -19,7 +19,7 @@ from fedplug_attacks.workshop.attributes import Asked
 
 if TYPE_CHECKING:
     from fedplug.recipe.parts import Use
-    from fedplug.recipe.yaml_source import KeyPath
+    from fedplug.recipe.source import KeyPath
 
 ROLES = ("server", "eavesdropper", "client", "key_server", "released", MALICIOUS)
 _ROLE = re.compile(rf"{MALICIOUS}|server|eavesdropper|client(:\d+)?|key_server|released")

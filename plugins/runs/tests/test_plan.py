@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, plan_of
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.plan import plan_of
 
 
 def test_the_plan_names_every_component_once_in_the_order_of_a_round(

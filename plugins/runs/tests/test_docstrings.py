@@ -7,7 +7,8 @@ import inspect
 from pathlib import Path
 
 import pytest
-from fedplug.recipe.catalog import Catalog, docstring_of, source_file
+from fedplug.recipe.catalog import Catalog
+from fedplug_runs.docstrings import docstring, docstring_of, source_file, summary
 
 SOURCE = '''"""A module that must not run."""
 from .other import Thing as Renamed
@@ -52,7 +53,7 @@ def test_docstrings_are_read_without_importing(
     (package / "other.py").write_text('class Thing: "A thing."\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    from fedplug.recipe import catalog as summaries
+    from fedplug_runs import docstrings as summaries
 
     summaries._spec.cache_clear()  # it may hold that there is no such package, or the folder of another test
     assert docstring_of("summarised.source", name) == said
@@ -65,7 +66,7 @@ def test_every_installed_component_has_a_summary_as_python_reads_it() -> None:
         path = source_file(entry.value.partition(":")[0])
         assert path is not None
         assert path.is_file(), entry.name
-        assert entry.summary, entry.name
+        assert summary(entry), entry.name
     for entry in [entry for entry in entries if entry.distribution == "fedplug-std"]:
-        assert inspect.cleandoc(entry.docstring) == inspect.getdoc(entry.load()), entry.name
-        assert entry.summary == entry.docstring.partition("\n")[0], entry.name
+        assert inspect.cleandoc(docstring(entry)) == inspect.getdoc(entry.load()), entry.name
+        assert summary(entry) == docstring(entry).partition("\n")[0], entry.name

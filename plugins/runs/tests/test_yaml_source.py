@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.recipe import yaml_source
-from fedplug_runs import shelf
+from fedplug_runs import shelf, yaml_source
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recipe_texts import PLAIN_DATA
@@ -52,16 +51,6 @@ def test_scalars_follow_yaml_1_2(text: str, value: Any) -> None:
     assert source.problems == []
     assert source.data == {"x": value}
     assert type(source.data["x"]) is type(value)
-
-
-def test_positions_of_keys_and_values() -> None:
-    source = yaml_source.read_text("a: 1\nb:\n  - x\n  - {c: d}\n", "f")
-    assert str(source.where(("a",), key=True)) == "f:1:1"
-    assert str(source.where(("a",))) == "f:1:4"
-    assert str(source.where(("b", 1))) == "f:4:5"
-    assert str(source.where(("b", 1, "c"), key=True)) == "f:4:6"
-    assert str(source.where(("b", 1, "c"))) == "f:4:9"
-    assert str(source.where(("b", 1, "absent"))) == "f:4:5"
 
 
 @pytest.mark.parametrize(
