@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
-from fedplug.round.handed import alarms
 from fedplug_attacks.api.truth import wilson
 from fedplug_attacks.workshop.results import results
+from fedplug_std.handed import alarms
 
 LABEL = 3
 CLIP: dict[str, Any] = {"use": "std.clip", "norm": 1.0}

@@ -142,10 +142,17 @@ recipe = {
     "model": "acme.linear", "train": "acme.descent", "negotiate_mask": "acme.whole",
     "protect": {"clear": []}, "aggregate": "acme.mean",
 }
-events = list(fedplug.protocol(recipe))
+events = list(fedplug.protocol({**recipe, "extensions": ["acme.console", {"use": "acme.ledger", "uploads": 3}]}))
 right = sum(each.reports.evaluation.correct for each in events
             if type(each).__name__ == "ReplyArrived" and each.phase == "finish")
-print(Counter(type(each).__name__ for each in events)["RoundClosed"], right)
+print(right, Counter(type(each).__name__ for each in events)["Released"])
+told = []
+try:
+    for event in fedplug.protocol({**recipe, "extensions": [{"use": "acme.ledger", "uploads": 2}]}):
+        told.append(type(event).__name__)
+except fedplug.FedplugError as error:
+    print(error)
+print(told.count("Released"))
 try:
     fedplug.run(recipe)
 except ImportError as error:
@@ -154,7 +161,7 @@ except ImportError as error:
 
 
 def test_the_core_and_a_plugin_run_a_protocol_in_memory(tmp_path: Path) -> None:
-    """Nothing else of fedplug is there: no ledger, no run folder, no command, no std."""
+    """Nothing else of fedplug is there: no run folder, no command, no std; the plugin has a ledger and a console."""
     packages = tmp_path / "packages"
     packages.mkdir()
     link_others(packages)
@@ -166,10 +173,13 @@ def test_the_core_and_a_plugin_run_a_protocol_in_memory(tmp_path: Path) -> None:
     alone = f"import sys; sys.path.insert(0, {str(packages)!r})\n{ALONE}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", alone], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    rounds, right = done.stdout.split()[:2]
-    assert rounds == "3"
-    assert float(right) > 85  # of 100 test examples, which the clients share
-    assert "fedplug.run is of fedplug-runs, which is not installed: pip install fedplug-runs" in done.stdout
+    *rounds, right, refused, before, missing = done.stdout.splitlines()
+    assert rounds == [f"round {number}: 4 of 4 clients" for number in (1, 2, 3)]
+    assert float(right.split()[0]) > 85  # of 100 test examples, which the clients share
+    assert right.split()[1] == "3"
+    assert refused == "clients [0, 1, 2, 3] have given 2 uploads, and give no more"
+    assert before == "2"
+    assert missing == "fedplug.run is of fedplug-runs, which is not installed: pip install fedplug-runs"
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import fedplug
 import numpy as np
+from fedplug.api.events import Asking, Event, Released, RoundClosed
 
 
 class Points(fedplug.DataSource):
@@ -107,3 +109,40 @@ class Mean(fedplug.Aggregator):
     def aggregate(self, known: fedplug.Known, facts: fedplug.Facts) -> fedplug.Operations:
         """Adds up."""
         return (fedplug.WeightedSum(),)
+
+
+class Ledger(fedplug.Extension):
+    """Counts the uploads of each client, and ends a run before one gives more than it may."""
+
+    hears = (Asking, Released)
+
+    class Options(fedplug.Options):
+        """A budget."""
+
+        uploads: int = fedplug.Field(ge=1, description="of each client, at most")
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.spent: Counter[int] = Counter()
+
+    def observe(self, event: Event) -> list[str]:
+        """Refuses at `Asking`, before anybody is asked; counts what was released."""
+        if isinstance(event, Asking):
+            spent = [client for client in event.clients if self.spent[client] >= self.options.uploads]
+            if spent:
+                had = f"clients {spent} have given {self.options.uploads} uploads"
+                raise fedplug.FedplugError(f"{had}, and give no more")
+        elif isinstance(event, Released):
+            self.spent.update(event.charged)
+        return []
+
+
+class Console(fedplug.Extension):
+    """A line a round."""
+
+    hears = (RoundClosed,)
+
+    def observe(self, event: Event) -> None:
+        """Prints it."""
+        assert isinstance(event, RoundClosed)
+        print(f"round {event.round + 1}: {len(event.answered)} of {len(event.asked)} clients")

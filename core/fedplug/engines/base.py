@@ -33,10 +33,7 @@ def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHos
     recipe, composition = job.build()
     if client_ids is None:
         return KeyServerHost(recipe, composition, job.layout, job.store)
-    share = job.max_clients_in_memory and max(1, job.max_clients_in_memory * len(client_ids) // recipe.data.clients)
-    return ClientHost(
-        recipe, composition, client_ids, job.data_root, job.device, job.store, max_clients_in_memory=share
-    )
+    return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.store)
 
 
 def draw_apart() -> None:
@@ -70,7 +67,6 @@ class Job:
         store: where each party notes what it opens, and is saved; None: it knows for as long as its process lives.
         world: of the recipe, for clients in this very process; it travels to no other.
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
-        max_clients_in_memory: how many clients may be in memory, of all; None: all of them.
         timeout: seconds that a party may take for an answer; then it is lost to the round. 0: as long as it likes.
         own_files: of the user's own that the recipe names; they travel with it.
         options: those of the engine itself, an instance of its class `Options` where it has one.
@@ -86,7 +82,6 @@ class Job:
     store: Store | None = None
     world: World | None = None
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
-    max_clients_in_memory: int | None = None
     timeout: int = TIMEOUT
     own_files: tuple[Own, ...] = ()
     options: Options = dataclasses.field(default_factory=Options)

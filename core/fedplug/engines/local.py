@@ -37,7 +37,7 @@ class LocalEngine:
         recipe, composition = job.build()
         everyone = list(range(recipe.data.clients))
         self.clients = clients = ClientHost(
-            recipe, composition, everyone, job.data_root, job.device, job.store, job.world, job.max_clients_in_memory
+            recipe, composition, everyone, job.data_root, job.device, job.store, job.world
         )
         self.hosts: list[ClientHost | KeyServerHost] = [clients]
         for address in clients.addresses:

@@ -9,10 +9,10 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug.api.errors import RecipeError
-from fedplug.round.handed import alarms, signs
 from fedplug_attacks.workshop.default_set import DEFAULT_SET
 from fedplug_attacks.workshop.results import results
 from fedplug_kit.static import check_component
+from fedplug_std.handed import alarms, signs
 from hypothesis import given
 from hypothesis import strategies as st
 

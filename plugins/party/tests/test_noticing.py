@@ -8,10 +8,10 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug.round.handed import signs
 from fedplug.round.parties import ClientHost
 from fedplug_party.noticing import Noticing
 from fedplug_runs.overlay import load_recipe
+from fedplug_std.handed import signs
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 

@@ -21,6 +21,7 @@ from fedplug_runs.settings import Settings
 from forked import FEDPLUG, Program, ran
 from toy_components import recipe_of, toy_catalog
 
+
 def long_run(tmp_path: Path) -> tuple[Program, Path]:
     """A run in a separate process, and its folder."""
     file = tmp_path / "long.yaml"

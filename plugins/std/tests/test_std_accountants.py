@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fedplug_ledger.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, rdp_to_epsilon
 from fedplug_std.accountants import Pld
+from fedplug_std.loss_distributions import Gaussian, epsilon_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -117,12 +118,12 @@ def test_epsilon_is_at_most_a_thousandth_too_high_however_many_releases(
     assert exact * (1 - 1e-5) <= found <= exact * 1.001
 
 
-def test_kinds_of_very_different_size_are_no_looser_together(pld: Pld) -> None:
+def test_kinds_of_very_different_size_are_no_looser_together() -> None:
     """Many small releases and a few large ones: what each kind adds to the variance on the way adds up."""
-    few = [("gaussian", 1.0, 0.1, 3)]
-    many = [("gaussian", 30.0 * 1.01**n, 0.1, 1) for n in range(30)]
+    few = [(Gaussian(1.0, 0.1), 3)]
+    many = [(Gaussian(30.0 * 1.01**n, 0.1), 1) for n in range(30)]
     exact = 2.08765  # on a grid of 2^-16
-    assert exact * (1 - 1e-5) <= pld.compose(few + many, DELTA, "zero_out")["pld"] <= exact * 1.001
+    assert exact * (1 - 1e-5) <= epsilon_of(few + many, DELTA) <= exact * 1.001  # Renyi DP of so many takes seconds
 
 
 @pytest.mark.parametrize(

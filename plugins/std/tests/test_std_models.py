@@ -168,7 +168,7 @@ def test_images_that_do_not_fit_are_refused(component: Any, shape: tuple[int, ..
     [
         (models.Mlp, {}, (1, 2)), (models.Cnn, {"hidden": 4}, (1, 3, 4, 5)),
         (models.LeNet5, {}, (1, 11, 12, 13, 31, 32)), (models.LeNet5, {"variant": "dlg"}, (1, 2)),
-        (models.AlexNet, {"channels": [4] * 5, "hidden": [4]}, (1, 6, 7, 8)), (models.ResNet18, {}, (1, 2)),
+        (models.AlexNet, {"channels": [4] * 5, "hidden": [4]}, (1, 6, 7, 8)), (models.ResNet18, {}, (1,)),
         (models.ResNet50, {}, (1,)), (models.DenseNet121, {}, (28, 29)), (models.EfficientNetB0, {}, (1,)),
         (models.MobileNetV2, {}, (1,)),
     ],
@@ -210,10 +210,11 @@ def test_options_out_of_range_are_refused(component: Any, options: dict[str, Any
         component.Options(**options)
 
 
-def test_component_modules_import_neither_torch_nor_torchvision_nor_sklearn() -> None:
+def test_contract_and_component_modules_import_neither_torch_nor_torchvision_nor_sklearn() -> None:
     code = (
-        "import sys, fedplug_std.models, fedplug_std.datasets, fedplug_std.partitions, fedplug_std.training, "
-        "fedplug_std.scorers; print(sorted({'torch', 'torchvision', 'sklearn', 'PIL'} & set(sys.modules)))"
+        "import sys, fedplug.api.data, fedplug.round.world, fedplug_std.models, fedplug_std.datasets, "
+        "fedplug_std.partitions, fedplug_std.training, fedplug_std.scorers, fedplug_std.per_sample; "
+        "print(sorted({'torch', 'torchvision', 'sklearn', 'PIL'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"

@@ -193,7 +193,7 @@ def test_what_ends_a_worker_beside_its_parties_ends_the_run_with_its_reason(tmp_
     """A client that cannot be put away, say: nobody's reply, and nobody's fault."""
     recipe = Recipe.from_plain(recipe_of(), toy_catalog())
     train = Steps(recipe, Composition(recipe)).train
-    job = Job(recipe.to_plain(), catalog=toy_catalog(), max_clients_in_memory=1, store=StateFiles(tmp_path))
+    job = Job(recipe.to_plain(), catalog=toy_catalog(), store=StateFiles(tmp_path, 1))
     engine = ProcessEngine(job)
     try:
         tmp_path.rename(tmp_path.with_name("moved"))

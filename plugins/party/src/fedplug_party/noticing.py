@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedplug.round.handed import alarms, signs
 from fedplug.round.parties import ClientHost
+from fedplug_std.handed import alarms, signs
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout

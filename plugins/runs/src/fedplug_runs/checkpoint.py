@@ -25,6 +25,7 @@ from fedplug.api.parties import Opening, Openings, file_name
 
 from fedplug_runs.compared import Comparison
 from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_bytes, shorten
+from fedplug_runs.residents import Residents
 
 _CLIENTS = "clients-"
 _NAMED = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})")
@@ -219,16 +220,18 @@ class StateFiles:
 
     Attributes:
         folder: of the run, where parties note what they open; None: they forget it with their process.
+        max_clients_in_memory: of all clients; None: all of them.
     """
 
     folder: Path | None = None
+    max_clients_in_memory: int | None = None
     write, read = staticmethod(write_file), staticmethod(read_file)
     write_states, read_states = staticmethod(write_states), staticmethod(read_states)
     holding = staticmethod(holding)
 
     def absolute(self) -> StateFiles:
         """See `Store.absolute`."""
-        return StateFiles(self.folder and self.folder.absolute())
+        return StateFiles(self.folder and self.folder.absolute(), self.max_clients_in_memory)
 
     def openings(self, addresses: Iterable[str]) -> dict[str, Openings]:
         """See `Store.openings`."""
@@ -245,6 +248,11 @@ class StateFiles:
             address: openings_in((notes / file_name(address)).with_suffix(".jsonl"), count)
             for address, count in known.items()
         }
+
+    def residents(self, share: float) -> Residents | None:
+        """See `Store.residents`."""
+        most = self.max_clients_in_memory
+        return None if most is None else Residents(max(1, int(most * share)), self.folder)
 
     def comparison(self) -> Comparison:
         """See `Store.comparison`."""

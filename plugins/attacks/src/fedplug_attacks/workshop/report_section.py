@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import SetupError
-from fedplug.round.handed import alarms
 from fedplug_lab.page import write_page
 from fedplug_lab.records import Result
 from fedplug_lab.sections import Column, Leak, Section
 from fedplug_lab.tables import sentence, table, text
 from fedplug_runs import units
 from fedplug_runs.files import read_bytes, read_text
+from fedplug_std.handed import alarms
 
 from fedplug_attacks.workshop.display import is_stronger, tried
 from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
@@ -54,7 +54,7 @@ SHOWN, LISTED = 24, 500
 ROWS, TILES = 24, 10
 """Number of findings, and of images in the strip, that are visible at once; the rest is folded."""
 NOTICED = ("change", "parallel_rows", "emptied_rows", "silent_rows")
-"""The reported signs of planted models (`fedplug.round.handed.signs`)."""
+"""The reported signs of planted models (`fedplug_std.handed.signs`)."""
 _FOLDED = "Every number: forms, reasons, adversaries, targets and their pictures"
 _CAUTION = (
     "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"

@@ -25,8 +25,8 @@ from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.handed import signs
 from fedplug_runs.files import private_folder
+from fedplug_std.handed import signs
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.observation import Observation

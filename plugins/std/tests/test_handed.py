@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from fedplug.api.blocks import Layout
-from fedplug.round.handed import alarms, signs
+from fedplug_std.handed import alarms, signs
 from hypothesis import given
 from hypothesis import strategies as st
 

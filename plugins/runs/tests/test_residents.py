@@ -14,8 +14,8 @@ from fedplug import Block, Plan, Settings
 from fedplug.api.blocks import unchangeable
 from fedplug.api.errors import SetupError
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import Residents
 from fedplug_runs.execution import resume, start
+from fedplug_runs.residents import Residents
 from toy_components import paraaegis, recipe_of, toy_catalog
 
 SIZE = 3000
@@ -81,7 +81,7 @@ def test_many_clients_share_a_file_that_goes_when_nobody_holds_what_lies_in_it(
     def files_open() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    monkeypatch.setattr("fedplug.round.parties._FILE", 1 << 20)  # eleven clients
+    monkeypatch.setattr("fedplug_runs.residents._FILE", 1 << 20)  # eleven clients
     residents, some, before = Residents(0, tmp_path), [client(number) for number in range(40)], files_open()
     for _ in range(3):  # the clients of a file keep it open until the last of them is elsewhere
         for one in some:
@@ -108,7 +108,7 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fedplug.round.parties.mmap.mmap", full)
+    monkeypatch.setattr("fedplug_runs.residents.mmap.mmap", full)
     residents = Residents(1, tmp_path)
     residents.used(client(0))
     with pytest.raises(SetupError, match=r"No space left.*--max-clients-in-memory 1 asks; free space there, raise"):
@@ -134,7 +134,7 @@ def test_a_run_is_the_same_with_one_client_in_memory(engine: str, tmp_path: Path
 
 
 def test_scores_and_plans_of_a_vote_are_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedplug.round.parties._LEAST", 1)
+    monkeypatch.setattr("fedplug_runs.residents._LEAST", 1)
     recipe = Recipe.from_plain(paraaegis(0.5, rounds=2), toy_catalog())
     _, folder = start(recipe, Settings(output=tmp_path, quiet=True, max_clients_in_memory=1), toy_catalog())
     assert len(accuracies(folder)) == 2

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from fedplug.api.blocks import Layout
 
 if TYPE_CHECKING:
