@@ -10,7 +10,18 @@ from pathlib import Path
 import fedplug
 import pytest
 from doc_pages import FENCE, PAGES, ROOT
-from fedplug.recipe.catalog import ADAPTER, COMMAND, DISPLAY, EXAMINE, RECIPES, REPORT, RESOLVER, SECTION, Catalog
+from fedplug.recipe.catalog import (
+    ADAPTER,
+    COMMAND,
+    DISPLAY,
+    EXAMINE,
+    RECIPES,
+    REPORT,
+    RESOLVER,
+    RULES,
+    SECTION,
+    Catalog,
+)
 from scripts import script
 
 PLUGINS = (
@@ -52,7 +63,7 @@ def test_names_and_links_exist(page: Path) -> None:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
-    groups = (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, EXAMINE, RECIPES, REPORT, RESOLVER, SECTION)
+    groups = (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, EXAMINE, RECIPES, REPORT, RESOLVER, RULES, SECTION)
     if dotted.removeprefix("fedplug.") in groups:
         return True
     try:

@@ -30,7 +30,7 @@ from fedplug import (
 )
 from fedplug.api.links import fold
 from fedplug.api.order import misplaced_links
-from fedplug.api.pricing import unpriced
+from fedplug_ledger.rules import unpriced
 
 
 def problems(*parts: Says) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from fedplug import Clip, Facts, Known, Noise, Operations, WeightedSum, hookimpl
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import PluginError, ProtectionError
-from fedplug.api.pricing import amplified
+from fedplug.api.links import amplified
 from fedplug.recipe import composition
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, shipped

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fedplug.api import grids
 from fedplug.api.errors import FedplugError, PluginError, cause_of, of_component
@@ -18,6 +18,8 @@ from fedplug.api.known import Known
 from fedplug.api.operations import (
     INTEGER,
     Clip,
+    Combine,
+    Map,
     Misplaced,
     Noise,
     Open,
@@ -410,3 +412,59 @@ def grids_of_layers(noise: Noise, known: Known) -> tuple[float, ...]:
         grids.finest(bound, std, noise.mechanism) if 0 < std < math.inf else 0.0
         for bound, std in zip(bounds, noise.std, strict=True)
     )
+
+
+class Sampled(Protocol):
+    """How cohorts are drawn."""
+
+    @property
+    def scheme(self) -> str:
+        """Its name, such as `poisson`."""
+
+
+def amplified(sampling: Sampled | None, facts: Facts) -> set[str]:
+    """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part.
+
+    None where a function of the sum comes before the noise: what it remembers of the clients of one round would be in
+    the releases of others, and sampling a round hides nobody then. Nor where noise is correlated over rounds: what is
+    released of one round has the clients of others in it.
+    """
+    if sampling is None or sampling.scheme != "poisson":
+        return set()
+    return {zone for zone, first in _central(facts).items() if first} - correlated(facts, "server", "key_server")
+
+
+def correlated(facts: Facts, *sites: Site) -> set[str]:
+    """The zones in which a party of these adds noise that takes back some of that of earlier rounds."""
+    return {
+        zone for zone in facts.links for step in facts.steps(zone) for each in step.operations
+        if isinstance(each, Noise) and each.takes_back is not None and step.link.site in sites
+    }  # fmt: skip
+
+
+def remembered(facts: Facts) -> set[str]:
+    """The zones in which a function of the sum comes before the noise of the server: who was in the sum of one round
+    may be in the releases of all that follow, and pays for these too.
+    """
+    return {zone for zone, first in _central(facts).items() if not first}
+
+
+def _central(facts: Facts) -> dict[str, bool]:
+    """By zone with noise at the server, whether that is added before a function of a plugin gets the sum."""
+    folded = {zone: facts.steps(zone) for zone in facts.links}
+    behind = {zone: released(steps) for zone, steps in folded.items()}
+    return {
+        zone: _noised_first(folded[zone]) for zone, known in behind.items()
+        if known and any(each.trust == "central" for each in known.releases)
+    }  # fmt: skip
+
+
+def _noised_first(steps: Iterable[Step]) -> bool:
+    """Whether noise is added to the sum before a function of a plugin gets it."""
+    for step in steps:
+        for operation, known in zip(step.operations, step.states, strict=False):
+            if isinstance(operation, Combine) or (isinstance(operation, Post | Map) and known.summed):
+                return False
+            if isinstance(operation, Noise) and known.summed:
+                return True
+    return True

@@ -49,8 +49,12 @@ EXAMINE = "examine"
 nobody can learn from them, or nothing; `doubts(examples, about, scales)` lists what is odd about those to train on,
 where `scales` says whether the data set has an option `scale` for columns.
 """
+RULES = "rules"
+"""The entry-point group of modules with rules for recipes: of `recipe.check.Rules`, `problems(rules)` yields complaints
+with their places, and `notes(rules)` what is right and promises nothing.
+"""
 
-_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES, RESOLVER, EXAMINE)
+_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES, RESOLVER, EXAMINE, RULES)
 _PREFIX = "fedplug."
 
 

@@ -18,7 +18,6 @@ from fedplug.api.facts import Facts
 from fedplug.api.links import Step, fold, uploaded
 from fedplug.api.operations import Clip, Noise, Seal
 from fedplug.api.order import misplaced_links
-from fedplug.api.pricing import Stated, curve_problems, curves_of, stated_in, unpriced
 from fedplug.api.roles import (
     AccountKeeper,
     Closer,
@@ -37,6 +36,7 @@ from fedplug.api.roles import (
     record_problems,
     stated_plan,
 )
+from fedplug.recipe.catalog import RULES, installed
 from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import Use, zone_order
@@ -111,19 +111,33 @@ def find_problems(draft: Draft, recipe: Resolved | None) -> tuple[list[Complaint
 
     Without a recipe some parts are wrong alone.
     """
-    rules = _Rules(draft, recipe)
+    rules = Rules(draft, recipe)
+    others: list[Any] = [entry.imported() for entry in installed(RULES).values()]
     problems = [
-        *rules.hooks(), *rules.clients(), *rules.evaluation(), *rules.zones(), *rules.order(), *rules.curves(),
-        *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.levels(), *rules.sections(),
-        *model_problems(draft, rules.parts),
+        *rules.hooks(), *rules.clients(), *rules.evaluation(), *rules.zones(), *rules.order(), *rules.undo(),
+        *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.sections(), *model_problems(draft, rules.parts),
+        *(problem for each in others for problem in each.problems(rules)),
     ]  # fmt: skip
     if recipe is not None and not problems and not rules.failed:
         problems += rules.own_checks(recipe)
     found = rules.failed + problems
-    return found, [] if found else [*rules.unpriced(), *rules.deltas()]
+    return found, [] if found else [note for each in others for note in each.notes(rules)]
 
 
-class _Rules:
+class Rules:
+    """A draft with its components built, as rules see it.
+
+    Args:
+        draft: the parts of the recipe that are right.
+        recipe: the same as a whole; None where a part is wrong.
+
+    Attributes:
+        parts: the components, by name.
+        defined: each with its place.
+        foldable: the zones whose links can be folded: `steps` gives them with their operations.
+        last: the last round, from 0.
+    """
+
     def __init__(self, draft: Draft, recipe: Resolved | None) -> None:
         self.draft, self.recipe = draft, recipe
         self.num_clients = draft.split.clients if draft.split else None
@@ -322,35 +336,6 @@ class _Rules:
                 if found:
                     break
 
-    def deltas(self) -> list[str]:
-        """Noise that is calibrated for another delta than the ledger's: its epsilon is not the one that is stated."""
-        stated = self.recipe.delta if self.recipe else None
-        return [
-            f"{use.name} calibrates its noise for delta={delta:g}, but the ledger states epsilon at "
-            f"delta={stated:g}; write delta: {delta:g} at the top of the recipe, or delta: {stated:g} in {use.name}"
-            for use, _ in self.defined
-            if stated is not None and (delta := getattr(use.options, "delta", None)) not in (None, stated)
-        ]
-
-    def unpriced(self) -> list[str]:
-        """Sentences on noise that has no price, or loses it."""
-        return list(dict.fromkeys(
-            message for zone in self.foldable for _, message in unpriced(self.steps(zone))
-        ))  # fmt: skip
-
-    def curves(self) -> Iterator[Complaint]:
-        """Every mechanism that only a plugin knows has one cost, in the first round and the last."""
-        stated: list[Stated] = []
-        paths: dict[str, KeyPath] = {}
-        for round in (0, self.last):  # also where both are one: a curve must equal itself when it is stated again
-            chains = [self.steps(zone, round) for zone in self.foldable]
-            now = stated_in(chains)
-            steps = (step for chain in chains for step in chain)
-            paths |= {who: step.link.path for (who, _), step in zip(now, steps, strict=True)}
-            stated += now
-        for who, message in dict(curve_problems(stated, curves_of(stated))).items():
-            yield paths[who], message
-
     def undo(self) -> Iterator[Complaint]:
         """What closes a zone is undone by the same zone's postprocess."""
         for zone in self.readable:
@@ -412,16 +397,6 @@ class _Rules:
             other = "scalar" if reads.per == "layer" else "layer"
             message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
             yield use.path, f"{message}; {remedy}"
-
-    def levels(self) -> Iterator[Complaint]:
-        """One component at most keeps account of a level: nobody composes what two of them say."""
-        kept: dict[str, str] = {}
-        for use, part in self.defined:
-            if not isinstance(part, AccountKeeper):
-                continue
-            if (other := kept.setdefault(part.account.level, use.name)) != use.name:
-                level = f"the level {part.account.level}, as {other} does"
-                yield use.path, f"{use.name} keeps account of {level}; nobody adds the two up: leave one out"
 
     def sections(self) -> Iterator[Complaint]:
         """What plugins' sections say of the recipe around them."""

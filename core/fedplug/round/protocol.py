@@ -41,10 +41,9 @@ from fedplug.api.events import (
     Watcher,
 )
 from fedplug.api.facts import Facts, published_to, with_published
-from fedplug.api.links import ballots_of
+from fedplug.api.links import ballots_of, correlated
 from fedplug.api.operations import Cover, Noise
 from fedplug.api.parties import Server
-from fedplug.api.pricing import correlated
 from fedplug.api.records import one_line
 from fedplug.api.reports import Reports
 from fedplug.api.roles import Ballots, Component, Groups, Negotiation, stated_reveals

@@ -22,10 +22,9 @@ from fedplug.api.errors import (
 )
 from fedplug.api.events import Asking, Events, SumWithheld, ZoneOpened
 from fedplug.api.facts import Facts
-from fedplug.api.links import seal_of
+from fedplug.api.links import amplified, seal_of
 from fedplug.api.operations import Scramble, WeightedSum, Widen
 from fedplug.api.parties import Server
-from fedplug.api.pricing import amplified
 from fedplug.mechanisms.adding import add_up
 from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute

@@ -90,7 +90,8 @@ def test_what_entered_a_layer_is_in_the_span_and_nothing_else(seed: int, inputs:
     entered = rng.standard_normal((inputs, 12)).astype(np.float32)
     gradient = rng.standard_normal((30, inputs)) @ np.hstack([entered, np.ones((inputs, 1))])
     span = Span.of("layer", gradient + noise * rng.standard_normal(gradient.shape), noise, inputs, 0)
-    assert span.rank == inputs
+    assert span.rank - inputs in (0, 1)  # one direction in a thousand of noise alone is above the edge of noise
+    assert np.count_nonzero(span.outside < 0.5) == inputs
     assert span.outside_of(entered).max() < 1e-8 + 50 * noise**2
     others = span.outside_of(rng.standard_normal((50, 12)).astype(np.float32))
     assert np.median(others) > 0.3

@@ -246,12 +246,12 @@ def test_a_tournament_of_any_length_leaves_one_way_for_each_trial() -> None:
 def test_an_image_comes_back_from_five_steps(component: Any) -> None:
     found = trained(relu_net(8), 8, 1, lr=0.1, epochs=5, batch_size=1)
     options = {"tv": 1e-4} if component is InvertingGradients else {"restarts": 1, "tv": 1e-4, "bn": 0.0}
-    report = run(component, found.view, iterations=150, **options)
+    report = run(component, found.view, iterations=100, **options)
     assert report.metrics["steps_unrolled"] == 5
     assert error(report, found.inputs) < 1e-3  # 30 dB
     assert found.view.update is not None
     as_one = dataclasses.replace(found.view, update=found.view.update.as_gradient())
-    assert error(run(component, as_one, iterations=150, **options), found.inputs) > 3 * error(report, found.inputs)
+    assert error(run(component, as_one, iterations=100, **options), found.inputs) > 3 * error(report, found.inputs)
 
 
 def test_idlg_recovers_an_image_from_five_steps() -> None:
@@ -262,9 +262,9 @@ def test_idlg_recovers_an_image_from_five_steps() -> None:
 
 
 def test_dlg_stops_where_it_has_found_a_batch() -> None:
-    inputs, labels = digits(40, 4)
+    inputs, labels = digits(40, 2)
     model = sigmoid_lenet(0)
-    report = run(Dlg, view(model, gradient(model, inputs, labels), 4))
+    report = run(Dlg, view(model, gradient(model, inputs, labels), 2))
     assert report.metrics["searches"] == 1
     assert report.gradient_evaluations < 1000
     assert error(report, inputs) < 1e-5

@@ -51,19 +51,14 @@ def without_clips(seen: View) -> View:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_digits_come_back_through_a_clip_of_each_layer(told: bool) -> None:
-    """As FedRE clips; noise is negligible. An attack that treats the clipped layers as a gradient finds none of
-    three."""
-    found, lost = [], []
-    for number in range(3):
-        inputs, labels = digits(number)
-        model = sigmoid_lenet(number)
-        seen = layer_clipped(view(model, gradient(model, inputs, labels)), 0.05, 1e-7, told=told)
-        found.append(error(run(Idlg, seen, iterations=40, restarts=2), inputs))
-        if told:
-            lost.append(error(run(Idlg, without_clips(seen), iterations=20, restarts=1), inputs))
-    assert max(found) < 1e-3
-    assert not told or min(lost) > 1e-2
+def test_a_digit_comes_back_through_a_clip_of_each_layer(told: bool) -> None:
+    """As FedRE clips; noise is negligible. An attack that treats the clipped layers as a gradient finds none."""
+    inputs, labels = digits(0)
+    model = sigmoid_lenet(0)
+    seen = layer_clipped(view(model, gradient(model, inputs, labels)), 0.05, 1e-7, told=told)
+    assert error(run(Idlg, seen, iterations=6, restarts=1), inputs) < 1e-3
+    if told:
+        assert error(run(Idlg, without_clips(seen), iterations=6, restarts=1), inputs) > 1e-2
 
 
 def test_the_angle_of_a_clipped_update_is_that_of_its_clipped_candidates() -> None:

@@ -161,6 +161,30 @@ that watched the folder could look too late.
 """
 
 
+HASTY = """
+import sys, time, types
+from flwr.supernode import start_client_internal as loop
+from flwr.supernode.cli import flower_supernode
+
+loop.time = types.SimpleNamespace(**{**vars(time), "sleep": lambda seconds: time.sleep(min(seconds, 0.5))})
+sys.exit(flower_supernode())
+"""
+"""A SuperNode that asks for messages ten times a second. Flower's own waits three seconds each time."""
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of the next federation do not wait between two requests."""
+    start = Programs.start
+
+    def hastily(self: Programs, name: str, *command: str) -> None:
+        if command[0] == "flower-supernode":
+            command = (sys.executable, "-c", HASTY, *command[1:])
+        start(self, name, *command)
+
+    monkeypatch.setattr(Programs, "start", hastily)
+
+
 def pause(party: str, folder: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a party of the next federation pause once a file of this pattern is in a folder; see `paused`."""
     start = Programs.start
@@ -184,6 +208,7 @@ def paused(folder: Path) -> Iterator[None]:
         (folder / "go-on").touch()
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_federation_gives_what_one_process_gives_and_no_secret_key_leaves_the_key_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from fedplug import Client, Reveals, Scoring, at_client
 from fedplug_kit import conformance, outcomes
-from fedplug_kit.world import World, catalog_with, recipe_around, run
+from fedplug_kit.world import World, build, catalog_with, recipe_around, run
 from fedplug_std.mean import Mean
 
 
 def world_of(draw: int = 0) -> World:
     catalog = catalog_with("x.sum", Mean, ["aggregate"])
-    return run(recipe_around("x.sum", Mean(Mean.Options()), {}, {"rounds": 1}, catalog, draw), catalog)
+    return run(*build(recipe_around("x.sum", Mean(Mean.Options()), {}, {"rounds": 1}, catalog, draw), catalog))
 
 
 def test_a_run_without_secrets_repeats_and_other_data_gives_another_model() -> None:

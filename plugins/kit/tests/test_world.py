@@ -12,7 +12,7 @@ from fedplug.api.errors import RecipeError
 from fedplug_kit import conformance
 from fedplug_kit.functions import awkward, executed
 from fedplug_kit.parts import PARTS
-from fedplug_kit.world import CLIENTS, catalog_with, name_of, recipe_around, run, staged
+from fedplug_kit.world import CLIENTS, build, catalog_with, name_of, recipe_around, run, staged
 from fedplug_std.clip import Clip
 from fedplug_std.mean import Mean
 
@@ -20,7 +20,7 @@ from fedplug_std.mean import Mean
 def test_a_link_is_executed_by_itself() -> None:
     catalog = catalog_with("x.clip", Clip, ["protect"])
     recipe = recipe_around("x.clip", Clip(Clip.Options(norm=0.25)), {"norm": 0.25}, {}, catalog, 0)
-    world = run(recipe, catalog)
+    world = run(*build(recipe, catalog))
     assert world.problems == []
     (step,) = world.steps("x.clip", "protect")
     assert step.operations == (fedplug.Clip(0.25),)

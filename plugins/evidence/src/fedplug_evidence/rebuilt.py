@@ -11,9 +11,8 @@ from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.errors import FedplugError
 from fedplug.api.facts import Facts
 from fedplug.api.known import Release
-from fedplug.api.links import released
+from fedplug.api.links import amplified, released
 from fedplug.api.operations import INTEGER, OF_EPSILON
-from fedplug.api.pricing import amplified
 from fedplug.api.reports import Compared
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.recipe.catalog import Catalog

@@ -40,7 +40,7 @@ def answers(protocol: Protocol, name: str, published: Snapshots) -> Answers:
     for round in range(protocol.recipe.rounds):
         facts = facts_of(composition, protocol.layout, round, protocol.public, published)
         try:
-            for step in _steps(composition, facts, name):
+            for step in steps_of(composition, facts, name):
                 place = f"hook {step.link.hook}, zone {step.link.zone}, round {round + 1}:"
                 found |= leaves(step.operations, place) | _given(step, facts, place)
             found |= leaves(ballots_of(name, facts), f"ballots of round {round + 1}:")
@@ -51,7 +51,8 @@ def answers(protocol: Protocol, name: str, published: Snapshots) -> Answers:
     return found
 
 
-def _steps(composition: Composition, facts: Facts, name: str) -> list[Step]:
+def steps_of(composition: Composition, facts: Facts, name: str) -> list[Step]:
+    """Links of a component in the round of these facts."""
     steps = [step for zone in facts.links for step in facts.steps(zone)]
     return [step for step in (*steps, *fold(composition.retained, facts)) if step.link.name == name]
 
@@ -96,7 +97,7 @@ def again_problems(name: str, asked: dict[str, Answers]) -> Iterator[str]:
 def early_problems(protocol: Protocol, name: str) -> Iterator[str]:
     """Before a run, while no model is known, a link must give the same kinds of operations as it gives later."""
     composition = Composition(protocol.recipe)
-    asked = (_steps(composition, facts_of(composition, layout, 0), name) for layout in (Layout(()), protocol.layout))
+    asked = (steps_of(composition, facts_of(composition, layout, 0), name) for layout in (Layout(()), protocol.layout))
     for early, later in zip(*asked, strict=True):
         if _kinds(early) != _kinds(later):
             yield (

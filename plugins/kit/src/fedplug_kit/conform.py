@@ -18,7 +18,7 @@ from importlib_metadata import entry_points
 
 from fedplug_kit import functions, outcomes, samplers, seals, single
 from fedplug_kit.again import again_problems, answers, early_problems
-from fedplug_kit.moving import moving_problems
+from fedplug_kit.moving import has_functions, moving_problems
 from fedplug_kit.static import check_component, members_of
 from fedplug_kit.world import World, build, catalog_with, moved, name_of, recipe_around, run, staged
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CHECK = "fedplug_kit.check"
 """The entry-point group of further checks: a group of components, and a function that takes one and yields its problems
 as sentences."""
+_checks = functools.cache(entry_points)
 
 _ANSWERS = (roles.Protector, roles.Aggregator, roles.Opener, roles.Ballots, roles.PublicPlan)
 _IN_A_ROUND = (*_ANSWERS, roles.Scorer, roles.Negotiation, roles.Trainer, roles.Groups, roles.Extension)
@@ -124,31 +125,28 @@ def _alone(made: roles.Component, data_root: str | None, shape: tuple[int, ...])
         yield from single.model_problems(made, shape)
     if isinstance(made, roles.Accountant):
         yield from single.accountant_problems(made)
-    for point in entry_points(group=CHECK):
+    for point in _checks(group=CHECK):
         if isinstance(made, roles.ROLES[point.name]):
             yield from point.load()(made)
 
 
 def _in_a_round(
-    made: roles.Component,
-    name: str,
-    found: type,
-    groups: list[str],
-    options: Mapping[str, Any],
-    changes: Mapping[str, Any],
-    data_root: str | None,
-) -> Iterator[str]:
+    made: roles.Component, name: str, found: type, groups: list[str], options: Mapping[str, Any],
+    changes: Mapping[str, Any], data_root: str | None,
+) -> Iterator[str]:  # fmt: skip
     """Problems that a run shows."""
     catalog = catalog_with(name, found, groups)
 
-    def recipe(draw: int = 0, around: Mapping[str, Any] | None = None) -> Recipe:
-        return recipe_around(name, made, options, {**changes, **(around or {})}, catalog, draw)
+    @functools.cache
+    def recipe(draw: int, **around: Any) -> Recipe:
+        return recipe_around(name, made, options, {**changes, **around}, catalog, draw)
 
-    def again(draw: int = 0, *, forgetful: bool = False, around: Mapping[str, Any] | None = None) -> World:
-        return run(recipe(draw, around), catalog, forgetful=forgetful, data_root=data_root)
+    def again(draw: int = 0, *, forgetful: bool = False, **around: Any) -> World:
+        return run(*build(recipe(draw, **around), catalog, data_root), forgetful=forgetful)
 
-    asked = {"before any run": answers(build(recipe(), catalog, data_root)[0].protocol, name, {})}
-    world = again()
+    parties = build(recipe(0), catalog, data_root)
+    asked = {"before any run": answers(parties[0].protocol, name, {})}
+    world = run(*parties)
     yield from world.problems
     if world.problems:
         return
@@ -156,7 +154,9 @@ def _in_a_round(
     told = published_to(world.protocol.server.remembered.published, "all")
     ask = functools.partial(answers, world.protocol, name)
     asked["after a run"], since = ask({}), {"after a run": ask(told)}
-    other = functools.cache(lambda: again(draw=1))
+    other, repeats = functools.cache(lambda: again(draw=1)), outcomes.repeats(world)
+    # Also the second run on the same data: nothing may follow from what a cache has held.
+    same = functools.cache(lambda: again(forgetful=repeats))
     if isinstance(part, _ANSWERS):
         other()
         asked["after a run on other data"], since["after one on other data"] = ask({}), ask(told)
@@ -166,25 +166,25 @@ def _in_a_round(
         yield from samplers.sampler_problems(world, name)
     of_seal: list[str] = []
     if isinstance(part, roles.Closer):
-        trials = recipe(around={"rounds": seals.TRIALS})
+        trials = recipe(0, rounds=seals.TRIALS)
         of_seal += seals.seal_problems(name, lambda: staged(trials, catalog, data_root))
-        if not of_seal and (both := moved(recipe(), name, catalog, both=True)):
+        if not of_seal and (both := moved(recipe(0), name, catalog, both=True)):
             of_seal += seals.pad_problems(name, staged(both, catalog, data_root))
-    if isinstance(part, roles.Protector | roles.Opener) and (moving := moved(recipe(), name, catalog)):
+    moving = moved(recipe(0), name, catalog) if isinstance(part, roles.Protector | roles.Opener) else None
+    if moving and has_functions(name, moving, world.protocol, told):
         yield from moving_problems(name, lambda: staged(moving, catalog, data_root))
     yield from of_seal
     free = any(shown.covered_by == "nothing to pay" and shown.asked for shown in part.reveals(world.facts))
     if free and not of_seal:
-        yield from outcomes.reply_problems(world, again(), other(), part)
+        yield from outcomes.reply_problems(world, same(), other(), part)
     if isinstance(part, roles.Trainer):
         yield from outcomes.learning_problems(world, part)
     if isinstance(part, roles.Scorer) and part.scoring.public:
         # Later rounds start from the global model, which is public but follows from the data: keep it fixed.
         for around in ({"rounds": 1}, {} if isinstance(part, roles.Aggregator) else {"aggregate": "kit.still"}):
-            one, two = again(around=around), again(draw=1, around=around)
+            one, two = again(**around), again(draw=1, **around)
             if "rounds" in around or outcomes.same_models(one, two):
                 yield from outcomes.public_problems(one, two, name)
-    if outcomes.repeats(world):
-        restarted = again(forgetful=True)
-        yield from restarted.problems
-        yield from outcomes.difference(world, restarted)
+    if repeats:
+        yield from same().problems
+        yield from outcomes.difference(world, same())

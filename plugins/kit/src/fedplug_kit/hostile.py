@@ -198,13 +198,11 @@ def _deep(honest: Sequence[bytes], rng: random.Random) -> bytes:
 def _keyed(honest: Sequence[bytes], rng: random.Random) -> bytes:
     """A dictionary with keys of equal hash, or with keys of invalid types."""
     count, modulus = rng.choice((3, 3, 3, 3, 3000)), 2**61 - 1
-    make: Callable[[int], bytes] = rng.choice(
-        (
-            lambda n: msgpack.packb(msgpack.ExtType(2, ((n + 2**20) * modulus + 5).to_bytes(11, "big"))),
-            lambda n: msgpack.packb(float(n)), lambda n: msgpack.packb([n]), lambda n: msgpack.packb(n << 40),
-            lambda n: msgpack.packb("a"), lambda n: msgpack.packb(msgpack.ExtType(1, b"\x90")),
-        )
-    )  # fmt: skip
+    make: Callable[[int], bytes] = rng.choice((
+        lambda n: msgpack.packb(msgpack.ExtType(2, ((n + 2**20) * modulus + 5).to_bytes(11, "big"))),
+        lambda n: msgpack.packb(float(n)), lambda n: msgpack.packb([n]), lambda n: msgpack.packb(n << 40),
+        lambda n: msgpack.packb("a"), lambda n: msgpack.packb(msgpack.ExtType(1, b"\x90")),
+    ))  # fmt: skip
     pairs = b"".join(make(n) + b"\x01" for n in range(count))
     return codec.frame(b"\xdf" + count.to_bytes(4, "big") + pairs)
 
@@ -212,13 +210,11 @@ def _keyed(honest: Sequence[bytes], rng: random.Random) -> bytes:
 def _small_and_many(honest: Sequence[bytes], rng: random.Random) -> bytes:
     """Values that need much more memory than their bytes."""
     count = rng.choice((100, 100, 100, 1000, 1000, 1000, 1000, 1000, 1000, 60_000))
-    thing = rng.choice(
-        (
-            b"\x90", b"\x80", b"\xa2ab", b"\xcd\x12\x34", b"\xcb" + bytes(8), b"\xd4\x02\x01",
-            msgpack.packb(msgpack.ExtType(1, msgpack.packb(["|u1", [1], b"a"]))),
-            msgpack.packb(msgpack.ExtType(3, msgpack.packb({"zone": "clear", "size": 0}))),
-        )
-    )  # fmt: skip
+    thing = rng.choice((
+        b"\x90", b"\x80", b"\xa2ab", b"\xcd\x12\x34", b"\xcb" + bytes(8), b"\xd4\x02\x01",
+        msgpack.packb(msgpack.ExtType(1, msgpack.packb(["|u1", [1], b"a"]))),
+        msgpack.packb(msgpack.ExtType(3, msgpack.packb({"zone": "clear", "size": 0}))),
+    ))  # fmt: skip
     return codec.frame(b"\xdd" + count.to_bytes(4, "big") + thing * count)
 
 

@@ -117,12 +117,8 @@ class Lies:
 
     def told(self) -> list[tuple[Act, str, int]]:
         """Every reply of every party: the part of the run, the party, and the reply's number."""
-        return [
-            (act, address, number)
-            for act in self.acts
-            for address, answers in act.answers.items()
-            for number in range(len(answers))
-        ]
+        return [(act, address, number) for act in self.acts for address, answers in act.answers.items()
+                for number in range(len(answers))]  # fmt: skip
 
     def lie(self, act: Act, address: str, number: int, message: bytes | None) -> str:
         """Replays a part of the run with one reply replaced; returns the unwanted effect, empty if there is none.

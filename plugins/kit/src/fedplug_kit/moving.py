@@ -12,16 +12,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.errors import FedplugError
 from fedplug.api.operations import Map, Noise, Post, Widen
+from fedplug.recipe.composition import Composition
+from fedplug.round.base import facts_of
 
+from fedplug_kit.again import steps_of
 from fedplug_kit.functions import awkward, executed, plain_parts, within
 
 if TYPE_CHECKING:
+    from fedplug.api.facts import Snapshots
     from fedplug.api.links import Step
+    from fedplug.recipe.recipe import Recipe
+    from fedplug.round.protocol import Protocol
     from numpy.typing import NDArray
 
     from fedplug_kit.world import World
 
 _REMEDY = "keep it by position: client.plan.positions(zone), or public.positions, says where the values of a zone lie"
+
+
+def has_functions(name: str, recipe: Recipe, protocol: Protocol, published: Snapshots) -> bool:
+    """Whether links of a component have functions, which may keep something; True where only a run shows it.
+
+    Args:
+        name: of the component.
+        recipe: in which its zone moves.
+        protocol: of a run with the same model.
+        published: what components have published in that run.
+    """
+    composition = Composition(recipe)
+    rounds = (facts_of(composition, protocol.layout, n, protocol.public, published) for n in range(recipe.rounds))
+    try:
+        return any(step.has(Map, Post) for facts in rounds for step in steps_of(composition, facts, name))
+    except FedplugError:
+        return True
 
 
 def moving_problems(name: str, stage: Callable[[], World]) -> Iterator[str]:

@@ -147,13 +147,9 @@ def catalog_with(name: str, found: type, groups: list[str]) -> Catalog:
 
 
 def recipe_around(
-    name: str,
-    component: Component,
-    options: Mapping[str, Any],
-    changes: Mapping[str, Any],
-    catalog: Catalog,
+    name: str, component: Component, options: Mapping[str, Any], changes: Mapping[str, Any], catalog: Catalog,
     draw: int,
-) -> Recipe:
+) -> Recipe:  # fmt: skip
     """A valid recipe that uses the component in each of its roles.
 
     Raises:
@@ -249,21 +245,18 @@ def build(recipe: Recipe, catalog: Catalog, data_root: str | None = None) -> tup
     return Bookkeeping(protocol, wire, ledger_of(recipe, composition, model.layout)), engine, Notes(events)
 
 
-def run(recipe: Recipe, catalog: Catalog, *, forgetful: bool = False, data_root: str | None = None) -> World:
+def run(books: Bookkeeping, engine: LocalEngine, notes: Notes, *, forgetful: bool = False) -> World:
     """Runs a recipe from set-up to end.
 
     Args:
-        recipe: what to run.
-        catalog: with its components.
+        books, engine, notes: what `build` has made of it.
         forgetful: whether every party's cache is empty before each round, as after a restart.
-        data_root: folder of data sets.
     """
-    books, engine, notes = build(recipe, catalog, data_root)
     protocol = books.protocol
     world = World(protocol, engine, [])
     try:
         protocol.setup()
-        for round in range(recipe.rounds):
+        for round in range(protocol.recipe.rounds):
             for party in world.parties if forgetful else ():
                 party.cache.clear()
             protocol.round(round)

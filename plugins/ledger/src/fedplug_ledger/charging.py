@@ -26,7 +26,7 @@ from fedplug.api.events import (
 )
 from fedplug.api.facts import Facts, in_force, published_to
 from fedplug.api.known import Known, Release
-from fedplug.api.links import Step, ballots_of, locked, released, seal_of, settled
+from fedplug.api.links import Step, amplified, ballots_of, correlated, locked, released, remembered, seal_of, settled
 from fedplug.api.operations import (
     Map,
     Misplaced,
@@ -37,7 +37,6 @@ from fedplug.api.operations import (
     WeightedSum,
 )
 from fedplug.api.parties import Server
-from fedplug.api.pricing import amplified, correlated, curve_problems, curves_of, remembered, stated_in
 from fedplug.api.roles import (
     MASKS,
     Accountant,
@@ -61,6 +60,7 @@ from fedplug.round.server_model import sized_in_public
 
 from fedplug_ledger import wording
 from fedplug_ledger.book import NOTHING
+from fedplug_ledger.curves import curve_problems, curves_of, stated_in
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import EncryptionReport
 

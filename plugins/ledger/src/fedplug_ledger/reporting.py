@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from fedplug.api.known import Release
 from fedplug.api.operations import NoiseKind
-from fedplug.api.pricing import PRICED
 from fedplug.api.records import shared
 
 from fedplug_ledger.book import Book
+from fedplug_ledger.curves import PRICED
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.ledger_record import (
     NEVER_COVERED,

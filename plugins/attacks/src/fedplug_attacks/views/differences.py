@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from fedplug.api.blocks import RETAINED, Block, Plan
+from fedplug.api.links import amplified
 from fedplug.api.operations import Noise, Open, Scramble, Seal, WeightedSum
 from fedplug.api.parties import SERVER, Client, Server, client_address
-from fedplug.api.pricing import amplified
 from fedplug.mechanisms.execution import execute
 from fedplug.round.set_up import weight_of
 from fedplug.round.steps import Steps

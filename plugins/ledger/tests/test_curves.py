@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 from fedplug import Noise
-from fedplug.api.pricing import Stated, curve_problems, curves_of
+from fedplug_ledger.curves import Stated, curve_problems, curves_of
 from numpy.typing import NDArray
 
 
