@@ -74,7 +74,7 @@ def party(client_id: int = 0, plan: Plan | None = None) -> Client:
     """A client whose whole model is noised."""
     client = Client(client_id=client_id, plan=plan or Plan.single("noised", 10, ZONES))
     client.vector = np.arange(10, dtype=np.float32)
-    client.weight = 0.5
+    client.remembered.weight = 0.5
     examples = Examples(np.zeros((3, 1, 1, 1), np.uint8), np.array([1, 2, 3]))
     client.data = ClientData(examples, examples, examples, classes=("0", "1"), mean=(0.0,), std=(1.0,))
     return client

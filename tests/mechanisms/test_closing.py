@@ -90,7 +90,7 @@ def closing_of(component: Any, min_clients: int = 2) -> Closing:
 
 def client_of(closing: Closing, number: int, weight: float = 1.0) -> Client:
     client = Client(client_id=number)
-    client.facts, client.weight = closing.facts, weight
+    client.facts, client.remembered.weight = closing.facts, weight
     return client
 
 

@@ -213,7 +213,13 @@ class Cohort:
         return Cohort(self._office, self.server, ids, reach, self.key_server, self._publish, self.owner)
 
     def of(self, component: Any) -> Cohort:
-        """The same cohort, as one component is handed it."""
+        """The same cohort, as one component is handed it. For the protocol.
+
+        Raises:
+            ValueError: another component was handed this one.
+        """
+        if self.owner not in ("", component.name):
+            raise ValueError(f"{self.owner} was handed this cohort, and hands it to nobody: {component.name}")
         return Cohort(
             self._office, self.server, self._ids, self._reach, self.key_server, self._publish, component.name
         )

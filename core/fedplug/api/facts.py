@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 
 from fedplug.api import codec
-from fedplug.api.blocks import Layout, Plan
+from fedplug.api.blocks import Layout, Plan, unchangeable
 from fedplug.api.data import Judge, PublicData
 from fedplug.api.streams import stream
 
@@ -84,7 +84,6 @@ class Facts:
         public: examples that everybody has, where the recipe names some; None at the key server.
         links: for each zone that is sent, the links that its values pass, in order (`fedplug.api.links`).
         published: what components have published so far, by name (`cohort.publish`); see `of`.
-        memo: what the rounds of a run have in common, worked out once.
     """
 
     round: int
@@ -99,12 +98,13 @@ class Facts:
     public: PublicData | None = None
     links: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    memo: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
+    _memo: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)  # of all rounds of a run
     _kept: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def of(self, component: Any) -> Mapping[str, Any]:
         """What a component has published by now, by the names that it gave; empty before it has published anything."""
-        return self.published.get(component if isinstance(component, str) else component.name, NOTHING)
+        told = self.published.get(component if isinstance(component, str) else component.name, NOTHING)
+        return {name: _copied(value) for name, value in told.items()}
 
     def at(self, round: int) -> Facts:
         """The same in another round, where no more is published than here."""
@@ -164,15 +164,15 @@ class Facts:
     def _schedule(self) -> tuple[tuple[bool, frozenset[str]], ...]:
         """For each round of the run, whether its plan is public, and the zones in which something may be sent."""
         key = "schedule", self.layout.size, self._published_digest
-        if key not in self.memo:
+        if key not in self._memo:
             parts = (part for part in self.components.values() if isinstance(part, Negotiates))
             fixed = any(part.plans.fixed for part in parts)
             each = tuple(
                 (now.plan is not None, frozenset(zone for zone in self.links if now.sent(zone)))
                 for now in map(self.at, range(1 if fixed else self.rounds))
             )
-            self.memo[key] = each * (self.rounds if fixed else 1)
-        schedule: tuple[tuple[bool, frozenset[str]], ...] = self.memo[key]
+            self._memo[key] = each * (self.rounds if fixed else 1)
+        schedule: tuple[tuple[bool, frozenset[str]], ...] = self._memo[key]
         return schedule
 
     # -- the recipe's parts --------------------------------------------------------------------------------------------
@@ -221,6 +221,15 @@ class Facts:
         """
         told = f"{self.digest} {self.round} ".encode() + self._published_digest
         return hashlib.blake2b(told, digest_size=8).digest()
+
+
+def _copied(value: Any) -> Any:
+    """Plain data anew, so that nobody changes what is public for others; of arrays, one that nobody can change."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(each) for each in value] if isinstance(value, list) else tuple(map(_copied, value))
+    return unchangeable(value) if isinstance(value, np.ndarray) else value
 
 
 def published_to(published: Mapping[str, Snapshots], group: str) -> Snapshots:

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 import numpy as np
@@ -436,12 +437,12 @@ class Server(Party):
     @property
     def weights(self) -> Mapping[int, float]:
         """The aggregator's weight of each client, in (0, 1]; empty before the set-up."""
-        return self.remembered.weights
+        return MappingProxyType(self.remembered.weights)
 
     @property
     def groups(self) -> Mapping[str, list[int]]:
         """Group -> all its clients, ascending; empty where no groups were formed."""
-        return self.remembered.groups
+        return MappingProxyType(self.remembered.groups)
 
 
 @dataclasses.dataclass(eq=False)
@@ -500,10 +501,6 @@ class Client(Party):
     def weight(self) -> float:
         """The aggregator's weight of this client, in (0, 1]."""
         return self.remembered.weight
-
-    @weight.setter
-    def weight(self, weight: float) -> None:
-        self.remembered.weight = weight
 
     @property
     def told(self) -> bytes:

@@ -72,6 +72,8 @@ def check_place(link: Place, known: Known, operation: Operation) -> None:
         raise Misplaced(f"{where}: it gives {kind} of clients' own sizes, of a sum; give it in the hook protect")
     if isinstance(operation, Widen) and link.hook != "protect":
         raise Misplaced(f"{where}: Widen covers what a client keeps; give it in the hook protect")
+    if isinstance(operation, Widen) and known.releases:
+        raise Misplaced(f"{where}: zeros behind noise show what a client keeps; give Widen before the noise")
     if isinstance(operation, Rotate):
         if operation.back and (not known.summed or known.rotated[-1:] != (link.name,)):
             last = f"{known.rotated[-1]} was the last to turn them" if known.rotated else "nothing has turned them"

@@ -28,6 +28,9 @@ def add_up(
         PluginError: a function fails.
     """
     first, *_ = step.operations
+    for client_id in blocks:
+        if not 0 < weights[client_id] <= 1:  # sensitivities are those of weights up to 1
+            raise ProtectionError(f"client {client_id} weighs {weights[client_id]!r:.20}; it must be in (0, 1]")
     if isinstance(first, Combine):
         total = called(step.link, first, first.function, blocks, dict(weights), facts)
         if problem := shape_problem(total, step.link.zone):
@@ -39,6 +42,8 @@ def add_up(
                 raise ProtectionError(what).blame(spoilt)
             what = f"it made {wrong} of {total.size} values NaN or infinite of uploads that are finite"
             raise refusal(step.link, first, what)
+        if total.values is not None:
+            total = total.replace(values=total.values.copy())  # the function may keep what it gave
     else:
         assert isinstance(first, WeightedSum)
         total = _weighted_sum(step.link, first, blocks, weights, server, facts)

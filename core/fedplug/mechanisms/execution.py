@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from fedplug.api import grids, norms
-from fedplug.api.blocks import RETAINED, Block
+from fedplug.api.blocks import RETAINED, Block, unchangeable
 from fedplug.api.errors import ProtectionError
 from fedplug.api.facts import Facts
 from fedplug.api.known import Known
@@ -43,7 +44,7 @@ from fedplug.api.operations import (
 )
 from fedplug.api.parties import Client, Party, Server
 from fedplug.mechanisms.closing import Closing
-from fedplug.mechanisms.functions import called, float32, locked, not_finite, refusal
+from fedplug.mechanisms.functions import called, float32, not_finite, refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,6 +115,11 @@ def release(component: Any, operations: Operations, values: Any, party: Party, f
     noised = False
     block = Block("ballots", 0, np.zeros(0, np.float32))
     blocks = {c: Block("ballots", np.size(v), np.asarray(v, np.float32).reshape(-1)) for c, v in sorted(each.items())}
+    usual = Counter(one.size for one in blocks.values()).most_common(1)
+    for client_id, one in blocks.items():
+        if one.size != usual[0][0]:  # numpy would repeat one value under so many independent noises
+            what = f"component {component.name}: client {client_id} gave {one.size} values, and others {usual[0][0]}"
+            raise ProtectionError(what).blame(client_id)
     for number, (operation, known) in enumerate(zip(made, states, strict=False)):
         run = _Execution(link, known, party, facts, False, number, purpose=_BALLOT)
         if isinstance(operation, Noise) and not noised:
@@ -169,7 +175,7 @@ class _Execution:
             case Post():
                 return self._post(operation, block)
             case Look():
-                seen = block if block.values is None else block.replace(values=locked(block.values))
+                seen = block if block.values is None else block.replace(values=unchangeable(block.values))
                 called(self.link, operation, operation.function, seen, self.party, self.facts)
                 return block
             case Seal() | Scramble():
@@ -380,7 +386,7 @@ class _Execution:
             what = f"its size is {given.dtype}{list(given.shape)}; give one standard deviation, or one a layer"
             raise refusal(self.link, noise, f"{what}: floats [{layers}]")
         std = float(given) if not given.ndim else tuple(given.tolist())
-        used = self.known.multiplier(dataclasses.replace(noise, std=std))
+        used = self.known.multiplier(dataclasses.replace(noise, std=std, size=None))
         if noise.at_least is None or used < noise.at_least * _LAST_DIGITS:
             raise refusal(
                 self.link, noise,
@@ -508,7 +514,7 @@ class _Execution:
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != (block.size,):
             what = f"{values.dtype}{list(values.shape)}" if isinstance(values, np.ndarray) else type(given).__name__
             raise refusal(self.link, operation, f"it gave {what}; its function must give floats [{block.size}]")
-        values = values if values.dtype == np.float32 else float32(values)
+        values = float32(values)  # a copy: the function may keep what it gave
         wrong = int(np.count_nonzero(~np.isfinite(values)))
         if wrong and (block.values is None or np.isfinite(block.values).all()):
             what = f"it made {wrong} finite values of {block.size} NaN or infinite, which cannot be used"

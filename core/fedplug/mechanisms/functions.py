@@ -57,12 +57,6 @@ def not_finite(block: Block) -> int:
     return 0 if block.values is None else int(np.count_nonzero(~np.isfinite(block.values)))
 
 
-def locked(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    seen = values.view()
-    seen.flags.writeable = False
-    return seen
-
-
 def float32(values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         return cast("NDArray[np.float32]", values.astype(np.float32))

@@ -264,7 +264,7 @@ def instantiate(use: Use) -> Any:
     """
     component_class: Any = use.made_of
     try:
-        component = component_class(use.options)
+        component = component_class(copy.deepcopy(use.options))  # what is changed in one reaches no other
         component.name = use.name
         for key, within in use.inner:
             setattr(component, key, instantiate(within))

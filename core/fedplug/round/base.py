@@ -98,5 +98,5 @@ def facts_of(
         public=public,
         links=composition.links,
         published=in_force(published or {}, round),
-        memo=composition.memo,
+        _memo=composition.memo,
     )

@@ -61,6 +61,7 @@ class HostedClient(Client):
     """A client with its timings, and with the model that it shares with the other clients of its process.
 
     Attributes:
+        trained: float32 (P,), the update as training made it, which is what is protected; nobody can change it.
         tells_classes: whether the server may be told how many examples of each class it has.
         comparison: of its messages with its plain values; None where the run is not recorded.
     """
@@ -69,6 +70,7 @@ class HostedClient(Client):
         super().__init__(client_id=client_id)
         self._host = host
         self.reports = Reports()
+        self.trained: NDArray[np.float32] | None = None
         self.previous_plan: Plan | None = None
         self.tells_classes = False
         self.comparison: Looks | None = None
@@ -150,6 +152,8 @@ class HostedClient(Client):
         facts = self.facts
         if facts.round < 0:
             raise _no_ballot(component.name, "the set-up", "nobody pays")
+        if facts.round != self.remembered.trained:
+            raise _no_ballot(component.name, f"round {facts.round + 1}", "a client that has not trained in it pays not")
         if (facts.round, component.name) in self._balloted:
             raise _second_ballot(component.name, facts.round)
         given = release(component, ballots_of(component.name, facts), values, self, facts)

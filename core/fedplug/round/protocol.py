@@ -280,6 +280,7 @@ class Protocol:
         self.client_ids = list(range(recipe.data.clients))
         self.office = PostOffice(engine, wire, recipe.digest, self.client_ids, recipe.min_clients, events)
         self._facts: dict[str, Facts] = {}
+        self._published = -1  # the last round in which something was published that no epsilon covers
         self.facts(-1)
         self.key_server = KeyServerCalls(self.office)
         self.skips = Skips(recipe, self.server, self.office)
@@ -330,6 +331,7 @@ class Protocol:
             return
         arrived = arrivals.arrived
         contributors, exposed = self.delivery.of(cohort, asked, arrivals, sums, clock)
+        exposed |= self._published == round
         self.server.cohort = None
         self._note_uncovered(facts)
         shares = {client_id: self.server.remembered.weights[client_id] for client_id in sorted(arrived)}
@@ -517,6 +519,8 @@ class Protocol:
             self.key_server.ask(self.steps.hear_all, groups, component.name, values)
         self.forget_facts()
         self.facts(round, groups[0])
+        if covered_by != "epsilon":  # it may tell who takes part
+            self._published = round
         self.events.tell(Published(round, tuple(groups), component.name, values, covered_by))
 
     def forget_facts(self) -> None:

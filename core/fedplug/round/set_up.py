@@ -126,7 +126,7 @@ class Joining(PartySteps):
                 f"{memory.most_examples} before"
             )
         memory.most_examples = max_examples
-        client.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
+        client.remembered.weight = weight_of(self.composition.aggregator, client.num_examples, max_examples)
 
     @at_client
     def ready(self, client: HostedClient) -> bool:

@@ -94,9 +94,9 @@ class Training(PartySteps):
         require_as_stated(self.composition, client)
         client.went_by = (client.facts.fingerprint, *self._model_told(client))
         if client.client_id in self._resting(round):
-            client.update = np.zeros(client.facts.layout.size, np.float32)
+            client.update = client.trained = unchangeable(np.zeros(client.facts.layout.size, np.float32))
             return
-        client.update = self._learn(client, self.composition.trainer)
+        client.update = client.trained = unchangeable(self._learn(client, self.composition.trainer))
         self._score(client)
 
     def _model_told(self, client: HostedClient) -> Iterator[NDArray[np.float32]]:
@@ -210,6 +210,11 @@ class Protecting(PartySteps):
             raise ProtectionError(
                 f"client {client.client_id} has not trained in round {client.facts.round + 1}: its process was started "
                 "again in the middle of it"
+            )
+        if client.update is not client.trained:
+            raise ProtectionError(
+                f"client {client.client_id}: a component has put another update in the place of that of training; "
+                "change values in a link of protect (Map), whose price is known"
             )
         negotiation = self.composition.negotiation
         client.plan = client.facts.plan or client.plan  # the public one, whatever was published or set meanwhile

@@ -93,6 +93,7 @@ class Arrivals:
         self.facts = {group: facts_of(group) for group in groups}
         self.together = not all(joins(composition, facts) for facts in self.facts.values())
         self.arrived: dict[int, Arrived] = {}
+        self._sizes: dict[int, Mapping[str, int]] = {}  # of all that came, also of those left out: the server saw them
         self._groups = {name: _Group(name, ids, self) for name, ids in groups.items()}
         self._group_of = {client_id: group for group in self._groups.values() for client_id in group.asked}
 
@@ -107,6 +108,7 @@ class Arrivals:
             self.office.drop(client_id, f"its reply cannot be used: {error}")
             return
         sizes = {zone: block.size for zone, block in upload.blocks.items()}
+        self._sizes[client_id] = sizes
         self.arrived[client_id] = Arrived(sizes, shapes_of(upload), upload.buffers, upload.unasked)
         if self.together:
             self.server.uploads[client_id] = dict(upload.blocks)
@@ -121,9 +123,9 @@ class Arrivals:
         return self._groups[group].close()
 
     def sizes(self) -> dict[str, float]:
-        """Scalars of each zone, mean over the uploads that are in the sums so far."""
-        zones, count = self.composition.recipe.zones, max(1, len(self.arrived))
-        return {zone: sum(upload.sizes.get(zone, 0) for upload in self.arrived.values()) / count for zone in zones}
+        """Scalars of each zone, mean over the uploads that came."""
+        zones, count = self.composition.recipe.zones, max(1, len(self._sizes))
+        return {zone: sum(sizes.get(zone, 0) for sizes in self._sizes.values()) / count for zone in zones}
 
     def leave_out(self, client_id: int, reason: str) -> None:
         """Drops a client whose upload cannot be summed with the others."""

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplug.api.blocks import unchangeable
 from fedplug.api.data import About, ClientData, Dataset, Examples, Model, PublicData, model_problem
 from fedplug.api.errors import DataError, PluginError, SetupError, of_component
 from fedplug.api.records import shown
@@ -432,9 +433,12 @@ class World:
         partition = self._composition.part(recipe.data.partition.name, Partition)
         with of_component(partition.name, "assign"):
             rng = stream(recipe.seed, "partition")
-            self.assignment = partition.assign(data.train.labels, recipe.data.clients, rng)
-            if problem := assignment_problem(self.assignment, recipe.data.clients, len(data.train)):
+            given = partition.assign(data.train.labels, recipe.data.clients, rng)
+            if isinstance(given, Sequence):  # as it is now: another look may find something else
+                given = [unchangeable(one) if isinstance(one, np.ndarray) else one for one in given]
+            if problem := assignment_problem(given, recipe.data.clients, len(data.train)):
                 raise ValueError(problem)
+            self.assignment = given
         return public
 
     def _require_task(self, train: Examples, test: Examples, about: About, where: str = "") -> None:

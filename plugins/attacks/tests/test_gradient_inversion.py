@@ -64,13 +64,15 @@ def test_hiding_the_largest_entries_stops_only_who_takes_them_for_zero(share: fl
     assert (adaptive, naive) == (count, 0)
 
 
-def test_dlg_recovers_two_digits_and_their_labels() -> None:
-    inputs, labels = digits(2, 2)
-    model = sigmoid_lenet(1)
-    report = run(Dlg, view(model, gradient(model, inputs, labels), examples=2))
+def test_dlg_recovers_a_batch_with_its_labels_and_stops_once_it_has_found_it() -> None:
+    inputs, labels = digits(40, 3)
+    model = sigmoid_lenet(0)
+    report = run(Dlg, view(model, gradient(model, inputs, labels), 3))
     assert report.labels is not None
     assert sorted(report.labels) == sorted(labels)
-    assert error(report, inputs) < 1e-4
+    assert report.metrics["searches"] == 1
+    assert report.gradient_evaluations < 1000
+    assert error(report, inputs) < 1e-5
 
 
 def test_without_a_line_search_a_start_is_lost_that_strong_wolfe_saves() -> None:

@@ -35,7 +35,7 @@ def attacked(folder: Path, use: dict[str, Any], protocol: dict[str, Any], **scop
         "data": {"use": "std.digits", "clients": 6, "public": 200, "partition": "std.iid"}, "model": "std.mlp",
         "train": {"use": "std.sgd", "epochs": 1, "lr": 0.1}, "aggregate": {"use": "std.mean", "weighting": "uniform"},
         "attack": {
-            "adversaries": ["malicious_server"], "targets": [0, 1], "probe": {"batch_size": 8}, "attacks": [use]
+            "adversaries": ["malicious_server"], "targets": [0], "probe": {"batch_size": 8}, "attacks": [use]
         } | scope,
     }  # fmt: skip
     run = fedplug.run(recipe | protocol, output=folder, quiet=True, muted=["lab.report"])
@@ -48,7 +48,7 @@ def test_conforms(name: str) -> None:
 
 
 def test_an_imprint_gives_every_image_of_a_batch_exactly(tmp_path: Path) -> None:
-    for outcome in attacked(tmp_path, {"use": "attacks.imprint"}, CLEAR):
+    for outcome in attacked(tmp_path, {"use": "attacks.imprint"}, CLEAR, targets=[0, 1]):
         assert outcome.status == "success"
         assert outcome.metrics["mse"] < 1e-9
         assert len(outcome.recovered) == 8
@@ -60,11 +60,11 @@ def test_an_imprint_gives_every_image_of_a_batch_exactly(tmp_path: Path) -> None
 
 
 def test_masks_do_not_hinder_it_and_shared_noise_does(tmp_path: Path) -> None:
-    through = attacked(tmp_path / "masks", {"use": "attacks.imprint"}, masked())
-    assert sum(len(outcome.recovered) for outcome in through) >= 10  # of 16; of 48 in the sum some share a bin
+    (through,) = attacked(tmp_path / "masks", {"use": "attacks.imprint"}, masked())
+    assert len(through.recovered) >= 5  # of 8; of 48 in the sum some share a bin
     noise = ({"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", "epsilon": 8, "delta": 1e-5})
-    held = attacked(tmp_path / "noise", {"use": "attacks.imprint"}, masked(*noise))
-    assert [len(outcome.recovered) for outcome in held] == [0, 0]
+    (held,) = attacked(tmp_path / "noise", {"use": "attacks.imprint"}, masked(*noise))
+    assert len(held.recovered) == 0
 
 
 def test_central_noise_is_added_too_late(tmp_path: Path) -> None:
@@ -73,20 +73,17 @@ def test_central_noise_is_added_too_late(tmp_path: Path) -> None:
         "protect": {"noised": [{"use": "std.clip", "norm": 1.0}]},
         "postprocess": {"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1.0}]},
     }
-    assert all(len(outcome.recovered) == 8 for outcome in attacked(tmp_path, {"use": "attacks.imprint"}, central))
+    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint"}, central)
+    assert len(outcome.recovered) == 8
 
 
 def test_fishing_takes_the_one_example_of_a_class(tmp_path: Path) -> None:
-    found = [
-        outcome.metrics["mse"]
-        for label in (3, 4)
-        for outcome in attacked(tmp_path / str(label), {"use": "attacks.fishing", "label": label}, CLEAR)
-    ]
-    assert min(found) < 1e-9
+    (outcome,) = attacked(tmp_path, {"use": "attacks.fishing", "label": 4}, CLEAR)
+    assert outcome.metrics["mse"] < 1e-9
 
 
 def test_an_attack_that_plants_nothing_sees_what_the_server_sees(tmp_path: Path) -> None:
-    (outcome, _) = attacked(tmp_path, {"use": "attacks.linear_leak"}, CLEAR, probe={"batch_size": 1})
+    (outcome,) = attacked(tmp_path, {"use": "attacks.linear_leak"}, CLEAR, probe={"batch_size": 1})
     assert outcome.status == "success"
 
 
@@ -103,25 +100,19 @@ def test_without_a_probe_there_is_nothing_to_plant(tmp_path: Path) -> None:
 
 def test_where_others_are_handed_zeros_a_sum_is_the_targets_update(tmp_path: Path) -> None:
     """Model inconsistency (Pasquini et al. 2022): masks hide the target's update behind nothing."""
-    for outcome in attacked(tmp_path / "imprint", {"use": "attacks.imprint", "handed": "target"}, masked()):
-        assert len(outcome.recovered) >= 7
-        assert outcome.own["bins_filled"] <= 8
-    fish = [
-        outcome.metrics["mse"]
-        for label in (3, 4)
-        for outcome in attacked(
-            tmp_path / str(label), {"use": "attacks.fishing", "label": label, "handed": "target"}, masked()
-        )
-    ]
-    assert min(fish) < 1e-3
+    (imprint,) = attacked(tmp_path / "imprint", {"use": "attacks.imprint", "handed": "target"}, masked())
+    assert len(imprint.recovered) >= 7
+    assert imprint.own["bins_filled"] <= 8
+    (fish,) = attacked(tmp_path / "fish", {"use": "attacks.fishing", "label": 4, "handed": "target"}, masked())
+    assert fish.metrics["mse"] < 1e-3
 
 
 def test_bins_split_between_clients_tell_whose_image_it_is(tmp_path: Path) -> None:
-    for outcome in attacked(tmp_path, {"use": "attacks.imprint", "handed": "split"}, masked()):
-        assert outcome.own["bins"] in (42, 43)
-        assert outcome.own["bins_filled"] <= 8
-        assert len(outcome.recovered) >= 4
-        assert outcome.own["noticed_emptied_rows"] > 0.8
+    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint", "handed": "split"}, masked())
+    assert outcome.own["bins"] in (42, 43)
+    assert outcome.own["bins_filled"] <= 8
+    assert len(outcome.recovered) >= 4
+    assert outcome.own["noticed_emptied_rows"] > 0.8
 
 
 def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
@@ -135,20 +126,20 @@ def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
         "aggregate": {"use": "selectiveshield.two_server"},
         "postprocess": {"encrypted": ["std.ckks"], "retained": ["selectiveshield.merge"]},
     }
-    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint", "gain": 100}, selective, targets=[0])
+    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint", "gain": 100}, selective)
     assert len(outcome.recovered) >= 3
 
 
 def test_behind_convolutions_features_are_imprinted_and_inverted(tmp_path: Path) -> None:
     cnn = CLEAR | {"model": {"use": "std.cnn", "norm": "group"}}
-    for outcome in attacked(tmp_path, {"use": "attacks.imprint"}, cnn, targets=[0]):
-        assert outcome.own["bins_filled"] <= 8
-        assert len(outcome.recovered) >= 2
+    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint"}, cnn)
+    assert outcome.own["bins_filled"] <= 8
+    assert len(outcome.recovered) >= 2
 
 
 def test_a_model_in_which_nothing_can_be_planted_is_said_so(tmp_path: Path) -> None:
     flat = CLEAR | {"model": "std.logistic"}
-    (outcome, _) = attacked(tmp_path, {"use": "attacks.imprint"}, flat)
+    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint"}, flat)
     assert outcome.status == "not_applicable"
     assert "with another behind it" in outcome.reason
 

@@ -16,6 +16,7 @@ import torch
 from fedplug import Facts
 from fedplug.api.errors import MetricError
 from fedplug.recipe.recipe import Recipe
+from fedplug_attacks import _low_rank
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -88,10 +89,13 @@ IN_THE_CLEAR = {
 def attacked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[str, dict[str, Any]]]:
+    # Behind so few rows exact batches are not found, however long each of the searches takes.
+    monkeypatch.setattr(_low_rank, "_STEPS", 3)
+
     def attacked(plain: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         data = plain["data"] | {"partition": {"use": "std.iid"}}
         run = fedplug.run(Recipe.from_plain(plain | {"data": data}), output=tmp_path / "runs", quiet=True)
-        monkeypatch.setattr(sys, "argv", ["fedplug", "attack", str(run.folder)])
+        monkeypatch.setattr(sys, "argv", ["fedplug", "attack", str(run.folder), "--adversary", "server"])
         assert not main()
         return capsys.readouterr().out, json.loads((run.folder / "attacks" / "summary.json").read_text())
 

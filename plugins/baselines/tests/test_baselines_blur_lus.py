@@ -25,6 +25,7 @@ from toy_protocol import initial_vector, run_protocol
 LAYOUT = Layout.of([("fc.weight", (2, 3)), ("fc.bias", (4,))])
 NOISE = {"use": "std.gaussian", "noise_multiplier": 0.01, "source": "reproducible"}
 CLIP = {"use": "std.clip", "norm": 1.0}
+SOME = {"use": "std.digits", "clients": 4, "train_size": 400, "test_size": 20, "partition": "std.iid"}
 
 
 def lus(**options: Any) -> Lus:
@@ -39,7 +40,7 @@ def chain(*, again: bool = False, **options: Any) -> list[Any]:
 
 def trained(model: dict[str, Any] | None = None, **train: Any) -> Any:
     use = {"use": "std.sgd", "name": "trainer", "epochs": 2, "batch_size": 32, "lr": 0.05}  # one name, one order
-    return run_protocol(recipe_of(train=use | train, rounds=1, **({"model": model} if model else {})))
+    return run_protocol(recipe_of(train=use | train, data=SOME, rounds=1, **({"model": model} if model else {})))
 
 
 def uploads(outcome: Any, client_id: int = 1) -> list[Any]:
@@ -75,7 +76,7 @@ def test_within_the_bound_training_is_plain_sgd_bit_for_bit() -> None:
 
 def test_beyond_the_bound_updates_are_held_back() -> None:
     def moves(**train: Any) -> Any:
-        outcome = run_protocol(recipe_of("noised", [CLIP | {"norm": 1e6}], rounds=1, train={
+        outcome = run_protocol(recipe_of("noised", [CLIP | {"norm": 1e6}], rounds=1, data=SOME, train={
             "epochs": 5, "batch_size": 8, "lr": 0.05, **train,
         }))  # fmt: skip
         return [float(np.linalg.norm(uploads(outcome, client_id)[0])) for client_id in range(4)]
@@ -222,7 +223,7 @@ def test_examples_are_read_for_the_utility_alone(make_client: Callable[..., Clie
     accounts = {"use": "baselines.dp_sgd", "noise_multiplier": 1.0, "batch_size": 32, "lr": 0.1}
     found = {}
     for by in ("magnitude", "utility"):
-        outcome = run_protocol(recipe_of("noised", chain(by=by), train=accounts, rounds=1))
+        outcome = run_protocol(recipe_of("noised", chain(by=by), train=accounts, data=SOME, rounds=1))
         found[by] = {shown.what for shown in outcome.protocol.ledger.reveals}
     assert found["utility"] - found["magnitude"] == {"zeroed values", "what baselines.lus takes from examples"}
 

@@ -11,6 +11,7 @@ from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.norms import Bound
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.ckks import Ckks, TensorSlots
+from fedplug_std import ckks_noise
 from fedplug_std.ckks import GridNumbers
 from toy_components import recipe_of
 from toy_protocol import Outcome, run_protocol
@@ -124,12 +125,13 @@ def test_it_states_its_grid_and_whose_positions_it_takes(make_client: Any) -> No
         assert seal.scheme.startswith(f"CKKS as {like}: 8192")
 
 
-def test_what_a_sum_cannot_hold_is_refused() -> None:
+def test_what_a_sum_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProtectionError, match=r"lower range or grid_bits"):
         make(range=2.0**20, grid_bits=22).agree(4)
     with pytest.raises(ProtectionError, match=r"max_clients=100000 is too many: noise .* lower max_clients"):
         make(grid_bits=22, like="plato").agree(100_000)
     make(grid_bits=22, like="plato").agree(22)
+    monkeypatch.setattr(ckks_noise, "KEYS_TRIED", 1)
     for refuse in (make(grid_bits=22, like="plato").agree, make(grid_bits=22, like="plato").new_keys):
         with pytest.raises(ProtectionError, match=r"22 is too fine.* lower grid_bits to 21, .* use std.bfv"):
             refuse(40)

@@ -14,7 +14,9 @@ SEALED: dict[str, Any] = {
     "protect": {"encrypted": [{"use": "std.bfv"}], "clear": []}, "postprocess": {"encrypted": ["std.bfv"]},
 }  # fmt: skip
 
-FEW = {"model": {"use": "kit.two_layers", "hidden": 8}}  # Paillier takes milliseconds a hundred scalars
+FEW = {"model": {"use": "kit.two_layers", "hidden": 8}}
+FEWER = {"model": {"use": "kit.two_layers", "hidden": 2}}  # Paillier takes milliseconds a hundred scalars
+TWO_TENSORS = {"model": {"use": "std.mlp", "hidden": []}}  # each of them is a ciphertext
 
 CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "adaptive_clip": [
@@ -22,9 +24,9 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"noise_multiplier": 1.0, "estimate": "exact", "source": "reproducible"}, {}),
         ({"noise_multiplier": 1.0}, {}),
     ],
-    "batchcrypt": [({"clip": "range"}, FEW), ({"clip": "range", "rounding": "nearest"}, FEW), ({}, FEW)],
+    "batchcrypt": [({"clip": "range"}, FEWER), ({"clip": "range", "rounding": "nearest"}, FEWER), ({}, FEWER)],
     "blur": [({"penalty": 1.0, "norm": 0.1}, {})],
-    "ckks": [({"like": "plato"}, {}), ({"like": "nvflare", "key_holder": "clients"}, {})],
+    "ckks": [({"like": "plato"}, {}), ({"like": "nvflare", "key_holder": "clients"}, TWO_TENSORS)],
     "dp_sgd": [({"noise_multiplier": 1.0, "source": "reproducible"}, {})],
     "feddpa": [
         ({"tau": 0.2}, {"protect": {"noised": []}, "postprocess": {}}),
@@ -71,4 +73,4 @@ def test_all_are_here() -> None:
     ],
 )
 def test_conforms(name: str, options: dict[str, Any], recipe: dict[str, Any]) -> None:
-    conformance(f"baselines.{name}", options, recipe=recipe)
+    conformance(f"baselines.{name}", options, recipe={**FEW, **recipe})

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from examples import examples
 from fedplug import Block, ClientData, Clip, Examples, Known, Layout, Misplaced, Noise, Plan
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
@@ -21,7 +22,7 @@ from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon
 from fedplug_ledger.ledger import Ledger
 from fedplug_std.models import Mlp
 from fedplug_std.per_sample import mean_squared_gradients
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_toys import behind, clip, passed
 from toy_components import recipe_of
@@ -69,6 +70,7 @@ def test_scores_are_scaled_in_each_tensor() -> None:
     assert scaled(values, layout).tolist() == [0, 0.5, 1, 0, 0, 0]  # a constant tensor scores 0, not NaN
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.floats(0, 1e6, width=32), min_size=4, max_size=4), st.integers(-10, 10))
 def test_scores_lie_in_0_to_1_and_ignore_units(values: list[float], power: int) -> None:
     layout = Layout.of([("a.weight", (4,))])

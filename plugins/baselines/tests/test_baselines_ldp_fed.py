@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug import Block, Client, FixedPoint, Known, Layout, Misplaced, Noise, Plans, Seal
 from fedplug.api.errors import ProtectionError, RecipeError, SetupError
 from fedplug.api.norms import Bound
@@ -110,7 +111,7 @@ def curve(null: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[NDArra
     return thresholds, np.cumsum(other[order][::-1])[::-1][1:]
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(st.integers(1, 12), st.floats(1e-3, 8))
 def test_two_gaussians_are_told_apart_better_than_any_value_from_zero(largest: int, alpha: float) -> None:
     """By enumeration, for every v and both directions; and not much better: some test is as good."""
@@ -143,7 +144,7 @@ def test_many_values_cost_no_more_than_the_account_says(largest: int, alpha: flo
         assert exact >= 0.4 * epsilon
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(24))
 @given(st.floats(0.1, 1e4), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_alpha_for_a_budget_at_delta_uses_it_up_and_is_no_smaller(epsilon: float, values: int, largest: int) -> None:
     alpha = alpha_for(epsilon, values, largest, 1e-5)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import ProtectionError
 from fedplug_baselines import lwe_field, lwe_shares
 from fedplug_baselines.lwe_field import HALF, Q, centred, inverse, keystream, masks, product, residues, uniform
@@ -178,6 +179,7 @@ def test_sharings_that_cannot_be(numbers: tuple[int, int, int], said: str) -> No
 # -- integers ----------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(1, 500), st.data())
 def test_sums_of_what_fits_do_not_wrap(clients: int, data: st.DataObject) -> None:
     limit = largest(clients)

@@ -30,6 +30,7 @@ from fedplug_runs import functions
 from fedplug_runs.checkpoint import read_file
 from fedplug_runs.wire_record import read_wire
 from fedplug_std.he_contexts import RingContext
+from forked import Program, server_with
 
 
 def recipe_of(rounds: int, **changes: Any) -> Recipe:
@@ -50,26 +51,31 @@ def recipe_of(rounds: int, **changes: Any) -> Recipe:
     return Recipe.from_plain(plain)
 
 
-def memory_of(pid: int) -> Iterator[bytes]:
-    """The writable memory of a process, in overlapping pieces."""
+def holds(pid: int, pieces: list[bytes]) -> bool:
+    """Whether the writable memory of a process has one of these pieces of at most 64 bytes.
+
+    It is read into one buffer, behind the last bytes before: a new one for each part would take most of the time.
+    """
     maps = Path(f"/proc/{pid}/maps").read_text()
     handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+    buffer = bytearray(64 + (1 << 22))
     try:
         for begin, end in re.findall(r"^([0-9a-f]+)-([0-9a-f]+) rw", maps, re.MULTILINE):
-            at, until, last = int(begin, 16), int(end, 16), b""
+            at, until = int(begin, 16), int(end, 16)
+            buffer[:64] = bytes(64)
             while at < until:
-                try:
-                    part = os.pread(handle, min(1 << 22, until - at), at)
-                except (OSError, OverflowError):  # the kernel's own memory, or gone in the meantime
-                    part = b""
-                yield last + part
-                last, at = part[-64:], at + (len(part) or 4096)
+                with memoryview(buffer) as view:
+                    try:
+                        count = os.preadv(handle, [view[64 : 64 + until - at]], at)
+                    except (OSError, OverflowError):  # the kernel's own memory, or gone in the meantime
+                        count = 0
+                if any(buffer.find(piece, 0, 64 + count) >= 0 for piece in pieces):
+                    return True
+                buffer[:64] = buffer[count : count + 64] if count else bytes(64)
+                at += count or 4096
     finally:
         os.close(handle)
-
-
-def holds(pid: int, pieces: list[bytes]) -> bool:
-    return any(piece in part for part in memory_of(pid) for piece in pieces)
+    return False
 
 
 def secret_pieces(folder: Path) -> list[bytes]:
@@ -161,28 +167,47 @@ that watched the folder could look too late.
 """
 
 
-HASTY = """
-import sys, time, types
-from flwr.supernode import start_client_internal as loop
-from flwr.supernode.cli import flower_supernode
+LIBRARIES = (
+    "fedplug.round.parties", "fedplug_flower.commands", "fedplug_flower.worker", "fedplug_party.commands",
+    "fedplug_party.program", "fedplug_terminal.main", "flwr.superlink.cli", "flwr.supernode.cli",
+    "flwr.supernode.start_client_internal", "sklearn.datasets", "tenseal", "torch",
+)  # fmt: skip
+"""Modules that the programs of a federation take seconds to import, each."""
+INSTALLED = """
+import importlib.metadata, sys
 
-loop.time = types.SimpleNamespace(**{**vars(time), "sleep": lambda seconds: time.sleep(min(seconds, 0.5))})
-sys.exit(flower_supernode())
+(found,) = importlib.metadata.entry_points(group="console_scripts", name=sys.argv[1])
+del sys.argv[0]
+sys.exit(found.load()())
 """
-"""A SuperNode that asks for messages ten times a second. Flower's own waits three seconds each time."""
+"""A program of this environment by its name."""
+HASTY = """
+import time, types
+from flwr.supernode import start_client_internal as loop
+
+loop.time = types.SimpleNamespace(**{**vars(time), "sleep": lambda seconds: time.sleep(seconds / 5)})
+"""
+"""Before a SuperNode: it waits a fifth as long, which is three seconds each time."""
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nodes of the next federation do not wait between two requests."""
-    start = Programs.start
+def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The programs of the next federation are forked from one that has imported what they need, and soon answer."""
+    monkeypatch.setitem(trial.ENVIRONMENT, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "1")
+    with server_with(LIBRARIES, trial.ENVIRONMENT) as server:
 
-    def hastily(self: Programs, name: str, *command: str) -> None:
-        if command[0] == "flower-supernode":
-            command = (sys.executable, "-c", HASTY, *command[1:])
-        start(self, name, *command)
+        def start(self: Programs, name: str, *command: str) -> None:
+            if command[:2] == (sys.executable, "-c"):
+                code, *words = command[2:]
+            else:
+                code, words = INSTALLED, [*command]
+                code = HASTY * (command[0] == "flower-supernode") + code
+            log = self._folder / f"{name}.log"
+            running: Any = Program(code, *words, log=log, environ=self._environ, server=server)
+            self._running[name] = running
 
-    monkeypatch.setattr(Programs, "start", hastily)
+        monkeypatch.setattr(Programs, "start", start)
+        yield
 
 
 def pause(party: str, folder: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +233,7 @@ def paused(folder: Path) -> Iterator[None]:
         (folder / "go-on").touch()
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("forking")
 def test_a_federation_gives_what_one_process_gives_and_no_secret_key_leaves_the_key_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

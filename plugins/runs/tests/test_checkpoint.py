@@ -198,7 +198,7 @@ def without_times(rows: list[Row]) -> list[Row]:
 @pytest.mark.parametrize("case", PLAINS)
 def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
     """Spec 40, second half: bit for bit, with BFV and reproducible noise, including the ledger."""
-    plain = PLAINS[case]
+    plain = {**PLAINS[case], "data": {**PLAINS[case]["data"], "train_size": 200, "test_size": 50}}
     whole, engine, _ = build(plain)
     whole.setup()
     whole.run()

@@ -22,6 +22,9 @@ CLEAR = {
     key: value for key, value in PLAIN.items() if key not in ("score_parameters", "postprocess")
 } | {"rounds": 3, "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []}}  # fmt: skip
 
+PLAINLY = "quiet=True, muted=['lab.report']"
+"""Settings of a program's runs: a report imports libraries that take seconds."""
+
 
 @pytest.fixture
 def given(tmp_path: Path) -> dict[str, Any]:
@@ -62,7 +65,7 @@ def test_arrays_are_kept_if_asked_and_other_processes_go_on(given: dict[str, Any
     run = fedplug.run(CLEAR, **given, keep_data=True)
     assert run.summary.not_repeatable == []
     program = (
-        f"import fedplug\nrun = fedplug.resume({str(run.folder)!r}, 2, quiet=True, trust=True)\n"
+        f"import fedplug\nrun = fedplug.resume({str(run.folder)!r}, 2, trust=True, {PLAINLY})\n"
         "print(run.complete, run.metrics[-1].accuracy)"
     )
     done = ran(program)
@@ -78,8 +81,8 @@ def test_another_session_gives_the_arrays_again(given: dict[str, Any]) -> None:
         "import sys, fedplug\nfrom notebook_cells import arrays\n"
         f"folder = {str(run.folder)!r}\n"
         "assert fedplug.open_run(folder, trust=True).recipe.rounds == 3\n"
-        "try:\n    fedplug.resume(folder, 2, quiet=True)\nexcept fedplug.FedplugError as error:\n    print(error)\n"
-        "print(fedplug.resume(folder, 2, quiet=True, data=arrays()).complete)"
+        f"try:\n    fedplug.resume(folder, 2, {PLAINLY})\nexcept fedplug.FedplugError as error:\n    print(error)\n"
+        f"print(fedplug.resume(folder, 2, data=arrays(), {PLAINLY}).complete)"
     )
     done = ran(program)
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,6 @@ def test_a_component_conforms(name: str, options: dict[str, Any]) -> None:
         "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 4,
         "protect": {"encrypted": [{"use": "std.clip", "norm": 1.0}, {"use": name, **options}]},
         "aggregate": {"use": "std.mean", "weighting": "uniform"},
-        "postprocess": {"encrypted": [name]},
+        "postprocess": {"encrypted": [name]}, "model": {"use": "kit.two_layers", "hidden": 8},
     }  # fmt: skip
     conformance(name, options, recipe=around)

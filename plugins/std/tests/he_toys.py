@@ -41,7 +41,7 @@ def facts_of(component: Any, num_clients: int, min_clients: int, size: int = 10,
 
 def closed(block: Block, client: Client, facts: Facts) -> Block:
     """A client's block, closed."""
-    client.facts, client.weight = facts, float(block.divisor)
+    client.facts, client.remembered.weight = facts, float(block.divisor)
     return Closing.of(block.zone, facts).close(block, client)
 
 

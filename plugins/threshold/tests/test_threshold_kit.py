@@ -14,6 +14,6 @@ def test_the_component_conforms(options: dict[str, Any]) -> None:
         "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 3,
         "protect": {"encrypted": [{"use": "std.clip", "norm": 1.0}, {"use": "threshold.bfv", **options}]},
         "aggregate": {"use": "std.mean", "weighting": "uniform"},
-        "postprocess": {"encrypted": ["threshold.bfv"]},
+        "postprocess": {"encrypted": ["threshold.bfv"]}, "model": {"use": "kit.two_layers", "hidden": 8},
     }  # fmt: skip
     conformance("threshold.bfv", options, recipe=around)

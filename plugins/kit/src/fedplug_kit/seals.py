@@ -99,7 +99,7 @@ class Sealing:
         self.weights = {c: 1 / (2 + number) for number, c in enumerate(sorted(world.protocol.server.weights))}
         world.protocol.server.remembered.weights = self.weights
         for client_id, weight in self.weights.items():
-            world.client(client_id).weight = weight
+            world.client(client_id).remembered.weight = weight
 
     def _only(self, hook: str, *kinds: type) -> Step:
         """The link with this operation alone: the noise below a seal must not count as hiding by it."""

@@ -76,19 +76,10 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
     """
     facts = facts_of(composition, layout, 0)
     steps = {zone: facts.steps(zone) for zone in composition.links}
-    seals = {zone: closed for zone, chain in steps.items() if (closed := seal_of(chain)) is not None}
-    seen = {link.zone for links in facts.links.values() for link in links
-            if link.hook == "postprocess" and link.site != "client"}  # fmt: skip
     stated = stated_in(steps.values())
     curves = curves_of(stated)
     for _, problem in curve_problems(stated, curves):
         raise Misplaced(problem)
-    for zone, (name, seal) in seals.items():
-        if seal.opens_with > recipe.data.clients:
-            raise Misplaced(
-                f"{name} says that the shares of {seal.opens_with} clients open zone {zone}, and there are "
-                f"{recipe.data.clients}; state in Seal(opens_with=...) how many really do"
-            )
     # Who rests adds noise to a sum, and no update.
     turns = recipe.sampling.turns if recipe.sampling and recipe.sampling.resting == "noise" else 1
     book = recipe.accountant.name if recipe.accountant else ""
@@ -99,12 +90,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         min_clients=min(recipe.min_clients, recipe.data.clients // turns),
         delta=recipe.delta,
         sampling=recipe.sampling,
-        encryption={
-            zone: EncryptionReport(
-                seal.opened_by, zone in seen and not locked(steps[zone]), name, seal.scheme, seal.opens_with
-            )
-            for zone, (name, seal) in seals.items()
-        },
+        encryption=sealed(recipe, steps, facts),
         accountant=composition.part(book, Accountant) if book else None,
         words=_words(composition),
         keepers=composition.keepers,
@@ -113,6 +99,29 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         presence=math.prod(section.presence for section in recipe.sections.values()),
         colluders=max([1, *(noise.colluders for noise in _noises(steps.values()))]),
     )
+
+
+def sealed(recipe: Recipe, steps: Mapping[str, Sequence[Step]], facts: Facts) -> dict[str, EncryptionReport]:
+    """Who opens each zone's sum, and who gets it, in the round of `facts`.
+
+    Raises:
+        Misplaced: an encryption states shares of more clients than there are.
+    """
+    seen = {link.zone for links in facts.links.values() for link in links
+            if link.hook == "postprocess" and link.site != "client"}  # fmt: skip
+    reports = {}
+    for zone, chain in steps.items():
+        if (found := seal_of(chain)) is None:
+            continue
+        name, seal = found
+        if seal.opens_with > recipe.data.clients:
+            raise Misplaced(
+                f"{name} says that the shares of {seal.opens_with} clients open zone {zone}, and there are "
+                f"{recipe.data.clients}; state in Seal(opens_with=...) how many really do"
+            )
+        by_server = zone in seen and not locked(chain)
+        reports[zone] = EncryptionReport(seal.opened_by, by_server, name, seal.scheme, seal.opens_with)
+    return reports
 
 
 _PASSIVE = {Component, ModelSource, DataSource, Partition, Task, Metric, Attack}
@@ -253,6 +262,7 @@ class Charging:
     def __init__(self, recipe: Recipe, composition: Composition, server: Server, ledger: Ledger, size: int) -> None:
         self.recipe, self.composition, self.server = recipe, composition, server
         self.ledger, self.size = ledger, size
+        self.sealed = dict(ledger.encryption)
         self.owed: tuple[int, list[int]] | None = None
         self._begun: int | None = None  # the round that has begun and has released nothing so far
         self._opening = 0  # the fewest updates in a sum for which shares were asked for in this round
@@ -358,6 +368,9 @@ class Charging:
         stated += [(f"the ballots of {name}", given) for name, given in self.composition.ballots(facts)]
         for _, problem in curve_problems(stated, self.ledger.curves):
             raise Misplaced(f"round {event.round + 1}: {problem}")
+        if sealed(self.recipe, {zone: facts.steps(zone) for zone in self.composition.links}, facts) != self.sealed:
+            raise Misplaced(f"round {event.round + 1}: a zone is closed on other terms than before round 1")
+        self._state(event.round)  # the round may end before anybody is asked for what costs
         self._begun = event.round
 
     def charge_ballots(self, round: int, charged: Sequence[int], again: bool = False) -> None:
@@ -570,9 +583,9 @@ def believed(component: Component, facts: Facts) -> list[Reveals]:
 def _adds_noise(name: str, facts: Facts) -> bool:
     if isinstance(facts.components.get(name), Ballots):
         key = f"ballots of {name} in some round"  # they follow from options and the round
-        if key not in facts.memo:
-            facts.memo[key] = any(ballots_of(name, facts.at(round)) for round in range(facts.rounds))
-        if facts.memo[key]:
+        if key not in facts._memo:
+            facts._memo[key] = any(ballots_of(name, facts.at(round)) for round in range(facts.rounds))
+        if facts._memo[key]:
             return True
     return any(step.link.name == name and step.has(Noise) for zone in facts.links for step in facts.steps(zone))
 

@@ -139,7 +139,9 @@ def replace_arrays(
             value[:] = map(changed, value)
         return value
 
-    client.update, client.personal = changed(client.update), changed(client.personal)
+    if client.update is not None and client.update.nbytes >= _LEAST and client.update is client.trained:
+        client.update = client.trained = change(client.update)  # nobody can change it, and yet no other client holds it
+    client.personal = changed(client.personal)
     client.plan, client.previous_plan = changed(client.plan), changed(client.previous_plan)
     client.remembered.retained = changed(client.remembered.retained)
     for kept in (client.scores, client.state):

@@ -104,7 +104,7 @@ class ProbedSteps(Steps):
         if self.batch.planted is not None:  # it arrives like any model; the client restores its private parts
             client.vector, client.personal = self.batch.planted[client.client_id].copy(), None
         with self.batch.on_one_batch(client, self.composition.trainer) as solver:
-            client.update = self.updates[client.client_id] = self._learn(client, solver)
+            client.update = client.trained = self.updates[client.client_id] = self._learn(client, solver)
         self._score(client)
 
 
