@@ -326,12 +326,10 @@ class Noise(NoiseTerms, kw_only=True):
         given = [name for name in ("std", "size", "sample") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"Noise({given[0]}=..., {given[1]}=...): each says how noise is drawn; give one of them")
-        order = 1 if self.mechanism == "laplace" else 2
-        if self.sample is None and self.order != order and self.mechanism in (*GAUSSIAN, *INTEGER, "laplace"):
-            raise ValueError(
-                f"Noise(mechanism={self.mechanism!r}, order={self.order:g}): its price goes by the L{order} norm; "
-                f"write order={order}, or Noise.{'laplace' if order == 1 else 'gaussian'}(...)"
-            )
+        order = {**dict.fromkeys((*GAUSSIAN, *INTEGER), 2), "laplace": 1}.get(self.mechanism, self.order)
+        if self.sample is None and self.order != order:
+            what = f"Noise(mechanism={self.mechanism!r}, order={self.order:g})"
+            raise ValueError(f"{what}: its price goes by the L{order:g} norm; write order={order:g}")
         if not all(map(math.isfinite, self.takes_back or ())):
             raise ValueError(f"Noise(takes_back={self.takes_back!r:.80}): it must be finite numbers")
 

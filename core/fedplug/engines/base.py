@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fedplug.api.blocks import Layout
 from fedplug.api.component import Options
+from fedplug.api.errors import DataError
 from fedplug.api.threads import set_of_a_party
 from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.composition import Composition
@@ -33,7 +34,13 @@ def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHos
     recipe, composition = job.build()
     if client_ids is None:
         return KeyServerHost(recipe, composition, job.layout, job.store)
-    return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.store)
+    world = World(recipe, composition, job.data_root)
+    if job.data and world.digest != job.data:
+        raise DataError(
+            f"{recipe.data.place}: {recipe.data.use} gives other training examples, or splits them otherwise, in each "
+            "process, so that two clients would have the same: have what is random in it follow from a fixed seed"
+        )
+    return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.store, world)
 
 
 def draw_apart() -> None:
@@ -66,6 +73,7 @@ class Job:
         catalog: components to use instead of the installed plugins (tests); must be picklable for processes.
         store: where each party notes what it opens, and is saved; None: it knows for as long as its process lives.
         world: of the recipe, for clients in this very process; it travels to no other.
+        data: a digest of the examples and of who has which, alike in every process; empty: not compared.
         layout: of the model, for the key server, which has none: what is known of a sum follows from it.
         timeout: seconds that a party may take for an answer; then it is lost to the round. 0: as long as it likes.
         own_files: of the user's own that the recipe names; they travel with it.
@@ -81,6 +89,7 @@ class Job:
     catalog: Catalog | None = None
     store: Store | None = None
     world: World | None = None
+    data: bytes = b""
     layout: Layout = dataclasses.field(default_factory=lambda: Layout(()))
     timeout: int = TIMEOUT
     own_files: tuple[Own, ...] = ()

@@ -34,7 +34,7 @@ from fedplug.api.roles import (
     strangely_called,
     undecided,
 )
-from fedplug.recipe.catalog import HOOK_GROUPS
+from fedplug.recipe.catalog import HOOK_GROUPS, SECTION, installed
 from fedplug.recipe.parts import Use
 from fedplug.recipe.sections import Resolved
 
@@ -158,6 +158,12 @@ class Composition:
         """Whether a component is of fedplug itself; what is said of others rests on their word. See `shipped`."""
         use = self.recipe.components.get(name)
         return use is not None and shipped(use)
+
+    @property
+    def strange_sections(self) -> list[str]:
+        """The keys of sections that are not of fedplug itself: they see the whole run from inside."""
+        known = {key for key, entry in installed(SECTION).items() if entry.distribution in _shipped()}
+        return [key for key in self.recipe.sections if key not in known]
 
     @property
     def trainer(self) -> Trainer:

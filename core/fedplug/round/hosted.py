@@ -35,6 +35,9 @@ class Host(Protocol):
     buffers: dict[str, NDArray[Any]]
     counts: bool
 
+    def model_for(self, client: HostedClient) -> Model:
+        """The one model, for a client to fill in with its own state."""
+
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that clients here hold, or this one."""
 
@@ -88,8 +91,7 @@ class HostedClient(Client):
 
     def loaded(self, vector: NDArray[np.float32]) -> Model:
         """The process' one model, with this vector and this client's batch-norm statistics."""
-        model = self._host.model
-        self._host.model_user = self
+        model = self._host.model_for(self)
         model.set_vector(vector)
         model.set_buffers(self.remembered.buffers)
         return model

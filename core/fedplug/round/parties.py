@@ -153,7 +153,10 @@ class ClientHost:
         )
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
-        self.model: Model = world.model(device)
+        self._new_model = functools.partial(world.model, device)
+        self.model: Model = self._new_model()
+        # What is not of fedplug itself may keep more than its vector and buffers, and carry it to the next client.
+        self._keeps_more = not composition.shipped(recipe.model.name)
         self.model_user: HostedClient | None = None
         self._last_vector: NDArray[np.float32] | None = None
         initial, self.buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
@@ -184,6 +187,13 @@ class ClientHost:
         if self._residents is not None:
             self._residents.used(client)
         return reply
+
+    def model_for(self, client: HostedClient) -> Model:
+        """The one model, for a client to fill in."""
+        if self._keeps_more and self.model_user is not client:
+            self.model = self._new_model()
+        self.model_user = client
+        return self.model
 
     def shared(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The array with these values that was adopted last in this process, or else this one."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -477,6 +479,21 @@ class World:
         of_all = None if self._task else 3 if agreed.kinds else 1  # one class an example, or one a pixel
         components = self._composition.components
         return load_public(self._recipe, components, self._root, self.shape, len(self.classes), of_all)
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """Of the training examples and of who has which, where code says so that is not of fedplug itself: it must give
+        the same in every process and in every part of a run, or clients share examples. Else empty.
+        """
+        recipe, data = self._recipe, self.data
+        parts = [recipe.data.name, *([recipe.data.partition.name] if recipe.data.partition else [])]
+        if data is None or all(map(self._composition.shipped, parts)):
+            return b""
+        found = hashlib.blake2b(digest_size=16)
+        for array in (data.train.inputs, data.train.labels, data.train.targets, *self.assignment):
+            if array is not None:
+                found.update(f"{array.dtype.str} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return found.digest()
 
     def holdings(self, client_ids: list[int]) -> dict[int, Holding]:
         """What these clients have; only for code that acts as them.

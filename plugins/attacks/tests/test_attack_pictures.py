@@ -178,9 +178,11 @@ def test_roc_curve_of_a_worked_example() -> None:
     assert [rate.tolist() for rate in roc_curve(np.empty(0), np.empty(0, bool))] == [[0], [0]]
 
 
-@pytest.mark.parametrize("scores", [np.full(4, np.nan), np.full(4, 1e300), np.zeros(4), np.array([np.inf, 0, -1, 2])])
-def test_any_scores_can_be_drawn(scores: NDArray[np.float64], tmp_path: Path) -> None:
-    members = Challenge(np.array([True, False, True, False]), {"adaptive": scores, "naive": scores[:3]})
+@pytest.mark.parametrize(("adaptive", "naive"), [
+    (np.full(4, np.nan), np.full(4, 1e300)), (np.zeros(4), np.array([np.inf, 0, -1, 2])), (np.arange(4.0), np.zeros(3)),
+])  # fmt: skip
+def test_any_scores_can_be_drawn(adaptive: NDArray[np.float64], naive: NDArray[np.float64], tmp_path: Path) -> None:
+    members = Challenge(np.array([True, False, True, False]), {"adaptive": adaptive, "naive": naive})
     draw(tmp_path / "a.png", a_result(), None, {}, members)
     assert matplotlib.image.imread(tmp_path / "a.png").std() > 0
 

@@ -49,6 +49,25 @@ def attacked(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: object) -> i
     return int(main() or 0)
 
 
+@pytest.fixture(scope="module")
+def made() -> list[tuple[Path, str]]:
+    """What `finished` makes once for all tests."""
+    return []
+
+
+@pytest.fixture
+def finished(
+    made: list[tuple[Path, str]], folder: Path, tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch, capsys: SAID,
+) -> tuple[Path, str]:
+    """A run on which the whole set was made, and what was said of that."""
+    if not made:
+        assert attacked(monkeypatch, folder) == 0
+        made.append((shutil.copytree(folder, tmp_path_factory.mktemp("finished") / "run"), capsys.readouterr().out))
+    ((kept, said),) = made
+    return Path(shutil.copytree(kept, folder, dirs_exist_ok=True)), said
+
+
 def unfolded(html: str) -> str:
     """What is seen of a page without opening anything."""
     inner = re.compile(r"<details[^>]*>(?:(?!<details|</details>).)*</details>", re.DOTALL)
@@ -58,10 +77,9 @@ def unfolded(html: str) -> str:
 
 
 def test_it_works_on_a_run_that_recorded_nothing_and_a_second_call_repeats_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+    finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: SAID
 ) -> None:
-    assert attacked(monkeypatch, folder) == 0
-    said = capsys.readouterr().out
+    folder, said = finished
     assert "of 24 people" in said
     assert "anybody who gets the model" in said
     found = results(folder)
@@ -82,10 +100,8 @@ def test_it_works_on_a_run_that_recorded_nothing_and_a_second_call_repeats_nothi
     assert capsys.readouterr().out.count("finished before") == len(found) - 1
 
 
-def test_the_page_opens_with_the_conclusion_and_pictures_and_stays_short(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert attacked(monkeypatch, folder, "-q") == 0
+def test_the_page_opens_with_the_conclusion_and_pictures_and_stays_short(finished: tuple[Path, str]) -> None:
+    folder, _ = finished
     html = (folder / "attacks.html").read_text(encoding="utf-8")
     seen = unfolded(html)
     section = seen[seen.index('<section id="attacks">') :]
@@ -129,14 +145,14 @@ def test_what_there_is_no_time_for_is_left_to_the_next_call(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
 ) -> None:
     monkeypatch.setattr(default_set, "BUDGET", -1.0)
-    assert attacked(monkeypatch, folder) == 0
+    assert attacked(monkeypatch, folder, "--adversary", "server") == 0
     said = capsys.readouterr().out
     total = re.search(r"(\d+) of (\d+) targets are left because time is up", said)
     assert total is not None
     assert total[1] == total[2]
     assert set(results(folder)) == {"summary"}
     monkeypatch.setattr(default_set, "BUDGET", 1000.0)
-    assert attacked(monkeypatch, folder, "-q") == 0
+    assert attacked(monkeypatch, folder, "--adversary", "server", "-q") == 0
     assert len(results(folder)) == int(total[2]) + 1
 
 

@@ -142,7 +142,7 @@ def test_rows_of_a_table_are_exact() -> None:
 
 
 def test_noise_is_not_called_exact() -> None:
-    report, _ = attacked(noise=1e-3)
+    report, _ = attacked(noise=1e-3, batch_size=3, width=32)
     assert report.metrics.get("exact", 0) == 0
     assert report.unfit or report.status == "diverged"
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import nn
 
-CLASSES, BATCH, SEEDS = 10, 30, range(20)
+CLASSES, BATCH, SEEDS = 10, 30, range(6)
 WEIGHT, BIAS = "fc3.weight", "fc3.bias"
 
 
@@ -195,7 +195,7 @@ def test_noise_of_a_tenth_destroys_the_numbers_but_little_noise_does_not() -> No
 
 
 def test_training_blunts_it() -> None:
-    untrained, trained = (mean_accuracy("naive", steps=steps, seeds=range(4))[1] for steps in (0, 60))
+    untrained, trained = (mean_accuracy("naive", steps=steps, seeds=range(2))[1] for steps in (0, 60))
     assert untrained > 0.9
     assert trained < 0.5
 

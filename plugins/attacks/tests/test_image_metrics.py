@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import MetricError
 from fedplug_attacks import _images
 from fedplug_attacks.api.report import AttackReport
@@ -83,7 +84,7 @@ def test_conforms(name: str) -> None:
 
 
 @pytest.mark.parametrize("harm", [noisy, blurred])
-@pytest.mark.parametrize("size", [11, 32, 64, 97])
+@pytest.mark.parametrize("size", [11, 32, 45])
 def test_error_and_ssim_agree_with_scikit_image(size: int, harm: Callable[[Images], Images]) -> None:
     theirs = peer("skimage.metrics")
     truth = photographs(size)
@@ -104,7 +105,7 @@ def test_error_and_ssim_agree_with_scikit_image(size: int, harm: Callable[[Image
 
 
 @pytest.mark.parametrize("harm", [noisy, blurred])
-@pytest.mark.parametrize("size", [11, 32, 97])
+@pytest.mark.parametrize("size", [11, 45])
 def test_psnr_and_ssim_agree_with_piq(size: int, harm: Callable[[Images], Images]) -> None:
     piq = peer("piq")
     truth = photographs(size)
@@ -114,22 +115,19 @@ def test_psnr_and_ssim_agree_with_piq(size: int, harm: Callable[[Images], Images
     assert measure("mssim", harm(truth), truth) == pytest.approx(theirs, abs=1e-4)
 
 
-@pytest.mark.parametrize("size", [176, 192])
-def test_ms_ssim_agrees_with_piq_where_sizes_halve_evenly(size: int) -> None:
+def test_ms_ssim_agrees_with_piq_where_sizes_halve_evenly() -> None:
     piq = peer("piq")
-    truth = photographs(size, n=1)
-    theirs = piq.multi_scale_ssim(*tensors(noisy(truth), truth)).item()
-    assert measure("ms_ssim", noisy(truth), truth) == pytest.approx(theirs, abs=1e-4)
+    truth = photographs(176, n=1)
+    ours = measure("ms_ssim", noisy(truth), truth)
+    assert ours == pytest.approx(piq.multi_scale_ssim(*tensors(noisy(truth), truth)).item(), abs=1e-4)
     # A little apart, for its last scale is padded by reflection.
     padded = _images.torchmetrics_image().multiscale_structural_similarity_index_measure
-    assert measure("ms_ssim", noisy(truth), truth) == pytest.approx(
-        padded(*tensors(noisy(truth), truth), data_range=1.0).item(), abs=1e-3
-    )
+    assert ours == pytest.approx(padded(*tensors(noisy(truth), truth), data_range=1.0).item(), abs=1e-3)
 
 
 def test_ms_ssim_halves_an_odd_size_as_its_authors_do() -> None:
     """Rows and columns that are left over are means of what there is, as with symmetric padding at the far side."""
-    truth = photographs(161, n=1)
+    truth = photographs(161, n=1)[:, :1]
     found = noisy(truth)
     ours = measure("ms_ssim", found, truth)
     ssim = _images.torchmetrics_image().structural_similarity_index_measure
@@ -182,7 +180,7 @@ def test_padding_changes_ssim_of_small_images() -> None:
 
 
 def test_mssim_and_ms_ssim_are_different_numbers() -> None:
-    truth = photographs(176, n=1)
+    truth = photographs(176, n=1)[:, :1]
     assert measure("ms_ssim", noisy(truth), truth) > measure("mssim", noisy(truth), truth) + 0.2
     assert not set(Ssim.measures.better) & set(MsSsim.measures.better)
 
@@ -198,7 +196,7 @@ def test_vif_of_the_wrong_range_would_look_near_perfect_and_is_refused() -> None
 
 
 def test_colour_counts_as_the_mean_over_channels() -> None:
-    truth = photographs(64)
+    truth = photographs(41, n=2)
     for number in ("mse", "mssim", "vifp"):
         channels = [measure(number, noisy(truth)[:, [c]], truth[:, [c]]) for c in range(3)]
         assert measure(number, noisy(truth), truth) == pytest.approx(np.mean(channels), rel=1e-6)
@@ -230,7 +228,7 @@ def test_psnr_is_the_mean_over_images_of_each_at_most_100() -> None:
 # -- properties --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3]), st.integers(41, 50), st.floats(0.01, 1))
 def test_equal_images_score_best(seed: int, channels: int, size: int, contrast: float) -> None:
     images = (contrast * np.random.default_rng(seed).random((2, channels, size, 41))).astype(np.float32)
@@ -273,14 +271,14 @@ def test_the_order_of_images_does_not_matter(seed: int, order: list[int]) -> Non
 
 
 def test_more_noise_scores_worse() -> None:
-    truth = photographs(64)
+    truth = photographs(64, n=1)[:, :1]
     for number in ("mse", "psnr", "mssim", "vifp"):
         values = [measure(number, noisy(truth, std), truth) for std in (0.02, 0.1, 0.4)]
         assert values == sorted(values, reverse=number != "mse")
 
 
 def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    truth = photographs(64)
+    truth = photographs(64, n=1)
     whole = {number: measure(number, noisy(truth), truth) for number in ("mssim", "vifp")}
     monkeypatch.setattr(_images, "_VALUES_AT_ONCE", 2 * 64 * 64)
     for number, value in whole.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-CLASSES, BATCH, SEEDS = 10, 30, range(12)
+CLASSES, BATCH, SEEDS = 10, 30, range(5)
 LAST = 84 * CLASSES + CLASSES
 
 
@@ -76,10 +77,10 @@ def largest(seed: int, share: float) -> NDArray[np.bool_]:
     return hidden
 
 
-def numbers(share: float = 0.0, sigma: float = 0.0, **options: Any) -> float:
+def numbers(share: float = 0.0, sigma: float = 0.0, seeds: Iterable[int] = SEEDS, **options: Any) -> float:
     """LnAcc over seeds."""
     found = []
-    for seed in SEEDS:
+    for seed in seeds:
         report = run(view_of(seed, largest(seed, share) if share else None, sigma), **options)
         assert report.counts is not None
         assert report.counts.sum() == BATCH
@@ -110,7 +111,8 @@ def test_every_visible_entry_of_a_row_tells_more_than_one_feature() -> None:
 
 
 def test_noise_is_averaged_over_the_row() -> None:
-    assert numbers(sigma=0.01) > numbers(sigma=0.01, method="simple") + 0.03
+    many = range(12)
+    assert numbers(sigma=0.01, seeds=many) > numbers(sigma=0.01, method="simple", seeds=many) + 0.03
     assert numbers(sigma=0.1) < 0.3
 
 

@@ -60,20 +60,34 @@ def saved(folder: Path, net: str) -> torch.nn.Sequential:
     return made
 
 
+@pytest.fixture(scope="module", params=FILES)
+def net(request: pytest.FixtureRequest) -> str:
+    """Tests with one network follow each other, for the metric keeps the last one that it filled."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def made(net: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[torch.nn.Sequential, Path]:
+    """A network, and the folder of its file."""
+    folder = tmp_path_factory.mktemp(net)
+    return saved(folder, net), folder
+
+
 def test_conforms() -> None:
     check_component("attacks.lpips")
     assert Lpips.measures.default is False
 
 
-@pytest.mark.parametrize("net", FILES)
-def test_the_network_is_filled_from_the_file_and_the_distance_is_one(net: str, tmp_path: Path) -> None:
-    made = saved(tmp_path, net)
+def test_the_network_is_filled_from_the_file_and_the_distance_is_one(
+    net: str, made: tuple[torch.nn.Sequential, Path]
+) -> None:
+    layers, folder = made
     found, truth = pair(n=2)
-    distance = score(found, truth, tmp_path, net)
+    distance = score(found, truth, folder, net)
     assert distance > 1e-4
-    assert score(truth, truth, tmp_path, net) == 0
-    assert score(truth, found, tmp_path, net) == pytest.approx(distance, rel=1e-5)
-    assert score((0.9 * truth + 0.1 * found).astype(np.float32), truth, tmp_path, net) < distance
+    assert score(truth, truth, folder, net) == 0
+    assert score(truth, found, folder, net) == pytest.approx(distance, rel=1e-5)
+    assert score((0.9 * truth + 0.1 * found).astype(np.float32), truth, folder, net) < distance
 
     # Independently: features of the torchvision network itself at the layers LPIPS reads, and the published weights.
     module = _images.torchmetrics_image().lpips
@@ -89,7 +103,7 @@ def test_the_network_is_filled_from_the_file_and_the_distance_is_one(net: str, t
     sides = [(2 * torch.from_numpy(side) - 1 - shift) / scale for side in (found, truth)]
     total = torch.zeros(2)
     with torch.no_grad():
-        for index, layer in enumerate(list(made)[: last[-1] + 1]):
+        for index, layer in enumerate(list(layers)[: last[-1] + 1]):
             sides = [layer(side) for side in sides]
             if index in last:
                 units = [side / (1e-8 + (side**2).sum(1, keepdim=True)).sqrt() for side in sides]
@@ -128,13 +142,13 @@ def test_gray_is_repeated_batches_and_random_numbers_are_left_alone(
         score(found.repeat(2, 1), truth.repeat(2, 1), tmp_path, "squeeze")
 
 
-@pytest.mark.parametrize("net", FILES)
-def test_images_too_small_are_refused_and_the_smallest_is_not(net: str, tmp_path: Path) -> None:
+def test_images_too_small_are_refused_and_the_smallest_is_not(
+    net: str, made: tuple[torch.nn.Sequential, Path], tmp_path: Path
+) -> None:
     least = SMALLEST[net]
     with pytest.raises(MetricError, match=rf"images of {least - 1}x{least - 1} pixels are too small.* >= {least} "):
         score(*pair(least - 1), tmp_path, net)
-    saved(tmp_path, net)
-    assert np.isfinite(score(*pair(least, n=1), tmp_path, net))
+    assert np.isfinite(score(*pair(least, n=1), made[1], net))
 
 
 def test_missing_and_damaged_weights_make_it_unavailable(tmp_path: Path) -> None:

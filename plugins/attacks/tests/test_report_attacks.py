@@ -10,8 +10,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import matplotlib.image
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import CheckpointError
 from fedplug_attacks.workshop import report_section as report_attacks
 from fedplug_attacks.workshop.pictures import draw
@@ -38,9 +40,9 @@ def put(run_dir: Path, *results: TargetResult, summary: AttackSummary | None = N
 
 
 def picture(folder: Path, result: TargetResult) -> bytes:
-    image = np.full((1, 1, 8, 8), result.client / 100, np.float32)
+    """A picture that takes less time to draw than that of an attack."""
     file = folder / str(result.picture)
-    draw(file, result, image, {"naive": None, "adaptive": image})
+    matplotlib.image.imsave(file, np.full((90, 120), result.client), vmin=0, vmax=10)
     return file.read_bytes()
 
 
@@ -118,7 +120,10 @@ def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -
 def test_pictures_are_embedded_with_their_numbers_in_words(tmp_path: Path) -> None:
     results = [a_target(client) for client in range(3)]
     folder = put(tmp_path, *results, summary=an_attack_summary())
-    drawn = [picture(folder, result) for result in results]
+    drawn = [picture(folder, result) for result in results[:2]]
+    image = np.zeros((1, 1, 8, 8), np.float32)
+    draw(folder / str(results[2].picture), results[2], image, {"naive": None, "adaptive": image})
+    drawn.append((folder / str(results[2].picture)).read_bytes())
     page = Page(attacks_section(tmp_path))
     found = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(found) == 3
@@ -229,8 +234,8 @@ def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> 
     whole = a_target(key="one").to_plain() if which == "result" else an_attack_summary(notes=("one",)).to_plain()
     folder = put(tmp_path, a_target(key="one"), summary=an_attack_summary())
     file = folder / ("one.json" if which == "result" else "summary.json")
-    for path in paths(whole):
-        for value in VALUES:
+    for number, path in enumerate(paths(whole)):
+        for value in [VALUES[(number + k) % len(VALUES)] for k in range(max(2, examples(len(VALUES))))]:
             changed = copy.deepcopy(whole)
             place = changed
             for key in path[:-1]:

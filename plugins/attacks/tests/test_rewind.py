@@ -163,7 +163,7 @@ def test_the_final_model_can_be_probed(runs: Runs) -> None:
 
 def test_momentum_and_epochs_do_not_change_a_probe(runs: Runs) -> None:
     """One step is one step: update / -lr is the gradient, whatever the recipe's own training does."""
-    train = {"use": "std.sgd", "epochs": 3, "batch_size": 2, "lr": 0.05, "momentum": 0.9}
+    train = {"use": "std.sgd", "epochs": 2, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
     plainly, _ = probed(runs.of(FEDAVG), 0, batch_size=7)
     known, _ = probed(runs.of(recipe_of(train=train)), 0, batch_size=7)
     assert np.array_equal(known.update.values, plainly.update.values)

@@ -99,8 +99,8 @@ def test_the_noise_on_the_count_is_as_stated() -> None:
     """On a sum of answers that are 1/2 from the middle each: multiplier 2 on a sensitivity of 1/2."""
     made = part(noise_multiplier=1.0, count_share=0.25)
     found = []
-    server = server_of(made, round=0, rounds=2000, clients=9)
-    for round in range(2000):
+    server = server_of(made, round=0, rounds=800, clients=9)
+    for round in range(800):
         server.facts = server.facts.at(round)
         answers = {client_id: np.array([0.5], np.float32) for client_id in range(2)}
         found.append(server.release(made, answers)[0])

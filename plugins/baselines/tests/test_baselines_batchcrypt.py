@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedplug_baselines.batches import (
     unpack,
 )  # fmt: skip
 from fedplug_ledger.wording import PLAIN_VALUES
+from fedplug_std import paillier_scheme
 from fedplug_std.paillier_scheme import SecretKey, _generate
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,14 @@ from toy_protocol import initial_vector, run_protocol, weights_of
 
 PUSH = {"use": "toy.push"}
 RNG = np.random.default_rng(0)
+
+one_key = functools.cache(paillier_scheme.generate)
+
+
+@pytest.fixture(autouse=True)
+def _one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs in this process have one key: to make one, with its table of powers, takes half of a run's time."""
+    monkeypatch.setattr(paillier_scheme, "generate", one_key)
 
 
 def recipe(holder: str = "clients", clip: str = "daciq", **changes: Any) -> dict[str, Any]:

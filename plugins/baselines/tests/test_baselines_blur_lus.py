@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from examples import examples
 from fedplug import Block, Client, ClientData, Examples, FixedPoint, Known, Layout, Map, Misplaced, Noise, Plan, Seal
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
@@ -16,7 +17,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.blur import excess_penalty
 from fedplug_baselines.lus import Lus, kept, tensors
 from fedplug_std.torch_model import TorchModel
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_toys import behind, clip, passed
 from toy_components import recipe_of
@@ -109,6 +110,7 @@ def test_the_least_of_each_tensor_are_zeroed(make_client: Callable[..., Client])
     assert out.plain().tolist() == [0, 2, -9, 0, 40]
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=60), st.floats(0, 0.99))
 def test_each_tensor_keeps_its_share_and_no_value_below_a_zeroed_one(pairs: Any, sparsity: float) -> None:
     costs = np.array([cost for cost, _ in pairs], np.float32)

@@ -9,6 +9,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
+from examples import examples
 from fedplug import Block, Examples, KeyServer, Layout, Server
 from fedplug.api import codec
 from fedplug.api.data import About
@@ -19,7 +20,7 @@ from fedplug_baselines import fedml_he_sensitivity
 from fedplug_baselines.fedml_he import FedMLHE, select
 from fedplug_baselines.fedml_he_sensitivity import FedMLHESensitivity, label_derivatives, mean_sensitivity
 from fedplug_runs.checkpoint import read_file
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from toy_components import recipe_of
@@ -123,6 +124,7 @@ def test_the_highest_share_is_selected_and_of_equal_scores_the_first() -> None:
     assert mask.tolist() == [0, 1, 1, 1, 0, 0]
 
 
+@settings(max_examples=examples(100))
 @given(arrays(np.float32, (3, 12), elements=st.integers(0, 1000)), st.integers(-20, 20), st.floats(0, 1))
 def test_the_mask_does_not_change_when_all_weights_or_all_maps_are_scaled(maps: Any, power: int, ratio: float) -> None:
     """Spec 33. Scales are powers of two, which float32 holds exactly."""

@@ -69,7 +69,7 @@ def test_draws_follow_the_exponential_mechanism(alpha: float, value: int) -> Non
     assert np.sum((counts - expected)[likely] ** 2 / expected[likely]) < 40  # 12 degrees of freedom: p < 1e-4
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(st.integers(1, 2**52), st.floats(1e-18, 1e3), st.data())
 def test_draws_stay_in_the_universe_however_large(largest: int, alpha: float, data: Any) -> None:
     values = np.array(data.draw(st.lists(st.integers(-largest, largest), min_size=1, max_size=20)), np.int64)
@@ -78,6 +78,7 @@ def test_draws_stay_in_the_universe_however_large(largest: int, alpha: float, da
     assert np.abs(draws).max() <= largest
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(1, 25), st.floats(1e-6, 8))
 def test_epsilon_is_the_largest_ratio_against_zero(largest: int, alpha: float) -> None:
     logs = np.log(mechanism(largest, alpha))
@@ -96,6 +97,7 @@ def test_alpha_is_for_neighbouring_steps_and_no_epsilon() -> None:
     assert zero_out_epsilon(1.0, 10**10) == pytest.approx(5e9, rel=1e-6)
 
 
+@settings(max_examples=examples(100))
 @given(st.floats(1e-3, 1e6), st.integers(1, 10**6), st.integers(1, 10**9))
 def test_alpha_for_a_budget_uses_it_up(epsilon: float, coordinates: int, largest: int) -> None:
     cost = coordinates * zero_out_epsilon(alpha_for(epsilon, coordinates, largest), largest)

@@ -31,6 +31,7 @@ def exact(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
 # -- the field ---------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(1, 5), st.integers(1, 30), st.integers(0, 2**32 - 1), st.booleans())
 def test_products_are_exact(rows: int, inner: int, seed: int, highest: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -45,6 +46,7 @@ def test_the_longest_products_do_not_overflow() -> None:
     assert product(first, second)[0] == (Q - 1) ** 2 * 65_536 % Q
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(elements, min_size=1, max_size=20))
 def test_inverses(values: list[int]) -> None:
     found = inverse(np.array(values))
@@ -121,7 +123,7 @@ def _solve(matrix: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
 # -- shares ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_any_threshold_of_shares_opens_a_sum(data: st.DataObject) -> None:
     clients = data.draw(st.integers(2, 9))

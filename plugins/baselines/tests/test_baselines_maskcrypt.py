@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug import Block, FixedPoint, Known, Layout, Misplaced, Plan, Seal
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_baselines.maskcrypt import MaskCrypt, interleave, proposal_problem
 from fedplug_baselines.maskcrypt_priority import MaskCryptPriority
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_toys import passed
 from toy_components import recipe_of
@@ -44,6 +45,7 @@ def test_lists_are_interleaved_and_the_first_distinct_indices_kept() -> None:
     assert distinct[:3].tolist() == [5, 3, 9]
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=12), max_size=5))
 def test_interleaving_is_that_of_a_loop(proposals: list[list[int]]) -> None:
     """Lists of any length: empty ones, equal ones, and those that share nothing."""
@@ -55,6 +57,7 @@ def test_interleaving_is_that_of_a_loop(proposals: list[list[int]]) -> None:
     assert interleave(lists(*proposals)).tolist() == expected
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(1, 6), st.integers(0, 10), st.randoms(use_true_random=False))
 def test_the_kept_are_a_prefix_of_the_distinct_and_as_many_as_proposed(clients: int, count: int, chance: Any) -> None:
     """Spec 32: at most `count` of any client, so at least `count` distinct where there is a client."""

@@ -25,8 +25,9 @@ def client(number: int) -> Any:
     """The parts of a client that are moved out of memory."""
     rng = np.random.default_rng(number)
     labels = np.repeat(np.array([0, 1], np.uint8), SIZE)
+    update = rng.standard_normal(SIZE).astype(np.float32)
     return SimpleNamespace(
-        client_id=number, update=rng.standard_normal(SIZE).astype(np.float32), personal=None,
+        client_id=number, update=update, trained=update, personal=None,
         plan=Plan(labels, ("noised", "clear")), previous_plan=None,
         scores={"toy": rng.standard_normal(SIZE).astype(np.float32)},
         state={"toy": {"error": rng.standard_normal(SIZE), "few": np.ones(3), "words": [rng.bytes(3)] * 2}},

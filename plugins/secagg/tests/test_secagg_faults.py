@@ -45,7 +45,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["Bonawitz", "Plus"])
+@pytest.mark.parametrize("name", NAMES[:2])
 def test_an_error_costs_what_being_away_costs(name: str, tmp_path: Path) -> None:
     """The reference for the runs below."""
     assert in_one_process(name, KILLS).protocol.ledger.log == away(name, KILLS, tmp_path)

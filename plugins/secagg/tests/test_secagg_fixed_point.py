@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import ProtectionError
 from fedplug_secagg.fixed_point import FixedPoint, Wrapping, bits_needed
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 BOUNDS = st.floats(2**-20, 2**20, width=32)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(BOUNDS, st.integers(1, 1000), st.integers(12, 64))
 def test_the_step_is_the_smallest_that_cannot_wrap(bound, clients, bits):
     grid = FixedPoint(bound, clients, bits)
@@ -24,7 +25,7 @@ def test_the_step_is_the_smallest_that_cannot_wrap(bound, clients, bits):
     assert bits_needed(bound, grid.step, clients) <= bits
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(BOUNDS, st.integers(1, 100), st.integers(10, 64), st.data())
 def test_values_are_rounded_exactly_once_and_sums_come_back(bound, clients, bits, data):
     grid = FixedPoint(bound, clients, bits)

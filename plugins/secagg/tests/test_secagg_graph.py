@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import ProtectionError
 from fedplug_secagg import graph
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 SEED = bytes(range(32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.integers(0, 10**6), min_size=3, max_size=60, unique=True), st.integers(1, 40), st.randoms())
 def test_a_graph_is_regular_symmetric_and_the_same_for_every_party(ids, half, random):
     drawn = graph.draw(ids, 2 * half, SEED)

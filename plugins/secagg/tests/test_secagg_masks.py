@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from examples import examples
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_secagg import masks
@@ -68,7 +69,7 @@ def test_masks_of_pairs_cancel_in_the_sum(bits, size, clients, seed):
     assert ((total.astype(np.uint64) & mask) == (expected & mask)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.integers(8, 64), st.integers(0, 2000), st.integers(0, 2**32 - 1))
 def test_packed_residues_come_back_in_as_few_bytes_as_they_need(bits, size, seed):
     words = np.random.default_rng(seed).integers(0, 2**64, size, np.uint64).astype(masks.word(bits))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api import secrets
 from fedplug.api.errors import ProtectionError
 from fedplug_secagg import graph, masks, shamir
@@ -107,7 +108,7 @@ def run(
     return total, seen
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(24))
 @given(st.sampled_from([12, 16, 20, 32, 33, 64]), st.integers(4, 14), st.integers(1, 200), st.randoms(), st.booleans())
 def test_the_sum_is_that_of_the_integers_with_clients_lost_in_every_phase(bits, clients, size, random, sparse):
     seed = random.randrange(2**32)
@@ -126,7 +127,7 @@ def test_the_sum_is_that_of_the_integers_with_clients_lost_in_every_phase(bits, 
     assert (grid.values(total) == plain * grid.step).all()
 
 
-@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("bits", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_hundred_clients_on_the_graph_of_the_paper(bits):
     found = graph.smallest(100, 0.1, 0.2)
     assert found.degree < 99

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import ProtectionError
 from fedplug_secagg import shamir
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ def _sharings(draw: st.DrawFn) -> tuple[list[bytes], list[int], int]:
     return secrets, holders, draw(st.integers(2, len(holders)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(_sharings(), st.randoms())
 def test_any_threshold_shares_or_more_open_each_secret(sharing, random):
     secrets, holders, threshold = sharing

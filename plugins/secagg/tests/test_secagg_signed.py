@@ -305,7 +305,7 @@ def another_model(payload: tuple[Any, ...]) -> tuple[Any, ...]:
 def test_who_weighs_by_other_sizes_or_starts_from_another_model_gives_no_share(
     what: str, change: Any, round: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = recipe(SIGNED, 9, min_clients=4, rounds=2)
+    plain = recipe(SIGNED, 9, min_clients=4, rounds=round + 1)
     dropped = run_protocol(plain, prepare=lies(monkeypatch, {3}, what, change)).rows[round].clients.dropped
     assert "1 clients have signed who is in the sum, client 3 among them; 7 must" in dropped[3]
 

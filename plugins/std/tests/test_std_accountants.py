@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from fedplug_ledger.accounting import composed_epsilon, gaussian_epsilon, gaussian_rdp_epsilon, rdp_to_epsilon
+from fedplug_std import accountants
 from fedplug_std.accountants import Pld
 from fedplug_std.loss_distributions import Gaussian, epsilon_of
 from hypothesis import given, settings
@@ -20,6 +21,13 @@ DELTA = 1e-5
 
 @pytest.fixture(scope="module")
 def pld() -> Pld:
+    return Pld(Pld.Options())
+
+
+@pytest.fixture
+def only_pld(monkeypatch: pytest.MonkeyPatch) -> Pld:
+    """One without Renyi DP, which takes most of the time."""
+    monkeypatch.setattr(accountants, "_rdp", lambda *_: None)
     return Pld(Pld.Options())
 
 
@@ -74,9 +82,9 @@ def test_no_sampling_is_the_exact_curve() -> None:
 def test_epsilon_grows_with_rate_and_rounds_and_falls_with_noise() -> None:
     """Item 21."""
     for method in ("pld", "rdp"):
-        by_rate = [epsilon(2, rate, 20)[method] for rate in (0, 0.05, 1)]
-        by_rounds = [epsilon(2, 0.1, rounds)[method] for rounds in (1, 40)]
-        by_noise = [epsilon(multiplier, 0.1, 20)[method] for multiplier in (0, 0.7, 10, math.inf)]
+        by_rate = [epsilon(2, rate, 20)[method] for rate in (0, 0.1, 1)]
+        by_rounds = [epsilon(2, 0.1, rounds)[method] for rounds in (1, 20, 40)]
+        by_noise = [epsilon(multiplier, 0.1, 20)[method] for multiplier in (0, 2, 10, math.inf)]
         assert by_rate == sorted(by_rate)
         assert by_rounds == sorted(by_rounds)
         assert by_noise == sorted(by_noise, reverse=True)
@@ -84,11 +92,11 @@ def test_epsilon_grows_with_rate_and_rounds_and_falls_with_noise() -> None:
         assert by_noise[0] == math.inf
 
 
-def test_rounds_may_differ_and_their_order_does_not_matter(pld: Pld) -> None:
+def test_rounds_may_differ_and_their_order_does_not_matter(only_pld: Pld) -> None:
     releases = [("gaussian", multiplier, 1.0, 1) for multiplier in (1.5, 2.0, 3.0, 8.0)]
-    found = pld.compose(releases, DELTA, "zero_out")["pld"]
+    found = only_pld.compose(releases, DELTA, "zero_out")["pld"]
     assert found == pytest.approx(3.9069, abs=1e-3)
-    assert pld.compose(releases[::-1], DELTA, "zero_out")["pld"] == pytest.approx(found, abs=1e-6)
+    assert only_pld.compose(releases[::-1], DELTA, "zero_out")["pld"] == pytest.approx(found, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +116,13 @@ def test_rounds_may_differ_and_their_order_does_not_matter(pld: Pld) -> None:
     ],
 )
 def test_epsilon_is_at_most_a_thousandth_too_high_however_many_releases(
-    pld: Pld, release: tuple[str, float, float, int], adjacency: str, exact: float
+    only_pld: Pld, release: tuple[str, float, float, int], adjacency: str, exact: float
 ) -> None:
     """Values of grids with 500 to 4000 points in the standard deviation of one release, which dp_accounting composed;
     the first is 2.38181 with its own grids of 1e-5 and 5e-6 too. Of multiplier 0.01 it is a sum over how many releases
     a client was in.
     """
-    found = pld.compose([release], DELTA, adjacency)["pld"]
+    found = only_pld.compose([release], DELTA, adjacency)["pld"]
     assert exact * (1 - 1e-5) <= found <= exact * 1.001
 
 

@@ -232,14 +232,14 @@ def test_sampled_clients_earn_no_credit_where_they_share_the_noise_out(mechanism
 
 
 def shared_sum(noise: dict[str, Any], seal: dict[str, Any], rotated: bool = True, **changes: Any) -> dict[str, Any]:
-    """Six clients of equal weight, on a linear model of 650 scalars."""
+    """Six clients of equal weight, on a linear model of 62 scalars."""
     turn = [{"use": "std.rotate"}] if rotated else []
     plain = recipe_of(
         "encrypted", [{"use": "std.clip", "norm": 1.0}, *turn, noise, seal], train={"use": "toy.push", "scale": 0.01},
         min_clients=4, aggregate={"use": "std.mean", "weighting": "uniform"},
         postprocess={"encrypted": [seal["use"], *(["std.rotate"] if rotated else [])]},
     )  # fmt: skip
-    plain["data"] |= {"clients": 6}
+    plain["data"] |= {"use": "std.breast_cancer", "clients": 6}
     return plain | changes
 
 

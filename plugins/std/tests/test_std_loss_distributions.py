@@ -150,9 +150,8 @@ def test_epsilon_is_never_below_the_truth_and_hardly_above(
     z: float, q: float, n: int, delta: float, adjacency: str
 ) -> None:
     exact = truth(z, q, n, delta, adjacency)
-    found = Pld(Pld.Options()).compose([("gaussian", z, q, n)], delta, adjacency)
-    assert exact * (1 - 1e-6) - 1e-8 <= found["pld"] <= exact * 1.001
-    assert found["pld"] <= found.get("rdp", math.inf)
+    found = epsilon_of([(Gaussian(z, q, adjacency == "replace_one"), n)], delta)  # without Renyi DP, which is slow
+    assert exact * (1 - 1e-6) - 1e-8 <= found <= exact * 1.001
 
 
 @settings(max_examples=examples(12), deadline=None)

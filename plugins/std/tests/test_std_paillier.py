@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from paillier_toys import SIZE, make, parties_of
 from pydantic import ValidationError
 
+pytestmark = pytest.mark.usefixtures("small_tables")
 SMALL = paillier_scheme._generate(256)
 NARROW = PackedPaillier(3, 256)
 """Ten fields of three bytes."""

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from paillier_toys import make, parties_of
 from pydantic import ValidationError
 
+pytestmark = pytest.mark.usefixtures("small_tables")
+
 
 @pytest.fixture(scope="module", params=["key_server", "clients"])
 def parties(request: pytest.FixtureRequest) -> OneClient:

@@ -14,6 +14,7 @@ from paillier_toys import make
 from toy_components import pushed, recipe_of
 from toy_protocol import Outcome, build, initial_vector, run_protocol, weights_of
 
+pytestmark = pytest.mark.usefixtures("small_tables")
 ORDERS: tuple[Literal["big", "little"], ...] = ("big", "little")
 
 

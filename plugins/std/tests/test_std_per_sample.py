@@ -223,8 +223,8 @@ def test_a_diverged_model_gives_nan_and_no_error() -> None:
 )
 def test_the_models_of_the_papers_can_be_differentiated(name: str, options: dict[str, Any]) -> None:
     found: Any = Catalog.discover().named(name)[0].load()
-    model = found(found.Options(**options)).build((3, 32, 32), 3, 1, "cpu")
-    part = examples(3, side=32, channels=3)
+    model = found(found.Options(**options)).build((3, 16, 16), 3, 1, "cpu")
+    part = examples(2, side=16, channels=3)
     data = data_of(part)
     expected = loop(model, part, data)
     squares = mean_squared_gradients(model, part, data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from examples import examples
 from fedplug.api.errors import ProtectionError
 from fedplug_threshold import parameters
 from fedplug_threshold.fixed_point import FixedPoint
@@ -41,7 +42,7 @@ def test_the_addends_are_those_of_the_budget() -> None:
     assert "log2 q = 100.0 of 106 allowed at 128 bits" in found.describe()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(160))
 @given(
     st.integers(2, 3000), st.floats(0, 1), st.integers(10, 64), st.none() | st.integers(14, 40),
     st.sampled_from([None, 8192, 16384]),
@@ -69,7 +70,7 @@ def test_sums_noise_and_smudging_fit_into_the_digits(clients, share, smudging, b
     assert found.opened_noise >= TAIL * math.sqrt(threshold) * found.smudge_deviation
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.floats(2**-20, 2**20, width=32), st.integers(2, 1000), st.integers(14, 40))
 def test_the_step_is_the_smallest_with_which_sums_fit_their_field(bound, clients, bits):
     numbers = FixedPoint(bound, clients, bits)

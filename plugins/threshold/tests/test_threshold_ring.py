@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_threshold.parameters import choose
 from fedplug_threshold.ring import Chain, matrix_product, times
@@ -24,7 +25,7 @@ def whole(residues: np.ndarray, primes: tuple[int, ...]) -> list[int]:
     return [sum(int(r) * part for r, part in zip(column, parts, strict=True)) % modulus for column in residues.T]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.data(), st.sampled_from([*PRIMES, *choose(1000, 501).primes]))
 def test_products_modulo_a_prime_are_exact(data, prime):
     values = st.integers(0, prime - 1) | st.sampled_from([0, 1, prime - 1, prime - 2])

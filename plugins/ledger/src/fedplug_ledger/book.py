@@ -88,7 +88,7 @@ class Book:
         self.accounts: dict[str, dict[int, Counter[tuple[float, ...] | None]]] = {level: {} for level in self.keepers}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
         # By zone with noise that is correlated over rounds, who was charged in which: of a repeated one the last time.
-        self._took_part: dict[str, dict[int, NDArray[np.bool_]]] = {}
+        self._took_part: dict[str, dict[int, tuple[NDArray[np.bool_], float]]] = {}
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
@@ -206,8 +206,9 @@ class Book:
     def _moved(
         self, zone: str, facts: ZoneEntry, round: int, charged: NDArray[np.bool_]
     ) -> NDArray[np.float64] | None:
-        """By how many times its bound each client moves what the fresh noise of a round lies over, (K,): as noise is
-        taken back, the updates of earlier rounds come back with it. None where noise is independent.
+        """By how many times its bound in this round each client moves what the fresh noise lies over, (K,): as noise
+        is taken back, the updates of earlier rounds come back with it, which had the bounds of those. None where noise
+        is independent.
 
         A round that was repeated goes on from the noise of those before it, as they were at the last time, and each
         time is a release with fresh noise.
@@ -215,11 +216,12 @@ class Book:
         if facts.takes_back is None:
             return None
         before = self._took_part.setdefault(zone, {})
-        moved = charged.astype(np.float64)
+        moved, bound = charged.astype(np.float64), facts.correlated_bound
         for lag, share in enumerate(facts.takes_back, 1):
             if (there := before.get(round - lag)) is not None:
-                moved[there] += abs(share)
-        before[round] = charged
+                who, then = there
+                moved[who] += abs(share) * (1.0 if then == bound else then / bound if bound else math.inf)
+        before[round] = charged, bound
         return moved
 
     @property

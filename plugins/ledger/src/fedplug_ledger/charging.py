@@ -110,16 +110,14 @@ def sealed(recipe: Recipe, steps: Mapping[str, Sequence[Step]], facts: Facts) ->
     seen = {link.zone for links in facts.links.values() for link in links
             if link.hook == "postprocess" and link.site != "client"}  # fmt: skip
     reports = {}
-    for zone, chain in steps.items():
-        if (found := seal_of(chain)) is None:
-            continue
-        name, seal = found
+    closed = {zone: found for zone, chain in steps.items() if (found := seal_of(chain)) is not None}
+    for zone, (name, seal) in closed.items():
         if seal.opens_with > recipe.data.clients:
             raise Misplaced(
                 f"{name} says that the shares of {seal.opens_with} clients open zone {zone}, and there are "
                 f"{recipe.data.clients}; state in Seal(opens_with=...) how many really do"
             )
-        by_server = zone in seen and not locked(chain)
+        by_server = zone in seen and not locked(steps[zone])
         reports[zone] = EncryptionReport(seal.opened_by, by_server, name, seal.scheme, seal.opens_with)
     return reports
 
@@ -129,9 +127,12 @@ _PASSIVE = {Component, ModelSource, DataSource, Partition, Task, Metric, Attack}
 
 
 def _words(composition: Composition) -> list[str]:
-    """The components that are not of fedplug itself and act in a round: every guarantee is on their word."""
+    """The components and sections that are not of fedplug itself and act in a round: every guarantee is on their
+    word.
+    """
     acting = {name for name, part in composition.components.items() if not {*roles_of(type(part))} <= _PASSIVE}
-    return sorted(name for name in acting if not composition.shipped(name))
+    sections = [f"section {key}" for key in composition.strange_sections]
+    return sorted([*(name for name in acting if not composition.shipped(name)), *sections])
 
 
 def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:

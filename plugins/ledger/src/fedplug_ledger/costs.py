@@ -292,8 +292,9 @@ class ZoneCost:
 def times_square(cost: float, moved: NDArray[np.float64]) -> NDArray[np.float64]:
     """A cost times the squares of what each client moved, (K,); nothing for those who moved nothing."""
     each = np.zeros_like(moved)
-    each[moved > 0] = cost * np.square(moved[moved > 0])
-    return each
+    some = ~(moved <= 0)  # what is not a number costs all
+    each[some] = cost * np.square(moved[some])
+    return np.nan_to_num(each, nan=math.inf, posinf=math.inf)
 
 
 def inverse_square(multiplier: float) -> float:

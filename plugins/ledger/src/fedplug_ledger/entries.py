@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal, Self
 
 from fedplug.api.known import Release
@@ -60,6 +61,12 @@ class ZoneEntry(Record):
         """
         correlated = (release.takes_back for release in self.releases if release.takes_back is not None)
         return None if self.closed and not self.by_clients else next(correlated, None)
+
+    @property
+    def correlated_bound(self) -> float:
+        """The norm that bounds the values below noise that is correlated over rounds; infinite where nothing does."""
+        bounds = [release.clipping_norm for release in self.releases if release.takes_back is not None]
+        return max((math.inf if bound is None else bound for bound in bounds), default=math.inf)
 
     @property
     def by_clients(self) -> bool:

@@ -266,6 +266,7 @@ class Archive:
 
     def __init__(self, recipe: Recipe, run_dir: Path, records: bool) -> None:
         self.recipe, self.run_dir = recipe, run_dir
+        self.data = ""  # the digest of a `World`, in hex
         recording = Recording(run_dir)
         self.recording = recording if records or recording.begun else None
         self.checkpoints = Checkpoints(run_dir, KEPT if self.recording is None else None)
@@ -288,6 +289,7 @@ class Archive:
             self.recording.end_of_round(rounds)
         state = {
             **books.protocol.state(), **books.state(), "digest": self.recipe.digest, "charges": len(self.charges),
+            "data": self.data,
             "histories": {"rows": self._rows.mark, "ledger": self._ledger.mark},
         }  # fmt: skip
         self.checkpoints.write(rounds, state, engine)
@@ -352,4 +354,9 @@ class Archive:
             raise CheckpointError(
                 f"{folder} belongs to recipe {digest[:12]}, but {file} is {self.recipe.digest[:12]} now; undo the "
                 f"change, or start a new run: fedplug run {file}"
+            )
+        if state.get("data", "") != self.data:
+            raise CheckpointError(
+                f"{folder} was written with other training examples, or another split, than {self.recipe.data.use} has "
+                "now, so that two clients would have the same example; put the data back as they were"
             )

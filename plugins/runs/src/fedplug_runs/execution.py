@@ -496,6 +496,7 @@ class Execution:
         self.composition = Composition(recipe)
         device = resolve_device(self.settings.device)
         self.world = World(recipe, self.composition, self.settings.data_root)
+        self.archive.data = self.world.digest.hex()
         self.model = self.world.model("cpu")
         layout = self.model.layout
         if self.equipment.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
@@ -619,6 +620,7 @@ class Execution:
             catalog=self.injected,
             store=StateFiles(self.run_dir, settings.max_clients_in_memory),
             world=self.world,
+            data=self.world.digest,
             layout=self.model.layout,
             timeout=TIMEOUT if settings.timeout is None else settings.timeout,
             own_files=self.recipe.own_files,
