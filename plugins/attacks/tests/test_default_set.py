@@ -131,7 +131,7 @@ def test_what_does_not_apply_names_who_would_get_further(
     """The key is at the clients: any of them opens what the server cannot."""
     plain = recipe_of("encrypted", [{"use": "std.bfv", "key_holder": "clients"}], rounds=1)
     folder = Path(shutil.copytree(runs.of(plain, record=False), tmp_path / "sealed"))
-    assert attacked(monkeypatch, folder, "-q") == 0
+    assert attacked(monkeypatch, folder, "--adversary", "server", "--adversary", "client", "-q") == 0
     rows = [row for row in results(folder)["summary"]["rows"] if row["attack"] == "attacks.linear_leak"]
     for row in rows:
         if row["adversary"] == "client":

@@ -21,7 +21,7 @@ from fedplug_attacks.gradinversion import GradInversion
 from fedplug_attacks.inverting import InvertingGradients
 from fedplug_std.torch_model import TorchModel
 from fedplug_std.training import Sgd
-from gradient_toys import DIGITS, digits, error, gradient, relu_net, run, sigmoid_lenet, view
+from gradient_toys import DIGITS, error, relu_net, run, sigmoid_lenet, view
 from numpy.typing import NDArray
 
 
@@ -230,7 +230,7 @@ def test_classes_without_a_negative_entry_are_not_there_after_steps_either() -> 
 
 def test_a_tournament_of_any_length_leaves_one_way_for_each_trial() -> None:
     found = trained(relu_net(3), 0, 4, lr=0.1, epochs=2, batch_size=2)
-    for iterations in (1, 3, 7):
+    for iterations in (1, 3):
         report = run(InvertingGradients, found.view, iterations=iterations, restarts=2)
         assert report.metrics["searches"] == 2
         assert report.labels is not None
@@ -243,19 +243,19 @@ def test_a_tournament_of_any_length_leaves_one_way_for_each_trial() -> None:
 
 
 @pytest.mark.parametrize("component", [InvertingGradients, GradInversion])
-def test_an_image_comes_back_from_five_steps(component: Any) -> None:
-    found = trained(relu_net(8), 8, 1, lr=0.1, epochs=5, batch_size=1)
+def test_an_image_comes_back_from_three_steps(component: Any) -> None:
+    found = trained(relu_net(8), 8, 1, lr=0.1, epochs=3, batch_size=1)
     options = {"tv": 1e-4} if component is InvertingGradients else {"restarts": 1, "tv": 1e-4, "bn": 0.0}
     report = run(component, found.view, iterations=100, **options)
-    assert report.metrics["steps_unrolled"] == 5
+    assert report.metrics["steps_unrolled"] == 3
     assert error(report, found.inputs) < 1e-3  # 30 dB
     assert found.view.update is not None
     as_one = dataclasses.replace(found.view, update=found.view.update.as_gradient())
     assert error(run(component, as_one, iterations=100, **options), found.inputs) > 3 * error(report, found.inputs)
 
 
-def test_idlg_recovers_an_image_from_five_steps() -> None:
-    found = trained(sigmoid_lenet(8), 8, 1, lr=0.1, epochs=5, batch_size=1)
+def test_idlg_recovers_an_image_from_three_steps() -> None:
+    found = trained(sigmoid_lenet(8), 8, 1, lr=0.1, epochs=3, batch_size=1)
     report = run(Idlg, found.view, restarts=2, iterations=30)
-    assert report.metrics["steps_unrolled"] == 5
+    assert report.metrics["steps_unrolled"] == 3
     assert error(report, found.inputs) < 1e-3

@@ -203,10 +203,10 @@ def test_the_command_prints_the_table_and_fails_where_a_claim_does(tmp_path: Pat
 
 
 DP_SGD = {
-    "name": "records", "seed": 7, "rounds": 6,
+    "name": "records", "seed": 7, "rounds": 3,
     "data": {"use": "std.digits", "clients": 10, "partition": "std.iid"},
     "model": {"use": "std.mlp", "hidden": []},
-    "train": {"use": "baselines.dp_sgd", "epochs": 2, "batch_size": 32, "lr": 0.5, "clipping_norm": 1.0,
+    "train": {"use": "baselines.dp_sgd", "epochs": 2, "batch_size": 64, "lr": 4.0, "clipping_norm": 1.0,
               "noise_multiplier": 14.0},
     "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []},
     "aggregate": {"use": "std.mean"},
@@ -214,9 +214,9 @@ DP_SGD = {
 
 
 def test_records_under_dp_sgd_stay_below_its_claim(settings: Settings) -> None:
-    server = audited(DP_SGD | {"rounds": 3}, settings, records=400)["server"]
+    server = audited(DP_SGD, settings, records=400)["server"]
     assert server.unit == "record"
-    assert server.claimed == pytest.approx(0.33, abs=0.07)
+    assert server.claimed == pytest.approx(0.47, abs=0.05)
     assert server.canaries == 400
     assert not server.exceeds
 

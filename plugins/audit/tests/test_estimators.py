@@ -59,7 +59,7 @@ def test_counts_that_cannot_be_are_refused(right: int, guesses: int, canaries: i
         dp_p_value(canaries, guesses, right, 1.0, 0.0)
 
 
-@pytest.mark.parametrize("mu", [0.0, 0.9, 3.0])
+@pytest.mark.parametrize("mu", [0.0, 0.9, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_the_normal_bound_exceeds_the_truth_as_often_as_its_level_says(mu: float) -> None:
     rng, bounds = np.random.default_rng(4), []
     for _ in range(200):

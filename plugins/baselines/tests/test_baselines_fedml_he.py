@@ -157,9 +157,9 @@ def agreed(make_client: Any, maps: Any, weights: list[float], factor: float = 1.
     parts = {"sums": sums(), "scores": Scripted(maps, factor), component.name: component}
     links = {"encrypted": (Link("encrypted", "protect", "sums", sums(), "client"),)}
     layout = Layout.of([("w", (maps.shape[1],))])
-    clients = {
-        c: make_client(layout, parts, client_id=c, weight=weight, links=links) for c, weight in enumerate(weights)
-    }
+    clients = {c: make_client(layout, parts, client_id=c, links=links) for c in range(len(weights))}
+    for client_id, weight in enumerate(weights):
+        clients[client_id].remembered.weight = weight
 
     def ask(method: Any, *payload: Any) -> Any:
         return {client_id: method(client, *payload) for client_id, client in clients.items()}

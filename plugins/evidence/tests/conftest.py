@@ -29,15 +29,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     laplace = [{"use": "std.clip_l1", "norm": 1.0}, {"use": "std.laplace", "epsilon": 1.0}]
     sampled = recipe_of(
         "noised", [{"use": "std.clip", "norm": 1.0}], rounds=2, min_clients=1,
-        data={"use": "std.digits", "clients": 40, "partition": "std.iid"},
+        data={"use": "std.digits", "clients": 24, "partition": "std.iid"},
         aggregate={"use": "std.mean", "weighting": "uniform"}, accountant={"use": "std.pld"},
         postprocess={"noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 2.0}]},
         sampling={"scheme": "poisson", "rate": 0.7},
     )  # fmt: skip
     skellam = {"use": "std.distributed_skellam", "epsilon": 6, "delta": 1e-5, "colluders": 2}
     shared = recipe_of(
-        "encrypted", [{"use": "std.clip", "norm": 1.0}, skellam, "secagg.bonawitz"], min_clients=10,
-        data={"use": "std.digits", "clients": 12, "partition": "std.iid"},
+        "encrypted", [{"use": "std.clip", "norm": 1.0}, skellam, "secagg.bonawitz"], min_clients=5, rounds=1,
+        data={"use": "std.digits", "clients": 6, "partition": "std.iid"},
         aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"encrypted": ["secagg.bonawitz"]},
     )  # fmt: skip
     return {
@@ -50,8 +50,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def folder(runs: dict[str, Path], home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The evidence of the recorded run. Tests must not change it."""
+def made(runs: dict[str, Path], home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The evidence of each run. Tests must not change it."""
+    folder = tmp_path_factory.mktemp("evidence")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(home))
-        return make_evidence(runs["sealed"], tmp_path_factory.mktemp("evidence") / "sealed", catalog=toy_catalog())[0]
+        return {kind: make_evidence(run, folder / kind, catalog=toy_catalog())[0] for kind, run in runs.items()}
+
+
+@pytest.fixture(scope="session")
+def folder(made: dict[str, Path]) -> Path:
+    """The evidence of the recorded run. Tests must not change it."""
+    return made["sealed"]

@@ -198,12 +198,12 @@ def rewrite(file: Path, change: Callable[[Any], Any]) -> None:
     file.write_bytes(json.dumps(plain, indent=2).encode() if file.name == "ledger.json" else canonical(plain))
 
 
-def signed_again(copy: Path) -> Verified:
+def signed_again(copy: Path, catalog: Catalog = CATALOG) -> Verified:
     files = {path.name: path.read_bytes() for path in copy.iterdir() if path.name not in (MANIFEST, SIGNATURE)}
     for file, data in seal(files, Ed25519PrivateKey.generate()).items():
         (copy / file).write_bytes(data)
     assert not Checked(copy).problems
-    return verify(copy)
+    return verify_folder(copy, None, catalog)
 
 
 def set_at(place: str, value: Any) -> Callable[[Any], Any]:
@@ -276,15 +276,15 @@ def cut(plain: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["laplace", "sampled", "clear", "shared"])
-def test_other_ledgers_are_reckoned_too(runs: dict[str, Path], tmp_path: Path, kind: str) -> None:
-    made, _ = make_evidence(runs[kind], tmp_path / "made", catalog=CATALOG)
-    found = verify(made)
+def test_other_ledgers_are_reckoned_too(made: dict[str, Path], kind: str) -> None:
+    found = verify(made[kind])
     assert found.ok, found.problems
     secret = any("Participation is secret" in note for note in found.notes)
     assert secret == (kind == "sampled")
     if secret:
-        assert {entry["charged"] for entry in json.loads((made / "charges.json").read_text())["log"]} == {"secret"}
-        assert {line.split(",")[0] for line in (made / "messages.csv").read_text().splitlines()[1:]} == {"0"}
+        charges, sent = ((made[kind] / name).read_text() for name in ("charges.json", "messages.csv"))
+        assert {entry["charged"] for entry in json.loads(charges)["log"]} == {"secret"}
+        assert {line.split(",")[0] for line in sent.splitlines()[1:]} == {"0"}
 
 
 class Learnt(Toy, fedplug.Protector):
@@ -310,19 +310,17 @@ def test_what_follows_from_published_values_is_no_mismatch(tmp_path: Path, monke
     assert "noise_multiplier: 3.0, but recipe.yaml gives 2.0" in unchecked
 
 
-def test_without_the_plugins_what_components_say_is_taken_as_stated(folder: Path, runs: Any, tmp_path: Path) -> None:
+def test_without_the_plugins_what_components_say_is_taken_as_stated(made: dict[str, Path]) -> None:
     nothing = Catalog({}, (), {})
-    found = verify_folder(folder, None, nothing)
+    found = verify_folder(made["sealed"], None, nothing)
     assert not found.problems
     assert not found.ok
     said = "The statements of the components were not checked, because the recipe cannot be read here"
     assert found.last.startswith(f"No mismatch found, but not everything could be checked: {said}")
     assert any(note.startswith(said) for note in found.unchecked)
     assert any(note.startswith("The ledger follows from 2 charges") for note in found.notes)
-    shared, _ = make_evidence(runs["shared"], tmp_path / "shared", catalog=CATALOG)
-    assert not verify_folder(shared, None, nothing).problems, "the charges contain the number of colluders"
-    made, _ = make_evidence(runs["laplace"], tmp_path / "made", catalog=CATALOG)
-    found = verify_folder(made, None, nothing)
+    assert not verify_folder(made["shared"], None, nothing).problems, "the charges contain the number of colluders"
+    found = verify_folder(made["laplace"], None, nothing)
     assert not found.problems
     assert "The accountant std.pld is not installed here, so no epsilon was recomputed" in found.unchecked
 
@@ -351,19 +349,18 @@ def secret_in(plain: Any) -> Any:
 @pytest.mark.parametrize("catalog", [CATALOG, Catalog({}, (), {})], ids=["all", "nothing"])
 @pytest.mark.parametrize("kind", ["clear", "laplace"])
 def test_a_verdict_that_was_rewritten_does_not_fit(
-    runs: dict[str, Path], tmp_path: Path, kind: str, catalog: Catalog
+    made: dict[str, Path], tmp_path: Path, kind: str, catalog: Catalog
 ) -> None:
     """The forgery claims a secret cohort and a level for which no component keeps an account."""
-    made, _ = make_evidence(runs[kind], tmp_path / "made", catalog=CATALOG)
+    copy = Path(shutil.copytree(made[kind], tmp_path / "copy"))
 
     def forge(plain: Any) -> Any:
         level = {"unit": "x", "trust": "x", "covers": "x", "delta": 0.001, "epsilons": {"e": 1.0}}
         return protects(secret_in(plain | {"levels": {"x": level}}))
 
-    rewrite(made / "charges.json", secret_in)
-    rewrite(made / "ledger.json", forge)
-    signed_again(made)
-    problems = verify_folder(made, None, catalog).problems
+    rewrite(copy / "charges.json", secret_in)
+    rewrite(copy / "ledger.json", forge)
+    problems = signed_again(copy, catalog).problems
     assert any(said.startswith("charges.json, log: it hides who took part") for said in problems), problems
     if kind == "clear":  # the other needs an accountant that is missing
         assert any(said.startswith("ledger.json, verdict, lines, 0, state: 'guaranteed'") for said in problems), (
@@ -373,8 +370,8 @@ def test_a_verdict_that_was_rewritten_does_not_fit(
         assert "ledger.json, levels: x, but no component of recipe.yaml keeps an account of it" in problems
 
 
-def test_noise_that_the_recipe_does_not_have_does_not_fit(runs: dict[str, Path], tmp_path: Path) -> None:
-    made, _ = make_evidence(runs["clear"], tmp_path / "made", catalog=CATALOG)
+def test_noise_that_the_recipe_does_not_have_does_not_fit(made: dict[str, Path], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(made["clear"], tmp_path / "copy"))
 
     def forge(plain: Any) -> Any:
         release = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 50.0, "trust": "local",
@@ -387,9 +384,9 @@ def test_noise_that_the_recipe_does_not_have_does_not_fit(runs: dict[str, Path],
             }
         return plain
 
-    rewrite(made / "charges.json", lambda plain: Charges.from_plain(forge(plain)).to_plain(for_json=True))
-    rewrite(made / "ledger.json", lambda plain: as_written(forge(plain)))
-    problems = signed_again(made).problems
+    rewrite(copy / "charges.json", lambda plain: Charges.from_plain(forge(plain)).to_plain(for_json=True))
+    rewrite(copy / "ledger.json", lambda plain: as_written(forge(plain)))
+    problems = signed_again(copy).problems
     said = "charges.json, log, 0, zones, clear, releases: the noise is gaussian (local), but recipe.yaml gives none"
     assert said in problems, problems
 

@@ -12,7 +12,7 @@ from fedplug_kit.static import check_component
 
 
 def load(**options: object) -> Dataset:
-    return Documents(Documents.Options(**{"train_count": 40, "test_count": 12, **options})).load(None)  # type: ignore[arg-type]
+    return Documents(Documents.Options(**{"train_count": 20, "test_count": 8, **options})).load(None)  # type: ignore[arg-type]
 
 
 def same(a: Examples, b: Examples) -> bool:
@@ -29,7 +29,7 @@ def test_examples_are_as_described() -> None:
     assert data.classes == ("untouched", "tampered")
     assert data.kinds == tuple(FORMATS) == ("invoice", "identity card", "letter", "ticket")
     assert data.region_names == DOCUMENT_FIELDS
-    for examples, count in ((data.train, 40), (data.test, 12)):
+    for examples, count in ((data.train, 20), (data.test, 8)):
         assert examples.targets is not None
         assert examples.regions is not None
         assert examples.inputs.dtype == examples.targets.dtype == examples.regions.dtype == np.uint8
@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_examples_and_another_others() -> None:
     assert same(first.train, again.train)
     assert same(first.test, again.test)
     assert not same(first.train, other.train)
-    assert not np.array_equal(first.train.inputs[:12], first.test.inputs)
+    assert not np.array_equal(first.train.inputs[:8], first.test.inputs)
     assert same(load(train_count=8).train, first.train.take(slice(8)))  # a smaller set is the start of a larger one
 
 
@@ -67,14 +67,14 @@ def test_untouched_and_single_ways_of_tampering() -> None:
     """The other sets were made from an untouched set, so their mask is exact in the whole data set too."""
     originals = [
         document(tuple(FORMATS)[number % 4], 64, stream(0, "fedre.documents", "train", number)).image
-        for number in range(40)
+        for number in range(20)
     ]
     for kind in ("copy_move", "splice", "replace"):
         train = load(untouched=0, tampering=[kind]).train
         assert train.targets is not None
         kept = train.targets == 0
         assert np.array_equal(train.inputs[:, 0][kept], np.stack(originals)[kept])
-        assert (train.inputs[:, 0] != np.stack(originals)).reshape(40, -1).any(1).mean() > 0.9
+        assert (train.inputs[:, 0] != np.stack(originals)).reshape(20, -1).any(1).mean() > 0.9
 
 
 @pytest.mark.parametrize("kind", FORMATS)

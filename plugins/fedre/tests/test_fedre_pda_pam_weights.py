@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug_fedre.pda_pam import layer_weights
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pda_pam_toys import LN, softmax
@@ -22,6 +23,7 @@ def everything(scores: NDArray[Any]) -> NDArray[np.bool_]:
     return np.ones(scores.shape, np.bool_)
 
 
+@settings(max_examples=examples(100))
 @given(matrices)
 def test_normalised_weights_are_the_softmax_of_minus_the_scores(scores: Any) -> None:
     """These are also the normalised inverses of alpha-hat (eq. 10)."""
@@ -34,6 +36,7 @@ def test_normalised_weights_are_the_softmax_of_minus_the_scores(scores: Any) -> 
     assert (factors / count).sum(0) == pytest.approx(np.ones(3))
 
 
+@settings(max_examples=examples(100))
 @given(matrices)
 def test_a_higher_score_never_weighs_more(scores: Any) -> None:
     for weighting in ("normalised", "as_published"):
@@ -64,12 +67,14 @@ def test_eq_11_with_scores_0_ln_2_ln_4_multiplies_by_4_08_in_all() -> None:
     assert (normalised[:, 0] / 3).tolist() == pytest.approx([4 / 7, 2 / 7, 1 / 7])
 
 
+@settings(max_examples=examples(100))
 @given(matrices)
 def test_the_coefficients_of_eq_11_add_up_to_the_number_of_clients_at_least(scores: Any) -> None:
     factors, shares = layer_weights(scores, everything(scores), "as_published")
     assert ((factors / shares.sum(0)).sum(0) >= len(scores) * (1 - 1e-9)).all()
 
 
+@settings(max_examples=examples(100))
 @given(matrices, st.floats(0.1, 10), st.floats(-5, 5))
 def test_standardised_scores_have_no_unit(scores: Any, factor: float, shift: float) -> None:
     if (scores.std(0) < 1e-3).any():

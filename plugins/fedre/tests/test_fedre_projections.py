@@ -24,31 +24,31 @@ def test_both_agree_on_lenet5_within_the_stated_error() -> None:
     model = LeNet5(LeNet5.Options()).build((1, 28, 28), 10, 1, "cpu")
     examples = images((3, 1, 28, 28), 10)
     regions = np.zeros((3, 28, 28), np.bool_)
-    regions[:, 8:20, 6:18] = True
+    regions[:, 8:16, 6:14] = True
     data = About(classes=(), mean=(0.5,), std=(0.3,))
     exact = psi_scores(model, examples, regions, data, method="exact")
     guessed = psi_scores(model, examples, regions, data, method="projections", projections=16, seed=4)
-    assert (exact.exact_passes, guessed.projection_passes) == (3 * 144, 3 * 5 * 16)
+    assert (exact.exact_passes, guessed.projection_passes) == (3 * 64, 3 * 5 * 16)
     assert np.all(guessed.standard_error < 0.1 * exact.mean)
     assert np.all(guessed.standard_error > 0)
     assert np.all(np.abs(guessed.mean - exact.mean) < 3.5 * guessed.standard_error)
 
 
 def test_the_stated_error_is_the_error() -> None:
-    """Over 150 seeds the error in units of the stated one has mean 0 and standard deviation 1, even with channels."""
+    """Over 80 seeds the error in units of the stated one has mean 0 and standard deviation 1, even with channels."""
     model, examples = small_conv(), images((1, 2, 4, 4), 3)
     regions = np.zeros((1, 4, 4), np.bool_)
     regions[0, :2, :3] = True
     exact = psi_scores(model, examples, regions, plain(2), method="exact").mean
     runs = [
         psi_scores(model, examples, regions, plain(2), method="projections", projections=16, seed=seed)
-        for seed in range(150)
+        for seed in range(80)
     ]
     z = np.array([(one.mean - exact) / one.standard_error for one in runs])
     assert np.all(np.abs(z.mean(0)) < 0.3)
     assert np.all((z.std(0) > 0.8) & (z.std(0) < 1.35))
     relative = np.mean([one.mean for one in runs], axis=0) / exact - 1
-    assert np.all(np.abs(relative) < 4 * np.std([one.mean / exact for one in runs], axis=0) / math.sqrt(150))
+    assert np.all(np.abs(relative) < 4 * np.std([one.mean / exact for one in runs], axis=0) / math.sqrt(80))
 
 
 def test_the_jackknife_takes_the_bias_of_the_root_away() -> None:
@@ -60,11 +60,11 @@ def test_the_jackknife_takes_the_bias_of_the_root_away() -> None:
         return math.sqrt(2 / count) * math.gamma((count + 1) / 2) / math.gamma(count / 2)
 
     rng = np.random.default_rng(2)
-    squares = np.square(rng.standard_normal((20_000, 4, 1)))
+    squares = np.square(rng.standard_normal((8000, 4, 1)))
     found = np.array([jackknife(one)[0] for one in squares])
     assert abs(np.sqrt(squares.mean(1)).mean() - chi(4)) < 0.01
     assert abs(found.mean() - (4 * chi(4) - 3 * chi(3))) < 0.012
-    score, error = np.array([jackknife(one) for one in np.square(rng.standard_normal((10_000, 16, 1)))]).T
+    score, error = np.array([jackknife(one) for one in np.square(rng.standard_normal((5000, 16, 1)))]).T
     assert abs(score.mean() - 1) < 0.008
     assert 0.9 < np.square(error).mean() / score.var() < 1.1
 
@@ -101,14 +101,17 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("method", ["exact", "projections"])
-def test_the_jacobian_is_never_held_as_a_whole(method: Any) -> None:
-    """LeNet-5 on 28x28 has 61,706 x 784 entries, its first fully connected layer alone 48,120 x 784."""
+def test_the_jacobian_is_never_held_as_a_whole(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LeNet-5 on a quarter of 28x28 has 61,706 x 196 entries, its first fully connected layer alone 48,120 x 196."""
+    monkeypatch.setattr(jacobian, "_BYTES", jacobian._BYTES // 2)
     model = LeNet5(LeNet5.Options()).build((1, 28, 28), 10, 1, "cpu")
     examples = images((1, 1, 28, 28), 10)
+    regions = np.zeros((1, 28, 28), np.bool_)
+    regions[0, :14, :14] = True
     watch = Largest()
     with watch:
-        psi_scores(model, examples, whole(examples), PLAIN, method=method)
-    assert 48_120 <= watch.values <= jacobian._BYTES // 4 < 48_120 * 784 / 8
+        psi_scores(model, examples, regions, PLAIN, method=method)
+    assert 48_120 <= watch.values <= jacobian._BYTES // 4 < 48_120 * 196 / 4
 
 
 def test_auto_is_exact_where_that_is_cheap() -> None:

@@ -60,7 +60,7 @@ def client_of(
 ) -> Client:  # fmt: skip
     """A client that has trained, with 12 public examples by default."""
     names: Any = {"classes": ("a", "b", "c"), "mean": (0.4,), "std": (0.3,), "region_names": ("date", "total")}
-    own = examples_of(30, 100 + client_id)
+    own = examples_of(12, 100 + client_id)
     model = model or network()
     client = Client(client_id=client_id, data=ClientData(own, own, own, **names), model=model)
     client.vector = model.get_vector()
@@ -116,14 +116,14 @@ def test_scores_do_not_depend_on_private_data(source: Any) -> None:
 def test_the_paper_s_private_examples_at_the_local_model() -> None:
     """The literal choice depends on the client's data, training and batch-norm statistics, and states that."""
     box = {"box": [1, 1, 4, 4]}
-    component = psi(source="private", at="local", samples=30, preference=box)
+    component = psi(source="private", at="local", samples=12, preference=box)
     client = client_of(model=network(batch_norm=True))
-    regions = np.zeros((30, *SHAPE[1:]), np.bool_)
+    regions = np.zeros((12, *SHAPE[1:]), np.bool_)
     regions[:, 1:4, 1:4] = True
     expected = psi_scores(client.model, client.data.train, regions, client.data, vector=client.local).mean
     np.testing.assert_allclose(score(component, client), expected, rtol=1e-5)
     assert fedplug_fedre.psi._PUBLIC == {}
-    elsewhere = score(psi(source="private", samples=30, preference=box), client)
+    elsewhere = score(psi(source="private", samples=12, preference=box), client)
     expected = psi_scores(client.model, client.data.train, regions, client.data, vector=client.vector).mean
     np.testing.assert_allclose(elsewhere, expected, rtol=1e-5)
     assert component.scoring == psi(at="local").scoring == Scoring(per="layer")
@@ -150,7 +150,7 @@ def test_calibration_images_are_noise_with_random_answers() -> None:
     assert sorted(set(made.examples.labels.tolist())) == [0, 1, 2]
     assert made.examples.targets is None
     assert (made.mean, made.std) == (data.mean, data.std)
-    targets = np.zeros((30, *SHAPE[1:]), np.uint8)
+    targets = np.zeros((12, *SHAPE[1:]), np.uint8)
     segmentation = dataclasses.replace(data, train=dataclasses.replace(data.train, targets=targets), kinds=("x", "y"))
     made = calibration_data(segmentation, 400, np.random.default_rng(3))
     assert made.examples.targets is not None

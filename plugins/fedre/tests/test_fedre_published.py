@@ -102,7 +102,7 @@ def test_t_sroie_without_masks_is_refused(tmp_path: Path) -> None:
 def test_the_literal_recipe_learns_from_t_sroie_as_published(tmp_path: Path) -> None:
     """Every line of the recipe, with smaller numbers: eq. 3 to 11 on crops of the folder."""
     less = {
-        "rounds": 1, "data.clients": 3, "data.size": 32, "data.train_count": 40, "data.test_count": 8, "data.public": 4,
+        "rounds": 1, "data.clients": 3, "data.size": 32, "data.train_count": 12, "data.test_count": 4, "data.public": 2,
         "train.epochs": 1, "score_parameters.0.samples": 1, "aggregate.samples": 1,
         "score_parameters.0.projections": 4, "aggregate.projections": 4,
     }  # fmt: skip

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from fedplug.api.errors import CheckpointError, RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
+from fedplug_lab import jobs
 from fedplug_lab.compare import Asked, compare
 from fedplug_lab.compared import Shelf, of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
@@ -25,6 +27,7 @@ from fedplug_lab.jobs import _undisturbed
 from fedplug_runs import yaml_source
 from fedplug_runs.folder import locked
 from fedplug_runs.settings import Settings
+from fedplug_std import workers
 from fedplug_terminal.main import main
 from run_toys import stopped
 from toy_components import recipe_of
@@ -132,7 +135,14 @@ def test_ctrl_c_waits_for_a_process_that_is_being_started() -> None:
     assert inside
 
 
-def test_several_jobs_give_the_same_numbers(recipes: list[Path], settings: Settings, catalog: Catalog) -> None:
+@pytest.mark.parametrize("spawned", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_several_jobs_give_the_same_numbers(
+    recipes: list[Path], settings: Settings, catalog: Catalog, spawned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not spawned:  # a new interpreter takes seconds to import the libraries
+        forking = types.SimpleNamespace(get_context=lambda _: workers._context())
+        monkeypatch.setattr(jobs, "multiprocessing", forking)
+        settings = settings.replace({"muted": ("lab.report",)})
     assert compare(recipes, settings, Asked(jobs=2), catalog) == 0
     at_once = compared_json(settings)
     alone = settings.replace({"output": settings.output.with_name("alone")})

@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+from examples import examples
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon
@@ -47,7 +48,7 @@ def test_a_repeated_round_is_paid_for_twice() -> None:
 # -- properties --------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.floats(0.1, 50), min_size=1, max_size=6), st.data())
 def test_epsilon_follows_from_the_logged_multipliers_and_survives_a_restart(
     multipliers: list[float], data: st.DataObject
@@ -80,7 +81,7 @@ def test_epsilon_follows_from_the_logged_multipliers_and_survives_a_restart(
     json.dumps(ledger.report().to_plain(for_json=True), allow_nan=False)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.floats(0.1, 50), st.floats(0.1, 50), st.integers(1, 20))
 def test_epsilon_falls_with_noise_and_grows_with_rounds(one: float, other: float, rounds: int) -> None:
     """Item 21, through the ledger."""

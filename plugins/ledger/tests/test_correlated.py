@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.known import Release
 from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon
 from fedplug_ledger.entries import RoundEntry
@@ -48,7 +49,7 @@ def moved(rounds: int, took_part: list[int]) -> float:
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=CLIENTS, max_size=CLIENTS), min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_each_client_pays_for_the_rounds_in_which_it_took_part(cohorts: list[list[bool]]) -> None:
     """The cost is that of one Gaussian release of C x + z, for any participation of a client and any end of the run."""
     ledger, took_part = ledger_of(rounds=8), np.array(cohorts)
@@ -163,7 +164,7 @@ def really(releases: Vectors, noises: Vectors, took_part: Vectors) -> float:
     st.lists(st.integers(0, 3), min_size=1, max_size=7), st.lists(st.booleans(), min_size=7, max_size=7),
     st.lists(st.booleans(), min_size=7, max_size=7),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_rounds_that_are_repeated_cost_what_they_release(
     goes_back: list[int], there: list[bool], released: list[bool]
 ) -> None:
@@ -197,7 +198,7 @@ CLOSED = Release("gaussian", SIGMA, 1.0, trust="distributed")
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_the_price_of_shared_noise_covers_every_drop_out(data: st.DataObject) -> None:
     """Toward outsiders, and toward another client that knows its own noise; uploads that are lost, with and without
     noise that their client remembers, and sums that stay closed.

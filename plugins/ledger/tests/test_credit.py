@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.known import Release
 from fedplug_ledger.accounting import gaussian_epsilon
 from fedplug_ledger.costs import _STEPS_PER_STD, noise_of_others, strongest, strongest_other
@@ -42,7 +43,7 @@ def test_noise_of_others_counts_only_if_the_encryption_holds_it(release: Release
     assert said is None or re.search(said, warned[0])
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(shares, st.integers(0, 7))
 def test_dropping_a_client_after_its_noise_never_lowers_epsilon(weights: list[float], dropped: int) -> None:
     """Item 41, in every view and for any weights."""

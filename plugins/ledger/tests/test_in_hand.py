@@ -269,5 +269,6 @@ def test_sections_of_others_are_named() -> None:
 
     composition = Composition(Recipe.from_plain(recipe_of(), toy_catalog()))
     before = _words(composition)
-    composition.recipe = dataclasses.replace(composition.recipe, sections=dict.fromkeys(("acme", "availability"), SimpleNamespace(uses={})))
+    sections: Any = dict.fromkeys(("acme", "availability"), SimpleNamespace(uses={}))
+    composition.recipe = dataclasses.replace(composition.recipe, sections=sections)
     assert set(_words(composition)) - set(before) == {"section acme"}

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+from examples import examples
 from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon
@@ -123,7 +124,7 @@ def test_reproducible_noise_protects_nobody() -> None:
         assert "knows the seed" in reason(ledger, view)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(shares)
 def test_no_view_of_sums_costs_more_than_the_upload_itself(weights: list[float]) -> None:
     ledger = ledger_of(num_clients=len(weights), delta=0.01)

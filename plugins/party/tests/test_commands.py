@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from cli_calls import GOOD, call
 from fedplug import Settings
 from fedplug_party import program
 from fedplug_party.state import State
+from forked import FEDPLUG, Program
 from own_file_toys import HALVE
 from party_toys import SECONDS, silent
 
@@ -142,36 +142,36 @@ def test_a_whole_federation_from_the_command_line(
     nothing keep neither the server nor a request for the status from being heard.
     """
     recipe.write_text(BFV.replace("clients: 4", "clients: 3"))
-    command = [sys.executable, "-m", "fedplug", "party", "recipe.yaml", "--key-server", "--state", "p/key-server"]
+    words = ["party", "recipe.yaml", "--key-server", "--state", "p/key-server", "--yes"]
     outcomes: list[Any] = []
 
     def client(number: int) -> None:
         state = Path(f"p/client-{number}")
         outcomes.append(program.be_party(recipe, None, f"client:{number}", state, Settings(device="cpu"), 3, True))
 
-    with subprocess.Popen([*command, "--yes"], stdout=subprocess.PIPE, text=True) as key_server:
-        try:
-            threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(3)]
-            for thread in threads:
-                thread.start()
-            until = time.monotonic() + SECONDS
-            for name in ("key-server", "client-0", "client-1", "client-2"):
-                while call(monkeypatch, "party", "--status", f"p/{name}"):
-                    assert key_server.poll() is None
-                    assert time.monotonic() < until
-                    time.sleep(0.1)
-            said = capsys.readouterr().out
-            assert "party:        key_server" in said
-            assert "server:       not connected" in said
-            with silent(Path("p/key-server"), 200), silent(Path("p/client-0"), 200):
-                assert call(monkeypatch, "party", "--status", "p/key-server") == 0
-                assert call(monkeypatch, "run", "recipe.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
-            for thread in threads:
-                thread.join(SECONDS)
-            assert outcomes == [0, 0, 0]
-            assert key_server.wait(SECONDS) == 0
-        finally:
-            key_server.kill()
+    key_server = Program(FEDPLUG, *words)
+    try:
+        threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + SECONDS
+        for name in ("key-server", "client-0", "client-1", "client-2"):
+            while call(monkeypatch, "party", "--status", f"p/{name}"):
+                assert key_server.poll() is None, key_server.stderr
+                assert time.monotonic() < until
+                time.sleep(0.1)
+        said = capsys.readouterr().out
+        assert "party:        key_server" in said
+        assert "server:       not connected" in said
+        with silent(Path("p/key-server"), 200), silent(Path("p/client-0"), 200):
+            assert call(monkeypatch, "party", "--status", "p/key-server") == 0
+            assert call(monkeypatch, "run", "recipe.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
+        for thread in threads:
+            thread.join(SECONDS)
+        assert outcomes == [0, 0, 0]
+        assert key_server.wait(SECONDS) == 0, key_server.stderr
+    finally:
+        key_server.kill()
     out = capsys.readouterr().out
     assert "accuracy" in out
     assert "round 2: answered fedplug.protect" in out

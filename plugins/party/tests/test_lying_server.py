@@ -26,6 +26,7 @@ from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Command, Reply, Request
 from fedplug_runs.checkpoint import StateFiles
 from fedplug_secagg import masks
+from paillier_toys import small_tables
 from party_toys import Beside
 from toy_components import paraaegis, recipe_of
 from toy_protocol import build
@@ -63,6 +64,12 @@ SEALERS = {
     "sensecrypt.paillier": sealed({"use": "sensecrypt.paillier", "key_holder": "clients"}),
     "fas.scramble": sealed("fas.scramble"),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_tables() -> Iterator[None]:
+    with small_tables():
+        yield
 
 
 class Caught(Exception):
@@ -199,13 +206,13 @@ def test_calls_that_outlast_their_round_give_no_upload_either(tmp_path: Path) ->
 # -- fewer clients than min_clients ------------------------------------------------------------------------------------
 
 FEW = {
-    "secagg.bonawitz": "helps to open none of fewer than min_clients=10",
-    "signed": "helps to open none of fewer than min_clients=10",
-    "secagg.plus": "helps to open none of fewer than min_clients=10",
-    "threshold.bfv": "8 clients are said to be in the sum; below 10 it shows too much of each",
-    "baselines.lwe": "shares of 8 clients were asked for; opening fewer than min_clients=10 would show too much",
-    "std.bfv": "holds 8 updates; opening fewer than min_clients=10 would show too much of each",
-    "std.ckks": "holds 8 updates; opening fewer than min_clients=10 would show too much of each",
+    "secagg.bonawitz": "helps to open none of fewer than min_clients=6",
+    "signed": "helps to open none of fewer than min_clients=6",
+    "secagg.plus": "helps to open none of fewer than min_clients=6",
+    "threshold.bfv": "4 clients are said to be in the sum; below 6 it shows too much of each",
+    "baselines.lwe": "shares of 4 clients were asked for; opening fewer than min_clients=6 would show too much",
+    "std.bfv": "holds 4 updates; opening fewer than min_clients=6 would show too much of each",
+    "std.ckks": "holds 4 updates; opening fewer than min_clients=6 would show too much of each",
 }
 
 
@@ -213,29 +220,29 @@ FEW = {
 def test_no_party_helps_to_open_a_sum_of_fewer_clients_than_its_own_recipe_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All ten upload, and the server says that two dropped out, as if eight were enough."""
+    """All six upload, and the server says that two dropped out, as if four were enough."""
     take = Arrivals.take
 
     def losing(self: Arrivals, client_id: int, reply: Any) -> None:
-        if client_id in (8, 9):
+        if client_id in (4, 5):
             self.office.drop(client_id, "it dropped out")
         else:
             take(self, client_id, reply)
 
     def opening(self: Closing, block: Block, clients: Sequence[int], party: Party) -> Block:
-        least = 8 if isinstance(party, Server) else self.facts.min_clients
+        least = 4 if isinstance(party, Server) else self.facts.min_clients
         facts = dataclasses.replace(self.facts, min_clients=least)
         return opens(dataclasses.replace(self, facts=facts), block, clients, party)
 
     opens = Closing.open
     monkeypatch.setattr(Arrivals, "take", losing)
     monkeypatch.setattr(Closing, "open", opening)
-    stated = SEALERS[name] | {"min_clients": 10, "rounds": 1}
-    stated["data"] = stated["data"] | {"clients": 10}
+    stated = SEALERS[name] | {"min_clients": 6, "rounds": 1}
+    stated["data"] = stated["data"] | {"clients": 6}
     beside = Beside(tmp_path / "parties", stated)
     protocol, _, watch = build(stated, beside.engine)
-    protocol.office.min_clients = 8
-    protocol.sums.recipe = protocol.delivery.recipe = dataclasses.replace(protocol.recipe, min_clients=8)
+    protocol.office.min_clients = 4
+    protocol.sums.recipe = protocol.delivery.recipe = dataclasses.replace(protocol.recipe, min_clients=4)
     protocol.setup()
     before, said = vector_of(beside), []
     try:

@@ -11,6 +11,7 @@ import pytest
 from fedplug.round.parties import ClientHost
 from fedplug_party.noticing import Noticing
 from fedplug_runs.overlay import load_recipe
+from fedplug_std import accountants
 from fedplug_std.handed import signs
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"
@@ -38,7 +39,10 @@ def test_no_ordinary_round_is_warned_of(name: str, tmp_path: Path, monkeypatch: 
         return reply
 
     monkeypatch.setattr(ClientHost, "deliver", delivered)
+    monkeypatch.setattr(accountants, "_rdp", lambda *_: None)  # which takes most of the time and is not asked for
     plain = load_recipe(str(RECIPES / f"{name}.yaml")).to_plain() | {"rounds": 2}
+    if plain["data"]["use"] == "std.digits":
+        plain["data"]["train_size"] = 400
     fedplug.run(plain, output=str(tmp_path), quiet=True, muted=["lab.report"])
     assert said == []
     assert max(map(len, models.values())) >= 2  # some model was compared

@@ -11,6 +11,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
+from examples import examples
 from fedplug import Facts, Layout, Plan
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError, RecipeError
@@ -192,7 +193,7 @@ shares = st.sampled_from([0.01, 0.2, 1 / 3, 0.5, 0.55, 2 / 3, 0.7, 1.0])
 
 
 @given(scored, taus, shares)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_zones_are_those_of_the_equations(scores: np.ndarray, tau: float, rho: float) -> None:
     """Spec 1, 2 and 6, and eqs. 14 to 18 as sets: the zones of each client are disjoint and complete."""
     plans, _ = negotiate(scores, tau=tau, rho=rho)
@@ -210,7 +211,7 @@ def test_zones_are_those_of_the_equations(scores: np.ndarray, tau: float, rho: f
 
 
 @given(scored, taus, taus, shares, shares)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_the_encrypted_zone_never_grows_with_rho_or_tau(
     scores: np.ndarray, tau: float, other: float, rho: float, share: float
 ) -> None:
@@ -222,7 +223,7 @@ def test_the_encrypted_zone_never_grows_with_rho_or_tau(
 
 
 @given(scored, taus)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_rho_1_is_the_intersection_and_rho_1_over_k_the_union(scores: np.ndarray, tau: float) -> None:
     """Spec 4 and 5."""
     masks = scores > np.float32(tau)
@@ -235,7 +236,7 @@ def test_rho_1_is_the_intersection_and_rho_1_over_k_the_union(scores: np.ndarray
 
 
 @given(scored, taus, shares)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_equal_masks_retain_nothing_and_tau_1_marks_nothing(scores: np.ndarray, tau: float, rho: float) -> None:
     """Spec 7 and 8."""
     alike, _ = negotiate(np.repeat(scores[:1], 4, 0), tau=tau, rho=rho)
@@ -246,7 +247,7 @@ def test_equal_masks_retain_nothing_and_tau_1_marks_nothing(scores: np.ndarray, 
 
 
 @given(scored, taus, shares, st.randoms())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_the_order_of_clients_does_not_matter(scores: np.ndarray, tau: float, rho: float, random: Any) -> None:
     order = random.sample(range(len(scores)), len(scores))
     plans, shuffled = negotiate(scores, tau=tau, rho=rho)[0], negotiate(scores[order], tau=tau, rho=rho)[0]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from examples import examples
 from fedplug import Client, Facts, Layout
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import ClientData, Examples
@@ -102,7 +103,7 @@ values = hnp.arrays(np.float32, st.integers(1, 30), elements=st.integers(0, 102_
 
 
 @given(values, values, st.sampled_from([0.25, 0.5, 2.0, 1024.0]), st.sampled_from([0.0, 1.0, 64.0]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_scores_lie_in_0_to_1_and_do_not_change_with_scale(
     first: np.ndarray, second: np.ndarray, scale: float, shift: float
 ) -> None:

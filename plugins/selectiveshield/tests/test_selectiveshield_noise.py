@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug import Block, Client, Facts, FixedPoint, Layout, Misplaced, Seal, gaussian_epsilon
 from fedplug.api import operations
 from fedplug.api.blocks import BASE_ZONES
@@ -357,7 +358,7 @@ chosen = st.fixed_dictionaries(
     clients=st.integers(5, 8), rounds=st.integers(1, 5), choice=st.sampled_from(["local", "as_published"]),
     calibration=st.sampled_from(["exact", "rdp"]), data=st.data(),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(24))
 def test_no_client_has_less_noise_for_its_bound_than_the_ledger_charges(
     own: dict[int, dict[str, float]], epsilon: float, decay: float, clients: int, rounds: int, choice: str,
     calibration: str, data: st.DataObject,

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import ProtectionError
 from fedplug_sensecrypt.budgets import budgets
 from fedplug_sensecrypt.selection import BINS, Bins, Problem, security_level, solve
@@ -46,7 +47,7 @@ def brute_force(gamma: np.ndarray, problem: Problem, met: float) -> float | None
     return best
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(problems())
 def test_agrees_with_trying_every_mask(instance: tuple[np.ndarray, Problem]) -> None:
     """Eq. 9 on up to 12 scalars, ties included (item 27)."""
@@ -67,7 +68,7 @@ def test_agrees_with_trying_every_mask(instance: tuple[np.ndarray, Problem]) -> 
         assert found.covered >= problem.level - 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(problems())
 def test_selects_the_top_within_the_budget(instance: tuple[np.ndarray, Problem]) -> None:
     """Item 27: the top k by sensitivity, of equal ones the lowest index, and no more than the budget."""
@@ -78,7 +79,7 @@ def test_selects_the_top_within_the_budget(instance: tuple[np.ndarray, Problem])
     assert sorted(np.flatnonzero(found.mask)) == sorted(order[: found.count])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(problems())
 def test_encrypts_as_few_as_the_formula_says(instance: tuple[np.ndarray, Problem]) -> None:
     """k = min(cap, max(k_security, #{gamma_j / sum > 1/N})) at equal weights of the objectives."""
@@ -219,6 +220,7 @@ def test_budgets_of_the_paper() -> None:
     np.testing.assert_allclose(found, [1, 2 / 3, 0.5, 10 / 24, 1 / 3])
 
 
+@settings(max_examples=examples(100))
 @given(
     devices=st.lists(st.tuples(st.floats(0.1, 1e4), st.floats(0.1, 1e4)), min_size=1, max_size=20),
     scale=st.floats(0.01, 100),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import paillier_toys
 import pytest
 from he_toys import SCHEMES, Parties, make
 
@@ -17,13 +18,6 @@ def parties(request: pytest.FixtureRequest) -> Parties:
 
 @pytest.fixture(scope="module")
 def small_tables() -> Iterator[None]:
-    """Powers under keys of Paillier are taken from small tables. They are the same, and a table of full size, which
-    pays where many ciphertexts are made, takes half a second.
-    """
-    from fedplug_std import _fixed_base
-
-    _fixed_base.fixed_base.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fixed_base, "TEETH", 5)
+    """Keys of Paillier have small tables."""
+    with paillier_toys.small_tables():
         yield
-    _fixed_base.fixed_base.cache_clear()

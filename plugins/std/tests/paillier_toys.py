@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from fedplug_std import _fixed_base
 from fedplug_std.paillier import Paillier
 from he_toys import OneClient
 
@@ -16,3 +20,15 @@ def make(**options: Any) -> Paillier:
 
 def parties_of(component: Paillier, num_clients: int = 5) -> OneClient:
     return OneClient(component, SIZE, num_clients, min_clients=2)
+
+
+@contextlib.contextmanager
+def small_tables() -> Iterator[None]:
+    """Inside, powers are taken from small tables. They are the same, and a table of full size, which pays where many
+    ciphertexts are made, takes half a second.
+    """
+    _fixed_base.fixed_base.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_fixed_base, "TEETH", 5)
+        yield
+    _fixed_base.fixed_base.cache_clear()

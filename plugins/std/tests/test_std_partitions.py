@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError
 from fedplug.round.world import client_data, matched_test, slice_of_test
@@ -31,7 +32,7 @@ def check_complete(parts: list[Any], count: int, clients: int) -> None:
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(count))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     counts=st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(lambda c: sum(c) > 0),
     clients=st.integers(1, 30),
@@ -88,7 +89,7 @@ def test_dirichlet_repairs_what_no_draw_achieves() -> None:
     assert {len(part) for part in parts} == {10}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(classes=st.integers(1, 10), clients=st.integers(1, 20), k=st.integers(1, 10), seed=st.integers(0, 2**32))
 def test_classes_per_client(classes: int, clients: int, k: int, seed: int) -> None:
     labels = labels_of([40] * classes) * 3  # labels need not be 0, 1, 2, ...
@@ -131,7 +132,7 @@ def test_options_out_of_range_are_refused(component: Any, options: dict[str, Any
         component.Options(**options)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     train=st.lists(st.integers(0, 50), min_size=3, max_size=6).filter(lambda c: sum(c) > 0),
     test=st.lists(st.integers(0, 50), min_size=3, max_size=6).filter(lambda c: sum(c) > 0),
@@ -192,7 +193,7 @@ def test_client_data() -> None:
         client_data(dataset, assignment, 2, 3, seed=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=10),
     categories=st.integers(1, 5),

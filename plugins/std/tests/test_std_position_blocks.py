@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug import Block, Facts
 from fedplug.api import codec
 from fedplug.api.errors import MessageError, ProtectionError
@@ -165,7 +166,7 @@ def test_a_position_block_fills_a_ciphertext(parties: OneClient) -> None:
 
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 20), st.integers(1, 3))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_sums_over_any_masks_are_those_of_the_plain_values(
     data: st.DataObject, num_clients: int, size: int, min_clients: int
 ) -> None:

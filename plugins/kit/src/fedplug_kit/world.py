@@ -141,8 +141,8 @@ def catalog_with(name: str, found: type, groups: list[str]) -> Catalog:
     catalog = Catalog(_installed().groups)
     for group, classes in [*PARTS.items(), *((group, {name: found}) for group in groups)]:
         for known, each in classes.items():
-            value = f"{each.__module__}:{each.__qualname__}"
-            catalog.groups[group].setdefault(known, Entry(known, group, value, "kit", "0", each))
+            value, of = f"{each.__module__}:{each.__qualname__}", "kit" if each is found else "fedplug-kit"
+            catalog.groups[group].setdefault(known, Entry(known, group, value, of, "0", each))
     return catalog
 
 

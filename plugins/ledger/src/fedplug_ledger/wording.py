@@ -19,7 +19,8 @@ OF_NUMBERS = (
     "the total; equal weights avoid this"
 )
 OF_METRICS = (
-    "training loss, counts of correct predictions, component logs and pictures, sent in the clear for the report"
+    "training loss, counts of correct predictions (and, where the task counts them, of labels), component logs and "
+    "pictures, sent in the clear for the report"
 )
 OF_FINE_TUNING = "; also counts of models that clients fine-tune on their examples, without noise"
 OF_BUFFERS = "means and variances of activations, averaged in the clear; buffers: local keeps them at the client"
