@@ -226,8 +226,8 @@ def test_a_result_that_says_little_is_still_drawn(
     changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attack_pictures, "_DOTS_PER_INCH", 30)
-    for found in ({"naive": images(1), "adaptive": images(1)}, {}):
-        draw(tmp_path / "a.png", a_result(**changes), images(1), found)
+    draw(tmp_path / "a.png", a_result(**changes), images(1), {"naive": images(1), "adaptive": images(1)})
+    figure_of(a_result(**changes), images(1), {}).draw_without_rendering()
     assert matplotlib.image.imread(tmp_path / "a.png").std() > 0
 
 

@@ -29,7 +29,7 @@ def masked(*chain: Any) -> dict[str, Any]:
 
 
 def attacked(folder: Path, use: dict[str, Any], protocol: dict[str, Any], **scope: Any) -> list[Any]:
-    """The outcome for each target."""
+    """The outcome for each target, and of each attack in `attacks` by name."""
     recipe = {
         "name": "planted", "seed": 7, "rounds": 1, "min_clients": 3,
         "data": {"use": "std.digits", "clients": 6, "public": 200, "partition": "std.iid"}, "model": "std.mlp",
@@ -40,6 +40,27 @@ def attacked(folder: Path, use: dict[str, Any], protocol: dict[str, Any], **scop
     }  # fmt: skip
     run = fedplug.run(recipe | protocol, output=folder, quiet=True, muted=["lab.report"])
     return [next(iter(result.forms.values())) for result in results(run.folder / "attacks")]
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    """What `sums` makes once for all tests."""
+    return {}
+
+
+@pytest.fixture
+def sums(made: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+    """The outcomes of attacks on one client behind masks, all in one run."""
+    target = {"handed": "target"}
+    uses = [
+        {"use": "attacks.imprint", "name": "all"}, {"use": "attacks.imprint", "name": "imprint", **target},
+        {"use": "attacks.fishing", "name": "fishing", "label": 4, **target},
+        {"use": "attacks.imprint", "name": "split", "handed": "split"},
+    ]  # fmt: skip
+    if not made:
+        names = sorted(use["name"] for use in uses)  # the order of the files of results
+        made |= zip(names, attacked(tmp_path, {}, masked(), attacks=uses), strict=True)
+    return made
 
 
 @pytest.mark.parametrize("name", ["attacks.imprint", "attacks.fishing"])
@@ -59,11 +80,10 @@ def test_an_imprint_gives_every_image_of_a_batch_exactly(tmp_path: Path) -> None
     assert "2 of 2" in page
 
 
-def test_masks_do_not_hinder_it_and_shared_noise_does(tmp_path: Path) -> None:
-    (through,) = attacked(tmp_path / "masks", {"use": "attacks.imprint"}, masked())
-    assert len(through.recovered) >= 5  # of 8; of 48 in the sum some share a bin
+def test_masks_do_not_hinder_it_and_shared_noise_does(tmp_path: Path, sums: dict[str, Any]) -> None:
+    assert len(sums["all"].recovered) >= 5  # of 8; of 48 in the sum some share a bin
     noise = ({"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", "epsilon": 8, "delta": 1e-5})
-    (held,) = attacked(tmp_path / "noise", {"use": "attacks.imprint"}, masked(*noise))
+    (held,) = attacked(tmp_path, {"use": "attacks.imprint"}, masked(*noise))
     assert len(held.recovered) == 0
 
 
@@ -98,17 +118,15 @@ def test_without_a_probe_there_is_nothing_to_plant(tmp_path: Path) -> None:
         attacked(tmp_path, {"use": "attacks.imprint"}, CLEAR, adversaries=["server+malicious_server"])
 
 
-def test_where_others_are_handed_zeros_a_sum_is_the_targets_update(tmp_path: Path) -> None:
+def test_where_others_are_handed_zeros_a_sum_is_the_targets_update(sums: dict[str, Any]) -> None:
     """Model inconsistency (Pasquini et al. 2022): masks hide the target's update behind nothing."""
-    (imprint,) = attacked(tmp_path / "imprint", {"use": "attacks.imprint", "handed": "target"}, masked())
-    assert len(imprint.recovered) >= 7
-    assert imprint.own["bins_filled"] <= 8
-    (fish,) = attacked(tmp_path / "fish", {"use": "attacks.fishing", "label": 4, "handed": "target"}, masked())
-    assert fish.metrics["mse"] < 1e-3
+    assert len(sums["imprint"].recovered) >= 7
+    assert sums["imprint"].own["bins_filled"] <= 8
+    assert sums["fishing"].metrics["mse"] < 1e-3
 
 
-def test_bins_split_between_clients_tell_whose_image_it_is(tmp_path: Path) -> None:
-    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint", "handed": "split"}, masked())
+def test_bins_split_between_clients_tell_whose_image_it_is(sums: dict[str, Any]) -> None:
+    outcome = sums["split"]
     assert outcome.own["bins"] in (42, 43)
     assert outcome.own["bins_filled"] <= 8
     assert len(outcome.recovered) >= 4
@@ -132,7 +150,7 @@ def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
 
 def test_behind_convolutions_features_are_imprinted_and_inverted(tmp_path: Path) -> None:
     cnn = CLEAR | {"model": {"use": "std.cnn", "norm": "group"}}
-    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint"}, cnn)
+    (outcome,) = attacked(tmp_path, {"use": "attacks.imprint", "iterations": 200}, cnn)
     assert outcome.own["bins_filled"] <= 8
     assert len(outcome.recovered) >= 2
 

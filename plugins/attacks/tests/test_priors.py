@@ -233,7 +233,7 @@ def test_counts_come_in_the_order_of_their_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "iterations"), [((3, 4), 20), pytest.param(range(10), 50, marks=pytest.mark.slow)]
+    ("numbers", "iterations"), [((4,), 20), pytest.param(range(10), 50, marks=pytest.mark.slow)]
 )
 def test_inversion_finds_the_labels_that_the_label_attack_finds(numbers: Sequence[int], iterations: int) -> None:
     """Batches of 8, the largest 30% of all entries hidden: the signs and the bias tell hardly any counts."""

@@ -33,10 +33,10 @@ MULTIPLIER = gaussian_noise_multiplier(EPSILON, DELTA)
 GAUSSIAN = {"use": "std.gaussian", "epsilon": EPSILON, "delta": DELTA}
 CENTRAL = {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": MULTIPLIER}
 MASKED = {
-    "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 30,
+    "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 36,
     "data": {"use": "std.digits", "clients": 40, "partition": "std.iid"},
     "protect": {"encrypted": [
-        {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", "epsilon": 4, "delta": DELTA},
+        {"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", "epsilon": 8, "delta": DELTA},
         "secagg.bonawitz",
     ]},
     "postprocess": {"encrypted": ["secagg.bonawitz"]},
@@ -87,11 +87,11 @@ def test_central_noise_that_is_right_stays_below_its_claim_over_rounds(settings:
 
 
 def test_distributed_noise_under_masks_stays_below_its_claim(settings: Settings) -> None:
-    server = audited(recipe_of([], **MASKED), settings, runs=3)["server"]
-    assert server.canaries == 120
+    server = audited(recipe_of([], **MASKED), settings, runs=2)["server"]
+    assert server.canaries == 80
     assert server.gaussian_counts
     assert not server.exceeds
-    assert server.right > 60
+    assert server.right > 46  # of 80; a guess gives 40, and the audit 63 with a standard deviation of 3
 
 
 @pytest.mark.parametrize(("share", "clients"), [(0.25, 100), (0.001, 60)], ids=["a quarter", "forgotten"])
@@ -206,7 +206,7 @@ DP_SGD = {
     "name": "records", "seed": 7, "rounds": 3,
     "data": {"use": "std.digits", "clients": 10, "partition": "std.iid"},
     "model": {"use": "std.mlp", "hidden": []},
-    "train": {"use": "baselines.dp_sgd", "epochs": 2, "batch_size": 64, "lr": 4.0, "clipping_norm": 1.0,
+    "train": {"use": "baselines.dp_sgd", "epochs": 2, "batch_size": 32, "lr": 2.0, "clipping_norm": 1.0,
               "noise_multiplier": 14.0},
     "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []},
     "aggregate": {"use": "std.mean"},
@@ -216,7 +216,7 @@ DP_SGD = {
 def test_records_under_dp_sgd_stay_below_its_claim(settings: Settings) -> None:
     server = audited(DP_SGD, settings, records=400)["server"]
     assert server.unit == "record"
-    assert server.claimed == pytest.approx(0.47, abs=0.05)
+    assert server.claimed == pytest.approx(0.33, abs=0.05)
     assert server.canaries == 400
     assert not server.exceeds
 
@@ -272,7 +272,7 @@ def test_a_key_server_is_scored_on_the_sums_that_it_opens(settings: Settings) ->
 
 
 def test_the_audit_of_a_run_is_in_its_report_with_the_verdict(tmp_path: Path, settings: Settings) -> None:
-    plain = recipe_of([GAUSSIAN], **few(100))
+    plain = recipe_of([GAUSSIAN], **few(80))
     code, folder = execution.start(Recipe.from_plain(plain, catalog()), settings, catalog(), "audited")
     assert code == 0
     found, _ = audit(folder, settings=settings, catalog=catalog(), seed=3)

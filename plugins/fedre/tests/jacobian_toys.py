@@ -61,9 +61,15 @@ def whole(examples: Examples) -> NDArray[np.bool_]:
     return np.ones((len(examples), *examples.inputs.shape[2:]), np.bool_)
 
 
-def gradients_at(model: TorchModel, inputs: torch.Tensor, answer: torch.Tensor) -> list[torch.Tensor]:
-    """The gradient of one example's loss in double precision, one tensor per layer."""
-    module = copy.deepcopy(model.module).double().eval()
+def doubled(model: TorchModel) -> nn.Module:
+    """A copy in double precision."""
+    return copy.deepcopy(model.module).double().eval()
+
+
+def gradients_at(
+    model: TorchModel, module: nn.Module, inputs: torch.Tensor, answer: torch.Tensor
+) -> list[torch.Tensor]:
+    """The gradient of one example's loss by a copy in double precision, one tensor per layer."""
     named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
     loss = nn.functional.cross_entropy(module(inputs), answer)
     found = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))

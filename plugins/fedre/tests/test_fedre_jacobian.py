@@ -14,7 +14,7 @@ from fedplug.api.errors import DataError, SetupError
 from fedplug_fedre.jacobian import psi_scores
 from fedplug_std.models import Cnn
 from fedplug_std.torch_model import TorchModel
-from jacobian_toys import PLAIN, gradients_at, images, linear, plain, segmenter, small_conv, whole
+from jacobian_toys import PLAIN, doubled, gradients_at, images, linear, plain, segmenter, small_conv, whole
 from numpy.typing import NDArray
 from torch import nn
 
@@ -27,7 +27,7 @@ def by_differences(
     Pixels elsewhere than `where`, (H, W), give 0.
     """
     count, channels, height, width = examples.inputs.shape
-    norms = np.zeros((count, len(model.layout.layers), height, width))
+    norms, module = np.zeros((count, len(model.layout.layers), height, width)), doubled(model)
     for index in range(count):
         inputs = torch.from_numpy(examples.inputs[index : index + 1]).double()
         answer = torch.from_numpy(examples.answers[index : index + 1])
@@ -36,7 +36,7 @@ def by_differences(
                 continue
             move = torch.zeros_like(inputs)
             move[0, channel, y, x] = step
-            sides = [gradients_at(model, inputs + sign * move, answer) for sign in (1, -1)]
+            sides = [gradients_at(model, module, inputs + sign * move, answer) for sign in (1, -1)]
             for layer, (after, before) in enumerate(zip(*sides, strict=True)):
                 norms[index, layer, y, x] += float(((after - before) / (2 * step)).square().sum())
     return np.sqrt(norms)

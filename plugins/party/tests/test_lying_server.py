@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Command, Reply, Request
 from fedplug_runs.checkpoint import StateFiles
 from fedplug_secagg import masks
+from fedplug_std import _dataset_files
 from paillier_toys import small_tables
 from party_toys import Beside
 from toy_components import paraaegis, recipe_of
@@ -67,8 +69,10 @@ SEALERS = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_tables() -> Iterator[None]:
-    with small_tables():
+def _made_once() -> Iterator[None]:
+    """Each of the many parties would read the data set anew."""
+    with small_tables(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_dataset_files, "breast_cancer", functools.cache(_dataset_files.breast_cancer))
         yield
 
 
@@ -206,13 +210,13 @@ def test_calls_that_outlast_their_round_give_no_upload_either(tmp_path: Path) ->
 # -- fewer clients than min_clients ------------------------------------------------------------------------------------
 
 FEW = {
-    "secagg.bonawitz": "helps to open none of fewer than min_clients=6",
-    "signed": "helps to open none of fewer than min_clients=6",
-    "secagg.plus": "helps to open none of fewer than min_clients=6",
-    "threshold.bfv": "4 clients are said to be in the sum; below 6 it shows too much of each",
-    "baselines.lwe": "shares of 4 clients were asked for; opening fewer than min_clients=6 would show too much",
-    "std.bfv": "holds 4 updates; opening fewer than min_clients=6 would show too much of each",
-    "std.ckks": "holds 4 updates; opening fewer than min_clients=6 would show too much of each",
+    "secagg.bonawitz": "helps to open none of fewer than min_clients=10",
+    "signed": "helps to open none of fewer than min_clients=10",
+    "secagg.plus": "helps to open none of fewer than min_clients=10",
+    "threshold.bfv": "8 clients are said to be in the sum; below 10 it shows too much of each",
+    "baselines.lwe": "shares of 8 clients were asked for; opening fewer than min_clients=10 would show too much",
+    "std.bfv": "holds 8 updates; opening fewer than min_clients=10 would show too much of each",
+    "std.ckks": "holds 8 updates; opening fewer than min_clients=10 would show too much of each",
 }
 
 
@@ -220,29 +224,29 @@ FEW = {
 def test_no_party_helps_to_open_a_sum_of_fewer_clients_than_its_own_recipe_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All six upload, and the server says that two dropped out, as if four were enough."""
+    """All ten upload, and the server says that two dropped out, as if eight were enough."""
     take = Arrivals.take
 
     def losing(self: Arrivals, client_id: int, reply: Any) -> None:
-        if client_id in (4, 5):
+        if client_id in (8, 9):
             self.office.drop(client_id, "it dropped out")
         else:
             take(self, client_id, reply)
 
     def opening(self: Closing, block: Block, clients: Sequence[int], party: Party) -> Block:
-        least = 4 if isinstance(party, Server) else self.facts.min_clients
+        least = 8 if isinstance(party, Server) else self.facts.min_clients
         facts = dataclasses.replace(self.facts, min_clients=least)
         return opens(dataclasses.replace(self, facts=facts), block, clients, party)
 
     opens = Closing.open
     monkeypatch.setattr(Arrivals, "take", losing)
     monkeypatch.setattr(Closing, "open", opening)
-    stated = SEALERS[name] | {"min_clients": 6, "rounds": 1}
-    stated["data"] = stated["data"] | {"clients": 6}
+    stated = SEALERS[name] | {"min_clients": 10, "rounds": 1}
+    stated["data"] = stated["data"] | {"clients": 10}
     beside = Beside(tmp_path / "parties", stated)
     protocol, _, watch = build(stated, beside.engine)
-    protocol.office.min_clients = 4
-    protocol.sums.recipe = protocol.delivery.recipe = dataclasses.replace(protocol.recipe, min_clients=4)
+    protocol.office.min_clients = 8
+    protocol.sums.recipe = protocol.delivery.recipe = dataclasses.replace(protocol.recipe, min_clients=8)
     protocol.setup()
     before, said = vector_of(beside), []
     try:

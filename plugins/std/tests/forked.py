@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing import forkserver, get_context
+from multiprocessing import current_process, forkserver, get_context
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -43,11 +43,12 @@ class Program:
         self._files = [] if log else [tempfile.NamedTemporaryFile() for _ in range(2)]  # noqa: SIM115
         names = [str(log)] * 2 if log else [file.name for file in self._files]
         given = (code, [str(word) for word in words], str(cwd or Path.cwd()), dict(environ or os.environ), names)
+        # A daemon, so that the end of the tests does not wait for one that a failure has left behind.
         if server is None:
-            self._process = workers._context().Process(target=_be, args=given)
+            self._process = workers._context().Process(target=_be, args=given, daemon=True)
             self._process.start()
         else:
-            self._process = get_context("forkserver").Process(target=_be, args=given)
+            self._process = get_context("forkserver").Process(target=_be, args=given, daemon=True)
             with mock.patch.object(forkserver, "connect_to_new_process", server.connect_to_new_process):
                 self._process.start()
         assert self._process.pid is not None
@@ -111,6 +112,7 @@ def server_with(libraries: Sequence[str], environ: Mapping[str, str]) -> Iterato
 
 def _be(code: str, words: list[str], cwd: str, environ: dict[str, str], files: list[str]) -> None:
     os.setsid()
+    current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # it may start processes
     for number, name in enumerate(files, 1):
         handle = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(handle, number)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_calls import python
+from cli_calls import call, python
 from fedplug_terminal.later import put_off
 
 RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("*.yaml"))
@@ -63,10 +63,12 @@ def test_checking_a_recipe_does_without_numpy() -> None:
     assert python(code, "show", "std.clip").returncode == 0
 
 
-def test_every_recipe_is_found_as_it_is_without_waiting() -> None:
-    soon = "import sys; from fedplug_terminal.main import main; sys.exit(main())"
-    later = "from fedplug_terminal.main import program; program()"
-    found = [python(code, "check", *map(str, RECIPES)) for code in (soon, later)]
-    assert found[0].stdout == found[1].stdout
-    assert found[0].stdout.count(": ok (") == len(RECIPES) > 10
-    assert [each.returncode for each in found] == [0, 0]
+def test_every_recipe_is_found_as_it_is_without_waiting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "check", *map(str, RECIPES)) == 0
+    soon = capsys.readouterr().out
+    later = python("from fedplug_terminal.main import program; program()", "check", *map(str, RECIPES))
+    assert later.stdout == soon
+    assert soon.count(": ok (") == len(RECIPES) > 10
+    assert later.returncode == 0

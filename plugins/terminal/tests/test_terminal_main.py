@@ -84,7 +84,13 @@ def test_the_console_script_ends_with_mains_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "std.clip"], ["schema"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"], ["show", "std.clip"], pytest.param(["list", "--json"], marks=pytest.mark.slow),
+        pytest.param(["schema"], marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_a_full_disk_is_an_error_without_a_traceback(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         script = "import sys; from fedplug_terminal.main import main; sys.exit(main())"
