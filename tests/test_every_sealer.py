@@ -113,7 +113,7 @@ def test_the_opened_mean_is_the_plain_one_on_the_sealers_grid(
 ) -> None:
     folder = tmp_path_factory.mktemp("away")
 
-    @settings(max_examples=examples(16), phases=[Phase.generate], database=None)
+    @settings(max_examples=examples(12), phases=[Phase.generate], database=None)
     @given(
         clients=st.integers(5, 7), seed=st.integers(0, 10**6), scale=st.sampled_from([0.0, 1e-4, 0.05, 1.0]),
         gone=st.none() | st.integers(0, 4), when=st.sampled_from(["round", "upload"]),

@@ -179,12 +179,15 @@ def test_roc_curve_of_a_worked_example() -> None:
 
 
 @pytest.mark.parametrize(("adaptive", "naive"), [
-    (np.full(4, np.nan), np.full(4, 1e300)), (np.zeros(4), np.array([np.inf, 0, -1, 2])), (np.arange(4.0), np.zeros(3)),
+    (np.full(4, np.nan), np.full(4, 1e300)), (np.zeros(4), np.array([np.inf, 0, -1, 2])),
 ])  # fmt: skip
 def test_any_scores_can_be_drawn(adaptive: NDArray[np.float64], naive: NDArray[np.float64], tmp_path: Path) -> None:
-    members = Challenge(np.array([True, False, True, False]), {"adaptive": adaptive, "naive": naive})
+    scores = {"adaptive": adaptive, "naive": naive}
+    members = Challenge(np.array([True, False, True, False]), scores)
     draw(tmp_path / "a.png", a_result(), None, {}, members)
     assert matplotlib.image.imread(tmp_path / "a.png").std() > 0
+    scores["naive"] = naive[:3]  # which says nothing of four candidates
+    assert len(figure_of(a_result(), None, {}, members).axes) == 2
 
 
 def test_the_same_result_gives_the_same_bytes_without_names_of_software_or_machine(tmp_path: Path) -> None:

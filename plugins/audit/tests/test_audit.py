@@ -94,7 +94,7 @@ def test_distributed_noise_under_masks_stays_below_its_claim(settings: Settings)
     assert server.right > 46  # of 80; a guess gives 40, and the audit 63 with a standard deviation of 3
 
 
-@pytest.mark.parametrize(("share", "clients"), [(0.25, 100), (0.001, 60)], ids=["a quarter", "forgotten"])
+@pytest.mark.parametrize(("share", "clients"), [(0.25, 60), (0.001, 30)], ids=["a quarter", "forgotten"])
 def test_noise_that_is_less_than_it_says_is_found(share: float, clients: int, settings: Settings) -> None:
     server = audited(word(clients, share=share), settings)["server"]
     assert server.claimed == pytest.approx(EPSILON, rel=1e-3)
@@ -102,12 +102,12 @@ def test_noise_that_is_less_than_it_says_is_found(share: float, clients: int, se
 
 
 def test_the_toy_that_tells_the_truth_is_not_found(settings: Settings) -> None:
-    assert not any(shown.exceeds for shown in audited(word(100), settings, replay=True).values())
+    assert not any(shown.exceeds for shown in audited(word(60), settings, replay=True).values())
 
 
 def test_noise_from_a_known_seed_is_found_by_a_replay(settings: Settings) -> None:
-    assert not audited(word(60, fixed=True), settings)["released_model"].exceeds  # it looks like noise
-    model = audited(word(60, fixed=True), settings, replay=True)["released_model"]
+    assert not audited(word(30, fixed=True), settings)["released_model"].exceeds  # it looks like noise
+    model = audited(word(30, fixed=True), settings, replay=True)["released_model"]
     assert model.exceeds
     assert model.scored == "models, less a replay"
 
@@ -163,7 +163,7 @@ def test_directions_are_orthogonal_and_of_length_one() -> None:
 
 def test_laplace_noise_is_audited_along_single_scalars_and_by_the_theorem_alone(settings: Settings) -> None:
     chain = [{"use": "std.clip_l1", "norm": 1.0}, {"use": "std.laplace", "epsilon": 4.0}]
-    recipe = recipe_of([], protect={"noised": chain}, **few(100))
+    recipe = recipe_of([], protect={"noised": chain}, **few(60))
     server = audited(recipe, settings)["server"]
     assert not server.gaussian_counts
     assert server.right / server.guesses > 0.75  # where random directions would be lost in L1 noise
@@ -265,7 +265,7 @@ def test_a_key_server_is_scored_on_the_sums_that_it_opens(settings: Settings) ->
         ]},
         "postprocess": {"encrypted": ["std.bfv"]},
     }  # fmt: skip
-    shown = audited(recipe_of([], **encrypted, **few(60)), settings)
+    shown = audited(recipe_of([], **encrypted, **few(30)), settings)
     assert shown["key_holder"].scored == "sums"
     assert shown["key_holder"].claimed is None
     assert shown["key_holder"].gaussian > 100  # nothing hides a client from it

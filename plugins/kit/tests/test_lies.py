@@ -8,6 +8,7 @@ from typing import Any
 import fedplug
 import pytest
 from account_toys import Labels
+from examples import examples
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
 from fedplug.api.parties import KEY_SERVER
@@ -33,7 +34,7 @@ def test_no_lie_of_one_party_costs_more_than_its_own_part(name: str, staged: dic
     lies = staged[name]
     told = [place for place in lies.told() if place[0].before is not None]
     honest = [act.answers[address][number] for act, address, number in told]
-    for seed in range(60):
+    for seed in range(examples(80)):
         rng = random.Random(f"{name}-{seed}")
         act, address, number = rng.choice(told)
         message = altered(act.answers[address][number], rng, honest)

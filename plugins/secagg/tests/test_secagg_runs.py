@@ -242,7 +242,7 @@ def test_a_sum_that_the_server_had_in_hand_is_paid_for_though_it_is_not_used(
 
 def test_of_groups_the_sum_that_stayed_closed_counts_where_another_was_opened(tmp_path: Any) -> None:
     """Four clients and three. Client 5, of the three, does not help, and may have kept its shares for the server."""
-    plain = recipe(clients=7, rounds=3, groups="toy.halves", availability=away(tmp_path, "opening", (1, 5)), **NOISED)
+    plain = recipe(clients=7, groups="toy.halves", availability=away(tmp_path, "opening", (1, 5)), **NOISED)
     outcome = run_protocol(plain)
     entered = [entry.zones for entry in outcome.protocol.ledger.log]
     factors = [zones["encrypted"].peer_factor for zones in entered if "encrypted" in zones]

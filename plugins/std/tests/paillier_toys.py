@@ -23,12 +23,12 @@ def parties_of(component: Paillier, num_clients: int = 5) -> OneClient:
 
 
 @contextlib.contextmanager
-def small_tables() -> Iterator[None]:
+def small_tables(teeth: int = 5) -> Iterator[None]:
     """Inside, powers are taken from small tables. They are the same, and a table of full size, which pays where many
     ciphertexts are made, takes half a second.
     """
     _fixed_base.fixed_base.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fixed_base, "TEETH", 5)
+        patch.setattr(_fixed_base, "TEETH", teeth)
         yield
     _fixed_base.fixed_base.cache_clear()

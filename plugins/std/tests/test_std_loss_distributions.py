@@ -154,7 +154,7 @@ def test_epsilon_is_never_below_the_truth_and_hardly_above(
     assert exact * (1 - 1e-6) - 1e-8 <= found <= exact * 1.001
 
 
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     st.floats(0.7, 20), st.floats(-3, -0.3), st.integers(300, 20_000), st.floats(2, 15),
     st.sampled_from(["zero_out", "replace_one"]),

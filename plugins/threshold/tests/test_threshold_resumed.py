@@ -53,6 +53,7 @@ def test_a_round_that_died_after_its_sum_was_opened_is_paid_for_as_a_sum(
     assert "round 2 was repeated; zone encrypted was not opened a second time" in ledger["warnings"]
 
 
+@pytest.mark.slow  # test_secagg_resumed.py tries the same charges under masks
 def test_a_repeated_round_of_clients_that_weigh_unequally_gets_no_more_credit_than_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_repeated_round_of_clients_that_weigh_unequally_gets_no_more_credit_th
     assert lost < 6**0.5 - 0.05
 
 
+@pytest.mark.slow  # likewise
 def test_a_round_that_died_before_anybody_was_asked_for_shares_released_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

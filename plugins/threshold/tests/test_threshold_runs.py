@@ -102,13 +102,13 @@ def test_a_client_that_drops_out_of_the_set_up_encrypts_but_opens_nothing(
     A run needs every client in its set-up. This test examines the key without that rule.
     """
     fails(monkeypatch, "deal" if "dealt" in phase else "take_shares", 2)
-    plain = recipe()
+    plain = recipe(rounds=1)
     with pytest.raises(TooFewClients, match="set-up needs every client once; missing: client 2: threshold"):
         run_protocol(plain)
     monkeypatch.setattr(SetUp, "_require", lambda *_: None)
     held: list[Any] = []
     outcome = run_protocol(plain, prepare=lambda protocol, engine: held.append((protocol, engine)))
-    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, BITS))
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY], BITS))
     ((protocol, _),) = held
     memory = protocol.server.state["threshold.bfv"]
     assert memory["holders"] == [0, 1, 3, 4, 5]
@@ -135,10 +135,10 @@ def test_letters_are_relayed_some_at_a_time(missing: int | None, monkeypatch: py
         return bool(REAL["take_shares"](self, client, letters))
 
     replace(monkeypatch, "take_shares", take)
-    plain = recipe()
+    plain = recipe(rounds=1)
     outcome, protocol, clients, component = held_by(plain)
     assert {len(dealers) for _, dealers in taken} == {1}
-    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, BITS))
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY], BITS))
     holders = [client_id for client_id in EVERYBODY if client_id != missing]
     assert protocol.server.memory(component)["holders"] == holders
     assert [c for c in EVERYBODY if "share" in clients[c].memory(component)] == holders
@@ -160,9 +160,9 @@ def test_with_too_few_left_the_sum_stays_closed_and_costs_nothing(tmp_path: Any)
 
 def test_another_set_opens_where_clients_of_the_first_one_are_gone(tmp_path: Any) -> None:
     gone = away(tmp_path, "opening", (1, 0), (1, 3))
-    plain = recipe(availability=gone)
+    plain = recipe(availability=gone, rounds=1)
     outcome = run_protocol(plain)
-    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY] * 2, BITS))
+    assert np.array_equal(outcome.vectors[0], expected(plain, [EVERYBODY], BITS))
 
 
 def test_a_sum_is_not_shown_to_more_than_four_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +192,9 @@ def test_sums_for_the_clients_alone_travel_under_a_pad_that_the_server_does_not_
         return sums[-1]
 
     monkeypatch.setattr(ThresholdBfv, "gather", look)
-    plain = recipe({"use": "threshold.bfv", "sums_visible_to": "clients"})
+    plain = recipe({"use": "threshold.bfv", "sums_visible_to": "clients"}, rounds=1)
     outcome, protocol, clients, component = held_by(plain)
-    assert all(np.array_equal(c.vector, expected(plain, [EVERYBODY] * 2, BITS)) for c in clients.values())
+    assert all(np.array_equal(c.vector, expected(plain, [EVERYBODY], BITS)) for c in clients.values())
     scheme = component.scheme(protocol.server.facts)
     for total in sums:
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
@@ -323,11 +323,11 @@ NOISED = {"protect": {"encrypted": [
 
 
 def test_noise_that_clients_share_out_is_priced_toward_the_server_and_for_the_model() -> None:
-    outcome = run_protocol(recipe(min_clients=CLIENTS, **NOISED))
+    outcome = run_protocol(recipe(rounds=1, min_clients=CLIENTS, **NOISED))
     report = outcome.protocol.ledger.report()
     assert outcome.notes == []
     assert report.views["server"].epsilon == report.views["released_model"].epsilon
-    masks = run_protocol(recipe(min_clients=CLIENTS, protect={"encrypted": [
+    masks = run_protocol(recipe(rounds=1, min_clients=CLIENTS, protect={"encrypted": [
         *NOISED["protect"]["encrypted"][:2], "secagg.bonawitz"
     ]}, postprocess={"encrypted": ["secagg.bonawitz"]}))  # fmt: skip
     assert aggregators(outcome) == pytest.approx(aggregators(masks), rel=1e-6)

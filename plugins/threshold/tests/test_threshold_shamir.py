@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from examples import examples
 from fedplug.api.errors import ProtectionError
 from fedplug_threshold import shamir
 from fedplug_threshold.ring import Chain
@@ -26,7 +27,7 @@ def test_a_worked_example() -> None:
     assert sum(weights[client] * shares[client] for client in weights) % 13 == 5
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(28))
 @given(st.integers(2, 12), st.integers(0, 10), st.randoms())
 def test_any_threshold_shares_open_and_sums_of_shares_open_sums(threshold, more, random):
     holders = random.sample(range(1000), threshold + more)

@@ -152,14 +152,15 @@ def _in_a_round(
         return
     part = world.protocol.composition.components[name]
     told = published_to(world.protocol.server.remembered.published, "all")
-    ask = functools.partial(answers, world.protocol, name)
-    asked["after a run"], since = ask({}), {"after a run": ask(told)}
     other, repeats = functools.cache(lambda: again(draw=1)), outcomes.repeats(world)
     # Also the second run on the same data: nothing may follow from what a cache has held.
     same = functools.cache(lambda: again(forgetful=repeats))
     if isinstance(part, _ANSWERS):
+        ask = functools.partial(answers, world.protocol, name)
+        asked["after a run"], since = ask({}), {"after a run": ask(told) if told else {}}
         other()
-        asked["after a run on other data"], since["after one on other data"] = ask({}), ask(told)
+        asked["after a run on other data"] = ask({})
+        since["after one on other data"] = ask(told) if told else {}
         yield from itertools.chain(again_problems(name, asked), again_problems(name, since))
         yield from early_problems(world.protocol, name)
         yield from functions.function_problems(world, name)

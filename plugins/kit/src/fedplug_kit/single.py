@@ -87,7 +87,7 @@ def model_problems(source: Any, shape: tuple[int, ...], num_classes: int = 5) ->
     model.set_vector(vector + np.float32(1))
     if not np.array_equal(model.get_vector(), vector + np.float32(1)):
         yield "get_vector does not return the vector given to set_vector"
-    if again.get_vector() is vector or not np.array_equal(vector, again.get_vector()):
+    if (later := again.get_vector()) is vector or not np.array_equal(vector, later):
         yield "get_vector shares memory with the model"
     yield from _evaluation_problems(again, shape, num_classes)
     per: Literal["example", "pixel"] = "pixel" if labels_pixels(again, shape, num_classes) else "example"
