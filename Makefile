@@ -17,7 +17,7 @@ OTHERS := .[browser] plugins/runs[pandas]
 # Every distribution of a lock is in it, so pip looks for none.
 LOCKED := install --quiet --no-compile --no-deps --require-hashes --requirement
 OWN := install --quiet --no-compile --no-deps --no-build-isolation
-SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
+SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 RECIPE ?= recipes/paraaegis-dynamic.yaml
 
 # If the environment forbids bytecode, every process of the tests would compile the program again.
@@ -37,7 +37,7 @@ types:
 	$(BIN)/mypy
 
 # A file's tests run in one process, which makes shared objects once, in the order of the folders. The slowest files
-# come early.
+# come early. Three processes keep two cores busy: tests of engines wait for other processes.
 suite:
 	$(BIN)/pytest $(SPREAD)
 
@@ -94,17 +94,16 @@ $(STAMP): locks/pip.txt locks/setup.txt constraints.txt $(addsuffix /pyproject.t
 	@# Not locked: which build is right depends on the machine. See docs/decisions.md.
 	@echo "3/4 torch and torchvision: 0.2 GB to fetch and 0.7 GB on disk; builds with CUDA have 5 GB on disk"
 	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt torch torchvision
-	@echo "4/4 fedplug's own distributions, in place; then everything is compiled"
+	@echo "4/4 fedplug's own distributions, in place"
 	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(call folders,$(DISTRIBUTIONS)))
-	@# On all cores, where pip compiles on one, and ignores likewise what is no Python 3.
-	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@# Python compiles what is imported, a tenth of all. The first command need not wait for that.
+	@$(BIN)/python -c "import matplotlib.pyplot, sklearn.datasets, tenseal, torch"
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) locks/extras.txt $(addsuffix /pyproject.toml,$(EXTRAS))
 	@echo "what tests need besides, Ray and Flower among it: 0.2 GB to fetch, 0.5 GB on disk"
 	@$(BIN)/pip $(LOCKED) locks/extras.txt
 	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS))
-	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(EXTRAS_STAMP)
 
 # Resolves the requirements of the pyproject.toml files, and notes the versions with the hashes of their files. Versions

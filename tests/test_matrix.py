@@ -274,7 +274,6 @@ def with_marks() -> Iterator[Any]:
             why_refused(*names)
             or (usual and (mean or sealed == "std.bfv"))
             or (mean and negotiation in KINDS)
-            or negotiation in ("std.single_zone", "fedre.sensitive_layers")  # every chain of the plain zone
             or (negotiation in ("std.single_zone@encrypted", "paraaegis.vote") and usual)
             or negotiation == sealed == "baselines.batchcrypt"
         )

@@ -135,7 +135,7 @@ class Checked:
 
 def _own(value: Any) -> Any:
     """A number of numpy, or several, as Python's own: they are told from functions and from tuples by their type."""
-    if isinstance(value, numbers.Number) and type(value).__module__ == "numpy":  # which need not be there
+    if type(value).__module__ == "numpy" and isinstance(value, numbers.Number):  # numpy need not be there
         return value.item()  # type: ignore[attr-defined]
     if isinstance(value, tuple):
         return tuple(map(_own, value))
@@ -197,7 +197,8 @@ def kind_problem(kinds: Sequence[Any], rules: Mapping[str, Any], value: Any) -> 
 
 def _is_of(kind: Any, rules: Mapping[str, Any], value: Any) -> bool:
     if kind in _NUMBERS:
-        return isinstance(value, numbers.Integral if kind is int else numbers.Real) and _in_range(rules, float(value))
+        of = type(value) is kind or isinstance(value, numbers.Integral if kind is int else numbers.Real)
+        return of and _in_range(rules, float(value))
     if kind is collections.abc.Callable:
         return callable(value)
     if kind is bool:

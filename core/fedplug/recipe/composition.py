@@ -100,6 +100,7 @@ def wrapped_hooks(extension: type) -> dict[str, dict[str, Any]]:
 
 
 R = TypeVar("R", bound=Component)
+_UNCHANGEABLE = (str, int, float, type(None))
 
 
 class Composition:
@@ -270,7 +271,7 @@ def instantiate(use: Use) -> Any:
     """
     component_class: Any = use.made_of
     try:
-        component = component_class(copy.deepcopy(use.options))  # what is changed in one reaches no other
+        component = component_class(_apart(use.options))
         component.name = use.name
         for key, within in use.inner:
             setattr(component, key, instantiate(within))
@@ -280,6 +281,12 @@ def instantiate(use: Use) -> Any:
         cause = f"{type(error).__name__}: {error}"
         raise PluginError(f"component {use.name} ({use.use}) cannot be built: {cause}") from error
     return component
+
+
+def _apart(options: Any) -> Any:
+    """Options for one component: what is changed in one reaches no other."""
+    unchangeable = all(isinstance(value, _UNCHANGEABLE) for value in vars(options).values())
+    return options if unchangeable else copy.deepcopy(options)
 
 
 def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:
