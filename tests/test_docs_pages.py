@@ -17,9 +17,9 @@ from fedplug.recipe.catalog import (
     EXAMINE,
     RECIPES,
     REPORT,
-    RESOLVER,
     RULES,
     SECTION,
+    SERVICE,
     Catalog,
 )
 from scripts import script
@@ -63,7 +63,7 @@ def test_names_and_links_exist(page: Path) -> None:
 
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a module, an attribute of one, or an entry-point group."""
-    groups = (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, EXAMINE, RECIPES, REPORT, RESOLVER, RULES, SECTION)
+    groups = (*Catalog.discover().groups, ADAPTER, COMMAND, DISPLAY, EXAMINE, RECIPES, REPORT, RULES, SECTION, SERVICE)
     if dotted.removeprefix("fedplug.") in groups:
         return True
     try:

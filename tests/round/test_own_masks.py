@@ -363,7 +363,7 @@ def test_replies_without_noise_are_unaccounted_whatever_is_said_to_cover_them(mo
     assert "a bit" not in toward.not_covered
     assert bare.covered_by is None
     assert bare.note == (
-        "the same for all; not covered by epsilon, as toy.bare says: it adds no noise in a link and has no ballots"
+        "the same for all; not covered by epsilon, as toy.bare says: its replies are no ballots with noise"
     )
     found = {line.party: line.reason for line in ledgers["toy.bare"].verdict().lines if line.state == "none"}
     assert found == dict.fromkeys(

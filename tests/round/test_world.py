@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,9 @@ import numpy as np
 import pytest
 import toy_components
 from fedplug import Client, Facts
-from fedplug.api.errors import TooFewClients
-from fedplug.engines.base import Job
+from fedplug.api.data import Dataset, Model
+from fedplug.api.errors import DataError, TooFewClients
+from fedplug.engines.base import Job, host_of
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -22,7 +26,9 @@ from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet
-from toy_components import recipe_of, toy_catalog
+from mix_toys import install
+from toy_base import Toy
+from toy_components import TinyDigits, recipe_of, toy_catalog
 from toy_protocol import run_protocol
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "leakage.yaml"
@@ -85,6 +91,56 @@ def test_clients_of_a_given_world_have_the_data_of_a_separate_world() -> None:
         assert np.array_equal(client.data.train.inputs, other.data.train.inputs)
         assert np.array_equal(client.data.own_test.labels, other.data.own_test.labels)
         assert np.array_equal(client.vector, other.vector)
+
+
+class Random(TinyDigits):
+    """Other examples in every process, unless a seed is given."""
+
+    class Options(TinyDigits.Options):
+        seed: int | None = None
+
+    def load(self, root: str | None) -> Dataset:
+        """Part of the digits."""
+        whole = super().load(root)
+        chosen = np.random.default_rng(self.options.seed).permutation(len(whole.train.labels))[:40]
+        return dataclasses.replace(whole, train=whole.train.take(chosen))
+
+
+@pytest.mark.parametrize(("seed", "alike"), [(None, False), (3, True)])
+def test_examples_of_others_code_must_be_the_same_in_every_process(
+    seed: int | None, alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, {"dataset": {"toy.random": Random}})
+    catalog = toy_catalog()
+    data = {"use": "toy.random", "seed": seed, "clients": 2, "partition": "std.iid"}
+    recipe = Recipe.from_plain(recipe_of(data=data), catalog)
+    world = World(recipe, Composition(recipe), None)
+    job = Job(recipe.to_plain(), catalog=catalog, data=world.digest)
+    with nullcontext() if alike else pytest.raises(DataError, match="gives other training examples, or splits them"):
+        host_of(job, [0])
+
+
+class Remembers(Toy, fedplug.ModelSource):
+    """A model that keeps how often values were set, and adds it."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> Model:
+        """A linear one."""
+        built = Mlp(Mlp.Options(hidden=[])).build(shape, num_classes, seed, device)
+        real, times = built.set_vector, itertools.count()
+        built.set_vector = lambda vector: real(vector + next(times))  # type: ignore[method-assign]
+        return built
+
+
+def test_what_a_model_of_others_keeps_reaches_no_other_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, {"model": {"toy.remembers": Remembers}})
+    catalog = toy_catalog()
+    recipe = Recipe.from_plain(recipe_of(model="toy.remembers"), catalog)
+    host = LocalEngine(Job(recipe.to_plain(), catalog=catalog)).clients
+    first, second = host.clients["client:0"], host.clients["client:1"]
+    before = host.model_for(first)
+    assert host.model_for(first) is before
+    other = host.model_for(second)
+    assert other is not before
 
 
 class Writes(fedplug.Scorer):

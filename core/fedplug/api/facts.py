@@ -134,14 +134,11 @@ class Facts:
     @property
     def plan(self) -> Plan | None:
         """The plan of this round, where it follows from these facts alone; None where clients negotiate it."""
-        if "plan" not in self._kept:
-            if "planner" not in self._memo:  # to tell a protocol takes long
-                parts = self.components.values()
-                self._memo["planner"] = next((part for part in parts if isinstance(part, PlansInPublic)), None)
-            found = self._memo["planner"]
-            self._kept["plan"] = None if found is None else found.planned(self.at(max(self.round, 0)))
-        plan: Plan | None = self._kept["plan"]
-        return plan
+        if "planner" not in self._memo:  # to tell a protocol takes long
+            parts = self.components.values()
+            self._memo["planner"] = next((part for part in parts if isinstance(part, PlansInPublic)), None)
+        planner: PlansInPublic | None = self._memo["planner"]
+        return self.once("plan", lambda now: None if planner is None else planner.planned(now))
 
     def sent(self, zone: str) -> bool:
         """Whether clients may send something in this zone in this round."""

@@ -42,8 +42,11 @@ SECTION = "section"
 """The entry-point group of sections of recipes."""
 RECIPES = "recipes"
 """The entry-point group of packages whose folders hold recipes (`recipe.shelf`)."""
-RESOLVER = "resolver"
-"""The entry-point group of the one `Resolver`."""
+SERVICE = "service"
+"""The entry-point group of what the kernel does without where nobody offers it. `files` is a `Resolver`, `explain` has
+words for what pydantic finds (`fedplug_runs.option_errors`), and `sites` reads data at the sites of clients
+(`fedplug_runs.sites`).
+"""
 EXAMINE = "examine"
 """The entry-point group of modules that look at examples before the first round. `problem(examples, about)` says why
 nobody can learn from them, or nothing; `doubts(examples, about, scales)` lists what is odd about those to train on,
@@ -54,7 +57,7 @@ RULES = "rules"
 with their places, and `notes(rules)` what is right and promises nothing.
 """
 
-_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES, RESOLVER, EXAMINE, RULES)
+_OTHERS = (COMMAND, REPORT, DISPLAY, ADAPTER, SECTION, RECIPES, SERVICE, EXAMINE, RULES)
 _PREFIX = "fedplug."
 
 
@@ -274,8 +277,8 @@ class Catalog:
     @functools.cached_property
     def files(self) -> Resolver:
         """What resolves files of the user's own, under the consent."""
-        kinds: list[Any] = [entry.imported() for entry in installed(RESOLVER).values()]
-        made: Resolver = (kinds or [NoFiles])[0](self.consent)
+        kind: Any = service("files") or NoFiles
+        made: Resolver = kind(self.consent)
         return made
 
     @property
@@ -336,6 +339,12 @@ def installed(group: str) -> dict[str, Entry]:
         PluginError: a name is offered twice; the message names both distributions.
     """
     return _offered(group).get(group, {})
+
+
+def service(name: str) -> Any:
+    """What is offered as this service; None where nothing is."""
+    entry = installed(SERVICE).get(name)
+    return entry and entry.imported()
 
 
 def _offered(wanted: str | None) -> dict[str, dict[str, Entry]]:

@@ -38,11 +38,10 @@ from fedplug.api.roles import (
 )
 from fedplug.recipe.catalog import RULES, installed
 from fedplug.recipe.composition import chains, hook_problems, instantiate
-from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import Use, zone_order
 from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Around, Resolved
-from fedplug.recipe.source import KeyPath
+from fedplug.recipe.source import KeyPath, closest
 
 
 def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:

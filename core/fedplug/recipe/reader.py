@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from fedplug.api.component import File, Options
-from fedplug.api.errors import PluginError
+from fedplug.api.errors import PluginError, cause_of
 from fedplug.api.roles import ROLES, Component, DataSource
-from fedplug.recipe.catalog import Catalog, NotTrusted, Own, Resolver
+from fedplug.recipe.catalog import Catalog, NotTrusted, Own, Resolver, service
 from fedplug.recipe.composition import instantiate
-from fedplug.recipe.option_errors import meant, validated
 from fedplug.recipe.parts import OF_DATA, SECTIONS, DataUse, General, Split, Use, leaves, mapped, zone_order
 from fedplug.recipe.sections import Section, list_model, unknown
 from fedplug.recipe.sections import load as load_section
-from fedplug.recipe.source import KeyPath, Problem, Source
+from fedplug.recipe.source import KeyPath, OptionProblem, Problem, Source, meant
 
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -30,6 +31,24 @@ class Place:
     path: KeyPath
     group: str
     raw: Any
+
+
+def validated(source: Source, model: type[BaseModel], data: Any, path: KeyPath, owner: str) -> Any:
+    """The model with this data, which is at `path`; None after complaints to the source. As in `explain`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        for inside, on_key, message in (service("explain") or explain)(error, model, data, owner):
+            source.complain((*path, *inside), message, key=on_key)
+    except Exception as error:  # of a validator that a plugin has written, over values that it did not expect
+        source.complain(path, f"{owner}: the check of its options fails: {cause_of(error)}; write other values")
+    return None
+
+
+def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: str) -> list[OptionProblem]:
+    """What validating `data` against `model` raised, as pydantic says it; `owner` is whose options these are."""
+    found = ((owner, *map(str, each["loc"]), each["msg"]) for each in error.errors(include_url=False))
+    return [OptionProblem((), False, ": ".join(filter(None, words))) for words in found]
 
 
 def places(source: Source, offered: Mapping[str, type[Section]]) -> dict[str, Any]:

@@ -23,9 +23,8 @@ from fedplug.api.errors import PluginError
 from fedplug.api.events import Subject
 from fedplug.api.roles import Component, Reveals
 from fedplug.recipe.catalog import GROUPS, Catalog, Entry, Own
-from fedplug.recipe.option_errors import closest
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, plain_options, zone_order
-from fedplug.recipe.source import KeyPath
+from fedplug.recipe.source import KeyPath, closest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +106,25 @@ def in_order(source: Source, problems: Sequence[Problem]) -> list[str]:
         )
 
     return list(dict.fromkeys(map(told, sorted(problems, key=place))))
+
+
+class OptionProblem(NamedTuple):
+    """One complaint: where inside the options, whether about the key itself, and what."""
+
+    path: tuple[str | int, ...]
+    on_key: bool
+    message: str
+
+
+def closest(word: str, words: Iterable[str]) -> str:
+    """`did you mean x?`, or the words there are."""
+    words = list(words)
+    return meant(word, words) or f"there is {', '.join(words) or 'none'}"
+
+
+def meant(word: str, words: Iterable[str]) -> str:
+    """`did you mean x?`; empty where no word is close."""
+    return "".join(f"did you mean {close}?" for close in difflib.get_close_matches(word, list(words), n=1))
 
 
 def too_long(value: Any) -> bool:

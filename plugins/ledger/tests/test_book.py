@@ -96,7 +96,7 @@ def test_epsilon_falls_with_noise_and_grows_with_rounds(one: float, other: float
 
 
 def test_what_was_shown_before_stays_listed_where_a_run_goes_on_with_another_version_of_a_plugin() -> None:
-    shown = Reveals("counts", ("released_model",), voids=True, asked=("counts",), note="bare")
+    shown = Reveals("counts", ("server", "released_model"), voids=True, asked=("counts",), note="bare")
     before = enter(ledger_of(reveals=[shown]), {"noised": 10.0}, {"noised": [LOCAL]}, rounds=1)
     after = ledger_of(reveals=[])
     after.restore(before.state(), before.log)

@@ -258,7 +258,42 @@ def test_a_cohort_that_was_published_is_no_secret(monkeypatch: pytest.MonkeyPatc
     assert not any(secret[len(secret) // 2 :])
 
 
+def test_a_zone_is_closed_on_the_terms_that_held_before_round_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict says once how it is closed."""
+    from toy_sealers import Bare
+
+    class Later(Bare):
+        def protect(self, known: Known, facts: Facts) -> Operations:
+            (seal,) = super().protect(known, facts)
+            return (dataclasses.replace(seal, scheme="bare" if facts.round else "AES"),)
+
+    install(monkeypatch, {"protect": {"toy.later": Later}})
+    plain = recipe_of("encrypted", [{"use": "toy.later"}], postprocess={"encrypted": ["toy.later"]}, rounds=2)
+    with pytest.raises(FedplugError, match="round 2: a zone is closed on other terms than before round 1"):
+        run_protocol(plain)
+
+
 # -- whose word --------------------------------------------------------------------------------------------------------
+
+
+def test_noise_in_a_link_covers_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(self: Any, cohort: Cohort, facts: Facts) -> None:
+        cohort.ask(self.raw)
+
+    @at_client
+    def raw(self: Any, client: Client) -> Any:
+        return client.update[:1]
+
+    def reveals(self: Any, facts: Facts) -> Sequence[Reveals]:
+        return [Reveals("a value", ("server",), covered_by="epsilon", asked=("raw",))]
+
+    def protect(self: Any, known: Known, facts: Facts) -> Operations:
+        return Clip(1.0), Noise.gaussian(4.0)
+
+    line = views(link(monkeypatch, protect, prepare=ask, raw=raw, reveals=reveals))["server"]
+    assert "a value" in line.not_covered
+    with pytest.raises(ValueError, match="raw answers the server; name it in to"):
+        Reveals("a value", ("client",), asked=("raw",))
 
 
 def test_sections_of_others_are_named() -> None:

@@ -21,11 +21,11 @@ from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
-from fedplug.round.world import site_folders
 from fedplug_party.line import SOCKET
 from fedplug_runs import own_files, yaml_source
 from fedplug_runs.execution import terminated_like_interrupted
 from fedplug_runs.files import private_folder, write_bytes, write_text
+from fedplug_runs.sites import site_folders
 
 from fedplug_flower.app_folder import write_app
 from fedplug_flower.certificates import make_certificates, make_node_key

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.option_errors import closest
+from fedplug.recipe.source import closest
 from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug_runs.files import private_folder, write_text
 from fedplug_runs.own_files import with_files

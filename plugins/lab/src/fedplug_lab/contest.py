@@ -25,8 +25,7 @@ from typing import Any
 
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.option_errors import closest
-from fedplug.recipe.source import KeyPath, Source
+from fedplug.recipe.source import KeyPath, Source, closest
 from fedplug_runs import shelf
 from fedplug_runs.shelf import located
 

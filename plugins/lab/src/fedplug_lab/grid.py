@@ -22,9 +22,8 @@ from typing import Any
 
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.option_errors import closest
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.source import KeyPath, Position, Problem, Source
+from fedplug.recipe.source import KeyPath, Position, Problem, Source, closest
 from fedplug_runs import shelf, yaml_source
 from fedplug_runs.overlay import load_recipe
 

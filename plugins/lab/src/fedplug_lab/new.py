@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedplug.api.errors import SetupError
 from fedplug.api.roles import ROLES
-from fedplug.recipe.option_errors import meant
+from fedplug.recipe.source import meant
 
 TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

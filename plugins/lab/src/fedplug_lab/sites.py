@@ -15,11 +15,12 @@ from fedplug.api.errors import DataError, SetupError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed, plain_options
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.world import World, misfits
+from fedplug.round.world import World
 from fedplug_runs import yaml_source
 from fedplug_runs.files import open_private, private_folder
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.own_files import with_files
+from fedplug_runs.sites import misfits
 from fedplug_runs.trust import Consent
 
 if TYPE_CHECKING:

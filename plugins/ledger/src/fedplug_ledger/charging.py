@@ -48,6 +48,7 @@ from fedplug.api.roles import (
     ModelSource,
     Partition,
     Reveals,
+    Sealer,
     Task,
     Trainer,
     roles_of,
@@ -306,7 +307,8 @@ class Charging:
         an epsilon pay for what a component publishes that adds no noise.
         """
         facts = self._at(event.round)
-        if event.covered_by is None or (event.covered_by == "epsilon" and not _adds_noise(event.component, facts)):
+        paid = event.covered_by != "epsilon" or _pays(facts.component(event.component), facts)
+        if event.covered_by is None or not paid:
             everybody: tuple[Party, ...] = ("server", "key_holder", "client", "released_model")
             shown = Reveals(f"what {event.component} publishes", everybody, voids=True, note=wording.OF_PUBLISHED)
             self._show(shown)
@@ -571,24 +573,26 @@ class Charging:
 
 
 def believed(component: Component, facts: Facts) -> list[Reveals]:
-    """What a component says that it shows, where replies are covered by epsilon only if it states a noise at all."""
-    noisy = _adds_noise(component.name, facts)
-    why = f"not covered by epsilon, as {component.name} says: it adds no noise in a link and has no ballots"
+    """What a component says that it shows, where epsilon covers no reply that `_pays` does not."""
+    why = f"not covered by epsilon, as {component.name} says: its replies are no ballots with noise"
     return [
-        shown if noisy or shown.covered_by != "epsilon" or not shown.asked
+        shown if shown.covered_by != "epsilon" or not shown.asked or _pays(component, facts)
         else dataclasses.replace(shown, covered_by=None, note=f"{shown.note}; {why}" if shown.note else why)
         for shown in stated_reveals(component, facts)
     ]  # fmt: skip
 
 
-def _adds_noise(name: str, facts: Facts) -> bool:
-    if isinstance(facts.components.get(name), Ballots):
-        key = f"ballots of {name} in some round"  # they follow from options and the round
-        if key not in facts._memo:
-            facts._memo[key] = any(ballots_of(name, facts.at(round)) for round in range(facts.rounds))
-        if facts._memo[key]:
-            return True
-    return any(step.link.name == name and step.has(Noise) for zone in facts.links for step in facts.steps(zone))
+def _pays(component: Any, facts: Facts) -> bool:
+    """Whether epsilon covers what a component shows besides uploads: the core looks at what ballots with noise are
+    made of; a sealer that adds noise is believed where its seal is.
+    """
+    if not isinstance(component, Ballots):
+        steps = (step for zone in facts.links for step in facts.steps(zone) if step.link.name == component.name)
+        return isinstance(component, Sealer) and any(step.has(Noise) for step in steps)
+    key = f"ballots of {component.name} in some round"  # they follow from options and the round
+    if key not in facts._memo:
+        facts._memo[key] = any(ballots_of(component.name, facts.at(round)) for round in range(facts.rounds))
+    return bool(facts._memo[key])
 
 
 def releases_of(name: str, operations: Operations) -> list[Release]:

@@ -8,8 +8,9 @@ from typing import Any
 from fedplug.api.component import Options
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.option_errors import explain
 from pydantic import ValidationError
+
+from fedplug_runs.option_errors import explain
 
 
 def engine_entry(name: str, catalog: Catalog | None = None) -> Entry:

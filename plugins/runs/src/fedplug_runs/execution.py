@@ -30,7 +30,6 @@ from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.check import memory
 from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
-from fedplug.recipe.option_errors import explain
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
@@ -58,6 +57,7 @@ from fedplug_runs.folder import (
     write_recipe,
 )
 from fedplug_runs.metrics import figures_of
+from fedplug_runs.option_errors import explain
 from fedplug_runs.own_files import in_file, is_own, keep, with_files
 from fedplug_runs.plan import plan_of
 from fedplug_runs.result import Run

@@ -228,7 +228,7 @@ def components(hook: str | None = None, *, catalog: Catalog | None = None) -> li
     from fedplug_runs.docstrings import summary
 
     if hook is not None and hook not in GROUPS:
-        from fedplug.recipe.option_errors import closest
+        from fedplug.recipe.source import closest
 
         raise PluginError(f"there is no hook {hook!r}; {closest(hook, GROUPS)}")
     return [
@@ -259,7 +259,7 @@ def _require(given: Iterable[str], known: Sequence[str], what: str) -> None:
         SetupError: names each, with what is close to it.
     """
     if wrong := [key for key in given if key not in known]:
-        from fedplug.recipe.option_errors import closest
+        from fedplug.recipe.source import closest
 
         from fedplug_runs.settings import FORMERLY
 

@@ -33,8 +33,7 @@ from fedplug.api.component import hold
 from fedplug.api.errors import PluginError
 from fedplug.api.roles import ROLES, Component
 from fedplug.recipe.catalog import ADAPTER, Catalog, Entry, Own
-from fedplug.recipe.option_errors import closest
-from fedplug.recipe.source import Source, leaves
+from fedplug.recipe.source import Source, closest, leaves
 
 from fedplug_runs import shelf, trust
 from fedplug_runs.files import read_bytes, write_bytes

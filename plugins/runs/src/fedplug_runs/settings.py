@@ -194,7 +194,7 @@ def _of_file(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
     problems: list[str] = []
     for key, value in given.items():
         if key not in keys:
-            from fedplug.recipe.option_errors import closest
+            from fedplug.recipe.source import closest
 
             hint = f"it is now called {FORMERLY[key]}" if key in FORMERLY else closest(key, keys)
             problems.append(f"{origin}: unknown key {key!r}; {hint}")

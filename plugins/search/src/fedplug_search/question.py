@@ -21,9 +21,8 @@ from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
-from fedplug.recipe.option_errors import closest
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.source import Source
+from fedplug.recipe.source import Source, closest
 from fedplug_runs import shelf
 from fedplug_runs.overlay import load_recipe
 

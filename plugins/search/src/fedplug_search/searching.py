@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.option_errors import closest
+from fedplug.recipe.source import closest
 from fedplug_lab.api import at_work, short_names
 from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
 from fedplug_runs.overlay import load_recipe

@@ -69,7 +69,7 @@ class Commands(TyperGroup):
 
     def _remedy(self, ctx: Any, name: str) -> str:
         """What to install for a command, or which was meant."""
-        from fedplug.recipe.option_errors import closest
+        from fedplug.recipe.source import closest
 
         for distribution, names in OFFERED.items():
             if name in names:

@@ -185,7 +185,7 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
         return words
     _require_no_old_names(strange, known)
     from fedplug.api.errors import SetupError
-    from fedplug.recipe.option_errors import closest
+    from fedplug.recipe.source import closest
     from fedplug_runs.choice import engine_entry, options_class
     from fedplug_runs.yaml_source import use_of
 

@@ -1,16 +1,16 @@
-"""What pydantic finds wrong with options, in words that carry the value, the rule and the remedy."""
+"""What pydantic finds wrong with options, in words that carry the value, the rule and the remedy.
+
+The kernel asks `explain`, which is the service `explain`; without it, it says what pydantic says.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
+from fedplug.recipe.source import OptionProblem, closest, meant
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-
-from fedplug.api.errors import cause_of
-from fedplug.recipe.source import KeyPath, Source
 
 _RULES = {
     "greater_than": "> {gt}",
@@ -23,37 +23,6 @@ _RULES = {
     "enum": "{expected}",
     "string_pattern_mismatch": "text of the form {pattern}",
 }
-
-
-class OptionProblem(NamedTuple):
-    """One complaint: where inside the options, whether about the key itself, and what."""
-
-    path: tuple[str | int, ...]
-    on_key: bool
-    message: str
-
-
-def validated(source: Source, model: type[BaseModel], data: Any, path: KeyPath, owner: str) -> Any:
-    """The model with this data, which is at `path`; None after complaints to the source. As in `explain`."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        for inside, on_key, message in explain(error, model, data, owner):
-            source.complain((*path, *inside), message, key=on_key)
-    except Exception as error:  # of a validator that a plugin has written, over values that it did not expect
-        source.complain(path, f"{owner}: the check of its options fails: {cause_of(error)}; write other values")
-    return None
-
-
-def closest(word: str, words: Iterable[str]) -> str:
-    """`did you mean x?`, or the words there are."""
-    words = list(words)
-    return meant(word, words) or f"there is {', '.join(words) or 'none'}"
-
-
-def meant(word: str, words: Iterable[str]) -> str:
-    """`did you mean x?`; empty where no word is close."""
-    return "".join(f"did you mean {close}?" for close in difflib.get_close_matches(word, list(words), n=1))
 
 
 def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: str) -> list[OptionProblem]:

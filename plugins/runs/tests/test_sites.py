@@ -16,7 +16,8 @@ from fedplug.api.events import ReplyArrived
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.world import World, misfits
+from fedplug.round.world import World
+from fedplug_runs.sites import misfits
 from site_toys import AGREED, CLASSES, SIZES, Noted, at_sites, write_sites
 from toy_components import toy_catalog
 from toy_protocol import run_protocol

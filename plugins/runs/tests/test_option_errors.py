@@ -10,7 +10,7 @@ import pytest
 from cli_calls import GOOD, call
 from fedplug import Field
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.option_errors import explain
+from fedplug_runs.option_errors import explain
 from pydantic import ValidationError
 
 
