@@ -7,7 +7,7 @@ from typing import Any
 import fedplug
 import pytest
 from fedplug.api import roles as outer_roles
-from fedplug.api.roles import undecided
+from fedplug_runs.members import undecided
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,12 @@ def test_an_extension_must_be_a_wrapper_or_it_would_answer_in_a_components_place
         def combine(self, known: Any) -> Generator[None, Operations, Operations]:
             return (yield)
 
-    assert hook_problems(Usurper, "extension") == [
+    assert [*hook_problems(Usurper, "extension")] == [
         "implements protect, which an extension must wrap: @hookimpl(wrapper=True)"
     ]
-    assert hook_problems(Wraps, "extension") == []
+    assert hook_problems(Wraps, "extension") == ()
     assert "wraps no hook" in hook_problems(WrapsNothing, "extension")[0]
-    assert hook_problems(WrapsWrongly, "extension") == [
+    assert [*hook_problems(WrapsWrongly, "extension")] == [
         "wraps protect with the argument block; the hook is protect(known, facts)",
         "wraps protect with a default for facts, which then never gets a value",
     ]
@@ -85,7 +85,7 @@ def test_a_class_has_what_its_role_leaves_open() -> None:
     (problem,) = hook_problems(Splits, "trainer")
     assert problem == "is not a Trainer; write class Splits(fedplug.Trainer)"
     for group in ("protect", "postprocess"):
-        assert hook_problems(HalfASeal, group) == [
+        assert [*hook_problems(HalfASeal, group)] == [
             "has no reveals(facts), which a Sealer must have",
             "has no add(uploads, server, facts), which a Sealer must have",
         ]

@@ -11,7 +11,7 @@ import pytest
 from faulty_clients import PUSH, SEALED, SEALED_FOR_KEY_SERVER, doubled, tamper
 from fedplug.api import codec
 from fedplug.api.errors import TooFewClients
-from fedplug.round import steps as adopting
+from fedplug_runs import evaluation
 from toy_components import pushed, recipe_of
 from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of
 
@@ -112,7 +112,7 @@ def test_a_client_evaluates_once_a_round_and_in_rounds_of_the_recipe_alone() -> 
 
 def test_rows_are_the_same_whether_or_not_clients_keep_standardised_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = run_protocol(recipe_of(rounds=3))
-    monkeypatch.setattr(adopting, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(evaluation, "_KEPT_BYTES", 0)
     anew = run_protocol(recipe_of(rounds=3))
     assert [(row.accuracy, row.loss) for row in kept.rows] == [(row.accuracy, row.loss) for row in anew.rows]
 
@@ -121,8 +121,8 @@ def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_
     protocol, engine, _ = build(recipe_of())
     try:
         client = engine.hosts[0].clients["client:2"]
-        steps = protocol.steps
-        first, again, smaller = (steps._tests(client, members) for members in ([0, 1, 2, 3], [0, 1, 2, 3], [2, 3]))
+        cohorts = ([0, 1, 2, 3], [0, 1, 2, 3], [2, 3])
+        first, again, smaller = (evaluation._tests(protocol.recipe, client, members) for members in cohorts)
     finally:
         engine.close()
     total = len(client.data.shared_test)

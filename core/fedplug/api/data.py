@@ -162,7 +162,7 @@ class ClientData(About):
     Attributes:
         train: its own training examples.
         own_test: test examples with the class mix of its training examples; with data at sites, what is held out there.
-        shared_test: the common test set, of which `slice_of_test` gives this client's share to evaluate; with data at
+        shared_test: the common test set, of which each client evaluates a share; with data at
             sites there is none, and this is what its site holds out.
     """
 

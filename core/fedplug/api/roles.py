@@ -11,10 +11,9 @@ import abc
 import contextlib
 import copy
 import dataclasses
-import inspect
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from fedplug.api.component import Options
@@ -320,44 +319,6 @@ def record_problems(component: Component) -> Iterable[str]:
             yield f"has the site {value!r:.60}; it must be {', '.join(get_args(Site)[:-1])} or {get_args(Site)[-1]}"
         elif not isinstance(value, kind) and not (name == "reads" and value is None):
             yield f"has {value!r:.60} for its {name}; it must be a {kind.__name__}(...)"
-
-
-def _shown(method: Callable[..., Any]) -> str:
-    return f"({', '.join(inspect.signature(method).parameters)})"
-
-
-def undecided(cls: type) -> list[tuple[type, str]]:
-    """Members that a role leaves open and that a class does not give, with the role; methods with their arguments."""
-    left_open, serves = {}, roles_of(cls)
-    for role in reversed(serves):
-        for name, expected in vars(role).items():
-            if getattr(inspect.getattr_static(cls, name, None), "__isabstractmethod__", False):
-                shown = _shown(expected).replace("self, ", "") if inspect.isfunction(expected) else ""
-                left_open[name] = next(each for each in serves if issubclass(each, role)), f"{name}{shown}"
-    return list(left_open.values())
-
-
-def strangely_called(cls: type) -> Iterable[tuple[type, str, str]]:
-    """Methods of a class that cannot be called as those of a role, with the role: as they are, as they should be."""
-    known: set[str] = set()
-    for role in roles_of(cls):
-        for name, expected in vars(role).items():
-            found = inspect.getattr_static(cls, name, None)
-            if name.startswith("_") or name in known or not inspect.isfunction(expected):
-                continue
-            known.add(name)
-            if found is expected or not inspect.isfunction(found):
-                continue
-            asked = [each for each in inspect.signature(expected).parameters.values() if each.default is each.empty]
-            by_name = name in ROLES or any(each.kind is each.KEYWORD_ONLY for each in asked)  # as hooks are called
-            try:
-                if by_name:
-                    inspect.signature(found).bind(None, **dict.fromkeys([each.name for each in asked[1:]]))
-                else:
-                    inspect.signature(found).bind(*asked)
-            except TypeError:
-                given, wanted = (_shown(each).replace("self, ", "").replace("self", "") for each in (found, expected))
-                yield role, f"{name}{given}", f"{name}{wanted}"
 
 
 class Component(abc.ABC):

@@ -45,7 +45,8 @@ RECIPES = "recipes"
 SERVICE = "service"
 """The entry-point group of what the kernel does without where nobody offers it. `files` is a `Resolver`, `explain` has
 words for what pydantic finds (`fedplug_runs.option_errors`), and `sites` reads data at the sites of clients
-(`fedplug_runs.sites`).
+(`fedplug_runs.sites`). `evaluation` says on which examples clients judge models (`fedplug_runs.evaluation`),
+and `members` looks at a class (`fedplug_runs.members`).
 """
 EXAMINE = "examine"
 """The entry-point group of modules that look at examples before the first round. `problem(examples, about)` says why

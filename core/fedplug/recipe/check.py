@@ -19,20 +19,14 @@ from fedplug.api.links import Step, fold, uploaded
 from fedplug.api.operations import Clip, Noise, Seal
 from fedplug.api.order import misplaced_links
 from fedplug.api.roles import (
-    AccountKeeper,
     Closer,
     Component,
     DataSource,
     Declares,
-    Groups,
     ModelSource,
     Negotiation,
     Opener,
-    Protector,
     PublicPlan,
-    Reads,
-    Scorer,
-    Trainer,
     record_problems,
     stated_plan,
 )
@@ -113,9 +107,8 @@ def find_problems(draft: Draft, recipe: Resolved | None) -> tuple[list[Complaint
     rules = Rules(draft, recipe)
     others: list[Any] = [entry.imported() for entry in installed(RULES).values()]
     problems = [
-        *rules.hooks(), *rules.clients(), *rules.evaluation(), *rules.zones(), *rules.order(), *rules.undo(),
-        *rules.shared_noise(), *rules.masks(), *rules.scores(), *rules.sections(), *model_problems(draft, rules.parts),
-        *(problem for each in others for problem in each.problems(rules)),
+        *rules.zones(), *rules.order(), *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.sections(),
+        *model_problems(draft, rules.parts), *(problem for each in others for problem in each.problems(rules)),
     ]  # fmt: skip
     if recipe is not None and not problems and not rules.failed:
         problems += rules.own_checks(recipe)
@@ -182,25 +175,6 @@ class Rules:
             return False
         return chosen is None or chosen[1].plans.zones <= set(self.zone_names)
 
-    def evaluation(self) -> Iterator[Complaint]:
-        """Clusters of clients that there are, and a trainer for fine-tuning that leaves training as it is."""
-        clusters = self.draft.general.clusters if self.draft.general else {}
-        for name, ids in clusters.items():
-            beyond = [client_id for client_id in ids if self.num_clients is not None and client_id >= self.num_clients]
-            if beyond or not ids:
-                there = f"client {beyond[0]}" if beyond else "no client"
-                yield ("clusters", name), f"cluster {name} has {there}; name some of the recipe's clients, from 0"
-        use = self.draft.known.get("fine_tune")
-        part = self.parts.get(use.name) if use else None
-        if use is None or not isinstance(part, Trainer):
-            return
-        if use.is_reference:
-            yield use.path, f"{use.use} would share what it remembers with train; write fine_tune: {{use: {use.use}}}"
-        elif isinstance(part, AccountKeeper):
-            yield use.path, f"{use.use} keeps an account, and a fine-tuned model never travels; choose std.sgd, say"
-        elif type(part).personalise is not Trainer.personalise:
-            yield use.path, f"{use.use} keeps models of the clients' own; choose a trainer such as std.sgd"
-
     def negotiation(self) -> tuple[Use, Negotiation] | None:
         """The negotiation and its place; None where it could not be built."""
         use = self.draft.known.get("negotiate_mask")
@@ -236,39 +210,6 @@ class Rules:
         """Whether a zone has no noise of the clients, so that those who rest put nothing into its sum."""
         behind = (uploaded(self.steps(zone)) for zone in self.foldable)
         return any(known is None or not known.releases for known in behind)
-
-    def hooks(self) -> Iterator[Complaint]:
-        """A component that a place refers to implements what that section calls, too."""
-        for use in self.draft.uses:
-            if use.is_reference and use.made_of is not None:
-                for problem in hook_problems(use.made_of, use.group):
-                    lacks = problem.partition(";")[0]
-                    remedy = f"name a component of the group {use.group}"
-                    yield use.path, f"{use.name} ({use.use}) cannot be under {use.section}: it {lacks}; {remedy}"
-
-    def clients(self) -> Iterator[Complaint]:
-        """The cohort is never smaller than `min_clients` by design."""
-        general, clients = self.draft.general, self.num_clients
-        if general is None or clients is None:
-            return
-        if general.min_clients > clients:
-            rule = f"must be <= data.clients={clients}"
-            yield ("min_clients",), f"min_clients={general.min_clients} {rule}; lower it, or split the data among more"
-        elif (
-            general.sampling and (general.sampling.resting == "away" or self.bare_uploads())
-            and general.sampling.rate * clients < general.min_clients
-        ):  # fmt: skip
-            expected = f"{general.sampling.rate * clients:g} of {clients} clients a round"
-            yield (
-                ("sampling", "rate"),
-                f"rate={general.sampling.rate:g} gives {expected}, fewer than min_clients={general.min_clients}; "
-                f"raise it to {general.min_clients / clients:g} or more",
-            )
-        chosen = self.negotiation()
-        if general.sampling and general.sampling.resting == "noise" and chosen and not self.plans_are_public():
-            rule = "plans follow from data, and clients with noise alone have none"
-            problem = f"resting=noise: {chosen[0].name}'s {rule}; write negotiate_mask: std.single_zone"
-            yield ("sampling", "resting"), problem
 
     def zones(self) -> Iterator[Complaint]:
         """Zones of the plans, of `protect` and of `postprocess` agree."""
@@ -377,25 +318,6 @@ class Rules:
                     message = f"{step.link.name} needs a zone that lies alike at all clients, but {chosen[0].name} lets"
                     remedy = "choose another negotiation or protector"
                     yield step.link.path, f"{message} each have a different zone {zone}; {remedy}"
-
-    def scores(self) -> Iterator[Complaint]:
-        """Each reader of scores gets some, one a layer or a scalar as it needs."""
-        found = ((use.name, part) for use, part in self.placed if use.section == "score_parameters")
-        scorers = {name: part for name, part in found if isinstance(part, Scorer)}
-        for use, part in self.defined:
-            if not isinstance(part, Groups | Negotiation | Protector):
-                continue
-            reads: Reads | None = part.reads
-            if reads is None or reads.per == "any":
-                continue
-            name = reads.by or next(iter(scorers), None)
-            if name not in scorers or scorers[name].scoring.per == reads.per:
-                continue
-            fitting = [other for other, scorer in scorers.items() if scorer.scoring.per == reads.per]
-            remedy = f"write by: {fitting[0]}" if fitting else f"add a scorer of {reads.per}s"
-            other = "scalar" if reads.per == "layer" else "layer"
-            message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
-            yield use.path, f"{message}; {remedy}"
 
     def sections(self) -> Iterator[Complaint]:
         """What plugins' sections say of the recipe around them."""

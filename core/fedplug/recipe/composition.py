@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -31,10 +30,8 @@ from fedplug.api.roles import (
     Opener,
     Protector,
     Trainer,
-    strangely_called,
-    undecided,
 )
-from fedplug.recipe.catalog import HOOK_GROUPS, SECTION, installed
+from fedplug.recipe.catalog import HOOK_GROUPS, SECTION, installed, service
 from fedplug.recipe.parts import Use
 from fedplug.recipe.sections import Resolved
 
@@ -47,50 +44,19 @@ for _hook in HOOK_GROUPS:
     setattr(Hooks, _hook, pluggy.HookspecMarker("fedplug")(vars(ROLES[_hook])[_hook], firstresult=True))
 
 
-def hook_problems(component_class: type, group: str) -> list[str]:
-    """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing."""
-    return [*_hook_problems(component_class, group)]
-
-
 @functools.lru_cache(maxsize=1024)
-def _hook_problems(component_class: type, group: str) -> tuple[str, ...]:
-    """The same; each class is looked at once, since signatures are slow to read, and every check asks."""
+def hook_problems(component_class: type, group: str) -> tuple[str, ...]:
+    """What is wrong with a class as a member of an entry-point group, as half sentences; empty if nothing. The service
+    `members` looks at its members.
+    """
     role = ROLES.get(group)
     if role is None:  # engines are not components
         return ()
     if not issubclass(component_class, role):
-        return (f"is not {_a(role)}; write class {component_class.__name__}(fedplug.{role.__name__})",)
-    problems = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
-    problems += [
-        f"has {given}, which {_a(owner)} has as {wanted}; take these arguments"
-        for owner, given, wanted in strangely_called(component_class)
-    ]
-    return (*problems, *(_wrapping_problems(component_class) if issubclass(component_class, Extension) else ()))
-
-
-def _a(role: type) -> str:
-    return f"{'an' if role.__name__[0] in 'AEIO' else 'a'} {role.__name__}"
-
-
-def _wrapping_problems(extension: type[Extension]) -> Iterator[str]:
-    """What is wrong with the hooks that an extension wraps."""
-    wrapped = wrapped_hooks(extension)
-    for hook, options in wrapped.items():
-        if hook not in HOOK_GROUPS:
-            yield f"marks {hook} with @hookimpl, but there is no such hook; there is {', '.join(HOOK_GROUPS)}"
-            continue
-        wanted = list(inspect.signature(vars(Hooks)[hook]).parameters)[1:]
-        given = list(inspect.signature(getattr(extension, hook)).parameters.values())[1:]
-        shown = f"{hook}({', '.join(wanted)})"
-        if wrong := [p.name for p in given if p.name not in wanted]:
-            yield f"wraps {hook} with the argument {', '.join(wrong)}; the hook is {shown}"
-        # pluggy never passes an argument to a parameter that has a default.
-        if fixed := [p.name for p in given if p.name in wanted and p.default is not p.empty]:
-            yield f"wraps {hook} with a default for {', '.join(fixed)}, which then never gets a value"
-        if not (options.get("wrapper") or options.get("hookwrapper")):
-            yield f"implements {hook}, which an extension must wrap: @hookimpl(wrapper=True)"
-    if not wrapped and extension.observe is Extension.observe:
-        yield "hears nothing and wraps no hook; define observe, or mark a method @hookimpl(wrapper=True)"
+        a = "an" if role.__name__[0] in "AEIO" else "a"
+        return (f"is not {a} {role.__name__}; write class {component_class.__name__}(fedplug.{role.__name__})",)
+    members = service("members")
+    return () if members is None else tuple(members(component_class))
 
 
 def wrapped_hooks(extension: type) -> dict[str, dict[str, Any]]:

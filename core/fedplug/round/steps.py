@@ -15,17 +15,16 @@ import numpy as np
 from fedplug.api import codec, secrets
 from fedplug.api.blocks import CLEAR, RETAINED, Block, Plan, Scores, is_unchangeable, meet, unchangeable
 from fedplug.api.component import at_client, at_key_server
-from fedplug.api.data import Examples
 from fedplug.api.errors import MessageError, ProtectionError, of_component
 from fedplug.api.facts import Facts, in_force, published_to, with_published
 from fedplug.api.links import Link, Step, fold, locked, seal_of
 from fedplug.api.operations import Noise, Scramble, Seal
 from fedplug.api.parties import Client, KeyServer, Party
 from fedplug.api.records import is_count, shown
-from fedplug.api.reports import Evaluated
 from fedplug.api.roles import Scorer, Trainer
 from fedplug.mechanisms.closing import require_enough
 from fedplug.mechanisms.execution import execute
+from fedplug.recipe.catalog import service
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import NAME, PartySteps, mean_problem, plan_problem, scores_problem
@@ -33,7 +32,6 @@ from fedplug.round.hosted import HostedClient
 from fedplug.round.server_model import scores_at_server
 from fedplug.round.set_up import Joining, require_as_stated
 from fedplug.round.uploads import BUFFERS, Upload, buffers_problem
-from fedplug.round.world import slice_of_test
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -493,31 +491,12 @@ def _mean_at(where: Any, block: Block, size: int) -> NDArray[np.float32]:
     return mean
 
 
-_KEPT_BYTES = 1 << 27
-"""Clients keep standardised test examples between rounds where those of all of them take at most this much memory."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Tests:
-    """On what a client evaluates.
-
-    Attributes:
-        share: of the common test set.
-        sets: that share, and the client's own test examples; at a site these alone.
-        kept: where the model may keep what it makes of them; None: it may not.
-    """
-
-    share: slice
-    sets: list[Examples]
-    kept: dict[str, Any] | None = None
-
-
 class Adopting(PartySteps):
     """What a client does with an aggregate, and with the model that it gives."""
 
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         super().__init__(recipe, composition)
-        self._moves = Moves()
+        self._moves, self._evaluation = Moves(), service("evaluation")
 
     @at_client
     def adopt(
@@ -584,11 +563,7 @@ class Adopting(PartySteps):
 
     @at_client
     def evaluate(self, client: HostedClient, members: list[int]) -> None:
-        """Evaluates the global model on this client's share of the common test set, and on test data like its own.
-        With data at sites, evaluates on the site's held-out examples alone.
-
-        The common test set is a part of the data set that no client trains on; every client has it. A site tells shares
-        of right answers in place of counts. Clients with personal models evaluate those too.
+        """Evaluates the global model, as the service `evaluation` does.
 
         Once a round, and once after the last: a model's right answers tell of the examples it is tried on, and a party
         that could choose models without end could read them.
@@ -603,59 +578,8 @@ class Adopting(PartySteps):
                 f"it was asked in round {round + 1}, and has evaluated in round {memory.evaluated + 1} already"
             )
         memory.evaluated = round
-        at_sites = self.recipe.data.at == "sites"
-        with client.timed("evaluate"):
-            tests = self._tests(client, members)
-            found = client.loaded(client.vector).evaluate_each(tests.sets, client.data, tests.kept)
-            public, own = found[0], found[-1]
-            counts = Evaluated(
-                public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task),
-                own_task=_floats(own.task) if client.data.task is not None else {},
-            )  # fmt: skip
-            if client.personal is not None or self.recipe.postprocess.get(RETAINED):
-                found = client.loaded(client.start).evaluate_each(tests.sets, client.data, tests.kept)
-                personal, own = found[0], found[-1]
-                counts.personal_correct, counts.personal_own_correct = personal.correct, own.correct
-                counts.personal_task = _floats(personal.task)
-                counts.personal_own_task = _floats(own.task) if client.data.task is not None else {}
-                client.forget_model()
-        if self.recipe.fine_tune is not None:
-            self._evaluate_tuned(client, tests, counts)
-        client.reports.evaluation = counts.shares() if at_sites else counts
-
-    def _evaluate_tuned(self, client: HostedClient, tests: _Tests, counts: Evaluated) -> None:
-        """Adds how the global model does once this client has trained it on its own examples; nobody keeps that model.
-
-        Training continues as if it did not exist: `check` lets no trainer be used here that keeps an account or sets
-        models of the clients' own, and what it remembers is dropped.
-        """
-        assert self.recipe.fine_tune is not None
-        trainer = self.composition.part(self.recipe.fine_tune.name, Trainer)
-        personal, client.personal = client.personal, None
-        with client.timed("evaluate"), of_component(trainer.name, "train"):
-            model = client.loaded(client.vector)
-            trainer.train(client, client.facts)
-            found = model.evaluate_each(tests.sets, client.data, tests.kept)
-        client.personal = personal
-        client.state.pop(trainer.name, None)
-        client.forget_model()
-        public, own = found[0], found[-1]
-        counts.tuned_correct, counts.tuned_own_correct = public.correct, own.correct
-        if client.data.task is not None:
-            counts.tuned_task, counts.tuned_own_task = _floats(public.task), _floats(own.task)
-
-    def _tests(self, client: HostedClient, members: list[int]) -> _Tests:
-        """What a client evaluates on; the same object as long as its share of the common test set is the same."""
-        data = client.data
-        if self.recipe.data.at == "sites":
-            return _Tests(slice(None), [data.own_test])
-        share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
-        tests: _Tests | None = client.cache.get(self.name)
-        if tests is None or tests.share != share:
-            # The shares of all clients are the test set, and their own test examples are no more than as many again.
-            kept: Any = {} if 2 * 4 * data.shared_test.inputs.size <= _KEPT_BYTES else None
-            tests = client.cache[self.name] = _Tests(share, [data.shared_test.take(share), data.own_test], kept)
-        return tests
+        if self._evaluation is not None:
+            client.reports.evaluation = self._evaluation.evaluated(self.recipe, self.composition, client, members)
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:
@@ -678,10 +602,6 @@ def _opens_here(link: Link) -> bool:
 
 def _is_name(key: Any) -> bool:
     return isinstance(key, str)
-
-
-def _floats(counts: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(count) for name, count in counts.items()}
 
 
 class Steps(Joining, Training, Protecting, Adopting, Opening):

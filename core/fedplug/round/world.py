@@ -61,12 +61,10 @@ def _locked(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def client_data(
-    dataset: Dataset, assignment: Sequence[NDArray[np.int64]], client_id: int, num_clients: int, seed: int
-) -> ClientData:
+    dataset: Dataset, assignment: Sequence[NDArray[np.int64]], client_id: int, num_clients: int, seed: int,
+    evaluation: Any = None,
+) -> ClientData:  # fmt: skip
     """The data of one client.
-
-    Its own test examples are about 1/K of the test set (see `own_test_size`), drawn with the class mix of its training
-    examples, each client for itself: two clients may be tested on the same example, but never train on one of them.
 
     Args:
         dataset: the whole data set.
@@ -74,6 +72,7 @@ def client_data(
         client_id: 0 to K-1.
         num_clients: K.
         seed: of the recipe.
+        evaluation: the service that draws the client's own test examples; None: it has none.
 
     Raises:
         ValueError: the assignment is not one for `num_clients` clients.
@@ -81,8 +80,10 @@ def client_data(
     if len(assignment) != num_clients or not 0 <= client_id < num_clients:
         raise ValueError(f"client {client_id} of {num_clients} has no share in an assignment to {len(assignment)}")
     train = dataset.train.take(assignment[client_id])
-    rng = stream(seed, "own_test", client_id)
-    own = matched_test(train.labels, dataset.test.labels, own_test_size(len(dataset.test), num_clients), rng)
+    own = np.empty(0, np.int64)
+    if evaluation is not None:
+        rng = stream(seed, "own_test", client_id)
+        own = evaluation.own_test(train.labels, dataset.test.labels, num_clients, rng)
     return ClientData(train, dataset.test.take(own), dataset.test, **dataset.about)
 
 
@@ -151,57 +152,6 @@ def load_public(
 
 def _public(dataset: Dataset, examples: Examples) -> PublicData:
     return PublicData(examples, **dataset.about)
-
-
-def own_test_size(test_examples: int, num_clients: int) -> int:
-    """About 1/K of the test set, at least 1 and at most 250: the standard error is then at most 3 points."""
-    return min(250, max(1, test_examples // num_clients))
-
-
-def matched_test(
-    train_labels: NDArray[np.int64], test_labels: NDArray[np.int64], size: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Test examples with the class mix of a client's training labels.
-
-    Classes get their share of `size` by largest remainders, so every count is within one of the exact share. Where
-    the test set has too few examples of a class, all counts shrink in proportion: the mix matters, not the size.
-
-    Args:
-        train_labels: int64 (n,), the client's.
-        test_labels: int64 (m,), of the whole test set.
-        size: how many test examples are wanted, >= 1.
-        rng: draws the examples of each class without replacement.
-
-    Returns:
-        Ascending indices into the test set, without repetition; 1 to `size` of them. Empty only where the test set
-        holds none of the client's classes.
-    """
-    num_classes = int(max(train_labels.max(initial=-1), test_labels.max(initial=-1))) + 1
-    available = np.bincount(test_labels, minlength=num_classes)
-    wanted = np.bincount(train_labels, minlength=num_classes) * (available > 0)
-    if not wanted.any():
-        return np.empty(0, np.int64)
-    mix = wanted / wanted.sum()
-    limit = np.divide(available, mix, out=np.full(num_classes, np.inf), where=mix > 0).min()
-    total = max(1, min(size, int(limit + 1e-9)))
-    exact = mix * total
-    counts = np.floor(exact + 1e-9).astype(np.int64)
-    most_left_over = np.argsort(-(exact - counts), kind="stable")
-    counts[most_left_over[: total - int(counts.sum())]] += 1
-    counts = np.minimum(counts, available)
-    chosen = [
-        rng.choice(np.flatnonzero(test_labels == label), counts[label], replace=False)
-        for label in np.flatnonzero(counts)
-    ]
-    return np.sort(np.concatenate(chosen)).astype(np.int64)
-
-
-def slice_of_test(position: int, parties: int, n: int) -> slice:
-    """The share of `n` test examples that the party at `position` (0 to parties-1) evaluates.
-
-    The shares are disjoint and complete, and their sizes differ by at most one.
-    """
-    return slice(position * n // parties, (position + 1) * n // parties)
 
 
 def class_counts(data: ClientData) -> list[int]:
@@ -368,8 +318,9 @@ class World:
                 for c, held in found.items()
             }
         assert data is not None  # whatever is not at sites was loaded and split
+        split, evaluation = (data, self.assignment), service("evaluation")
         return {
-            c: Holding(client_data(data, self.assignment, c, recipe.data.clients, recipe.seed), self._root)
+            c: Holding(client_data(*split, c, recipe.data.clients, recipe.seed, evaluation), self._root)
             for c in client_ids
         }
 

@@ -151,7 +151,7 @@ def check_round(parties: OneClient, masks: NDArray[np.bool_], updates: Any, min_
 
 def test_a_component_needs_no_more_than_the_contract_says() -> None:
     toy = make(Toy)
-    assert hook_problems(Toy, "protect") == hook_problems(Toy, "postprocess") == []
+    assert hook_problems(Toy, "protect") == hook_problems(Toy, "postprocess") == ()
     assert {name for name, value in vars(Encryption).items() if hasattr(value, "__fedplug_site__")} == {
         "make_shared_key", "make_keys", "adopt_keys"
     }  # fmt: skip

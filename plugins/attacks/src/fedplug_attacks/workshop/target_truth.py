@@ -10,7 +10,7 @@ import numpy as np
 from fedplug.api.data import Examples
 from fedplug.api.errors import FedplugError
 from fedplug.api.streams import stream
-from fedplug.round.world import matched_test
+from fedplug_runs.evaluation import matched_test
 
 from fedplug_attacks.api.observation import ObservedUpdate
 from fedplug_attacks.api.truth import Truth

@@ -7,7 +7,8 @@ from typing import Any
 import fedplug
 import pytest
 from fedplug import Client, Facts, Known, Operations, Wants
-from fedplug.api.roles import record_problems, undecided
+from fedplug.api.roles import record_problems
+from fedplug_runs.members import undecided
 from role_toys import made, method, protecting
 
 # -- what would promise more by its absence ----------------------------------------------------------------------------

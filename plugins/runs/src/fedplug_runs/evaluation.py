@@ -1,0 +1,181 @@
+"""How clients judge models: on which examples, and what they count.
+
+The kernel asks for it as the service `evaluation`; without it clients judge no model. The common test set is a part of
+the data set that no client trains on; every client has it. A client's own test examples are about 1/K of it, drawn with
+the class mix of its training examples, each client for itself: two clients may be tested on the same example, but never
+train on one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fedplug.api.blocks import RETAINED
+from fedplug.api.data import Evaluation, Examples
+from fedplug.api.errors import of_component
+from fedplug.api.reports import Evaluated
+from fedplug.api.roles import Trainer
+from fedplug.recipe.composition import Composition
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.base import NAME
+
+if TYPE_CHECKING:
+    from fedplug.round.hosted import HostedClient
+    from numpy.typing import NDArray
+
+_KEPT_BYTES = 1 << 27
+"""Clients keep standardised test examples between rounds where those of all of them take at most this much memory."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Tests:
+    """On what a client evaluates.
+
+    Attributes:
+        share: of the common test set.
+        sets: that share, and the client's own test examples; at a site these alone.
+        kept: where the model may keep what it makes of them; None: it may not.
+    """
+
+    share: slice
+    sets: list[Examples]
+    kept: dict[str, Any] | None = None
+
+
+def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, members: list[int]) -> Evaluated:
+    """Evaluates the global model on a client's share of the common test set, and on test data like its own.
+
+    With data at sites, evaluates on the site's held-out examples alone, and gives shares of right answers in place of
+    counts. A personal model is evaluated too.
+
+    Args:
+        recipe, composition: of the run.
+        client: who evaluates.
+        members: who share the common test set, in order.
+    """
+    tests = _tests(recipe, client, members)
+    with client.timed("evaluate"):
+        public, own = _judged(client, client.vector, tests)
+        counts = Evaluated(
+            public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task),
+            own_task=_own_task(client, own),
+        )  # fmt: skip
+        if client.personal is not None or recipe.postprocess.get(RETAINED):
+            public, own = _judged(client, client.start, tests)
+            counts.personal_correct, counts.personal_own_correct = public.correct, own.correct
+            counts.personal_task, counts.personal_own_task = _floats(public.task), _own_task(client, own)
+            client.forget_model()
+    if recipe.fine_tune is not None:
+        _tuned(composition.part(recipe.fine_tune.name, Trainer), client, tests, counts)
+    return counts.shares() if recipe.data.at == "sites" else counts
+
+
+def _tuned(trainer: Trainer, client: HostedClient, tests: _Tests, counts: Evaluated) -> None:
+    """Adds how the global model does once this client has trained it on its own examples; nobody keeps that model.
+
+    Training continues as if it did not exist: `check` lets no trainer be used here that keeps an account or sets
+    models of the clients' own, and what it remembers is dropped.
+    """
+    personal, client.personal = client.personal, None
+    with client.timed("evaluate"), of_component(trainer.name, "train"):
+        model = client.loaded(client.vector)
+        trainer.train(client, client.facts)
+        found = model.evaluate_each(tests.sets, client.data, tests.kept)
+    client.personal = personal
+    client.state.pop(trainer.name, None)
+    client.forget_model()
+    public, own = found[0], found[-1]
+    counts.tuned_correct, counts.tuned_own_correct = public.correct, own.correct
+    if client.data.task is not None:
+        counts.tuned_task, counts.tuned_own_task = _floats(public.task), _floats(own.task)
+
+
+def _judged(client: HostedClient, vector: NDArray[np.float32], tests: _Tests) -> tuple[Evaluation, Evaluation]:
+    found = client.loaded(vector).evaluate_each(tests.sets, client.data, tests.kept)
+    return found[0], found[-1]
+
+
+def _tests(recipe: Recipe, client: HostedClient, members: list[int]) -> _Tests:
+    """What a client evaluates on; the same object as long as its share of the common test set is the same."""
+    data = client.data
+    if recipe.data.at == "sites":
+        return _Tests(slice(None), [data.own_test])
+    share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
+    tests: _Tests | None = client.cache.get(NAME)
+    if tests is None or tests.share != share:
+        # The shares of all clients are the test set, and their own test examples are no more than as many again.
+        kept: Any = {} if 2 * 4 * data.shared_test.inputs.size <= _KEPT_BYTES else None
+        tests = client.cache[NAME] = _Tests(share, [data.shared_test.take(share), data.own_test], kept)
+    return tests
+
+
+def _own_task(client: HostedClient, own: Evaluation) -> dict[str, float]:
+    return _floats(own.task) if client.data.task is not None else {}
+
+
+def _floats(counts: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(count) for name, count in counts.items()}
+
+
+# -- on which examples -------------------------------------------------------------------------------------------------
+
+
+def own_test(
+    train_labels: NDArray[np.int64], test_labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The client's own test examples, as `matched_test` draws them."""
+    return matched_test(train_labels, test_labels, own_test_size(len(test_labels), num_clients), rng)
+
+
+def own_test_size(test_examples: int, num_clients: int) -> int:
+    """About 1/K of the test set, at least 1 and at most 250: the standard error is then at most 3 points."""
+    return min(250, max(1, test_examples // num_clients))
+
+
+def matched_test(
+    train_labels: NDArray[np.int64], test_labels: NDArray[np.int64], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Test examples with the class mix of a client's training labels.
+
+    Classes get their share of `size` by largest remainders, so every count is within one of the exact share. Where
+    the test set has too few examples of a class, all counts shrink in proportion: the mix matters, not the size.
+
+    Args:
+        train_labels: int64 (n,), the client's.
+        test_labels: int64 (m,), of the whole test set.
+        size: how many test examples are wanted, >= 1.
+        rng: draws the examples of each class without replacement.
+
+    Returns:
+        Ascending indices into the test set, without repetition; 1 to `size` of them. Empty only where the test set
+        holds none of the client's classes.
+    """
+    num_classes = int(max(train_labels.max(initial=-1), test_labels.max(initial=-1))) + 1
+    available = np.bincount(test_labels, minlength=num_classes)
+    wanted = np.bincount(train_labels, minlength=num_classes) * (available > 0)
+    if not wanted.any():
+        return np.empty(0, np.int64)
+    mix = wanted / wanted.sum()
+    limit = np.divide(available, mix, out=np.full(num_classes, np.inf), where=mix > 0).min()
+    total = max(1, min(size, int(limit + 1e-9)))
+    exact = mix * total
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    most_left_over = np.argsort(-(exact - counts), kind="stable")
+    counts[most_left_over[: total - int(counts.sum())]] += 1
+    counts = np.minimum(counts, available)
+    chosen = [
+        rng.choice(np.flatnonzero(test_labels == label), counts[label], replace=False)
+        for label in np.flatnonzero(counts)
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def slice_of_test(position: int, parties: int, n: int) -> slice:
+    """The share of `n` test examples that the party at `position` (0 to parties-1) evaluates.
+
+    The shares are disjoint and complete, and their sizes differ by at most one.
+    """
+    return slice(position * n // parties, (position + 1) * n // parties)
