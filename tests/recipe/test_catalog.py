@@ -119,22 +119,6 @@ def test_a_catalog_made_for_a_test_holds_what_it_was_given_and_nothing_installed
         Catalog.of({"protekt": {"x.thing": Thing}})
 
 
-@pytest.mark.parametrize(
-    ("group", "name", "hint"),
-    [
-        ("protect", "std.clp", "did you mean std.clip?"),
-        ("protect", "clip", "did you mean std.clip?"),
-        ("aggregate", "std.clip", "it is a protect component; for aggregate there is std.mean"),
-        ("aggregate", "fedre.pda_pam", "install the plugin, by convention fedplug-fedre"),
-        ("aggregate", "std.zzzzzz", "for aggregate there is std.mean"),
-        ("attack", "std.zzzzzz", "for attack there is nothing installed"),
-        (None, "std.gausian", "did you mean std.gaussian?"),
-    ],
-)
-def test_suggestions(fake_catalog: Catalog, group: str | None, name: str, hint: str) -> None:
-    assert hint in fake_catalog.suggest(group, name)
-
-
 def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> None:
     code = (
         "import sys; from fedplug.recipe.catalog import Catalog; from fedplug_runs.docstrings import summary\n"

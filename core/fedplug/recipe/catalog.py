@@ -46,7 +46,8 @@ SERVICE = "service"
 """The entry-point group of what the kernel does without where nobody offers it. `files` is a `Resolver`, `explain` has
 words for what pydantic finds (`fedplug_runs.option_errors`), and `sites` reads data at the sites of clients
 (`fedplug_runs.sites`). `evaluation` says on which examples clients judge models (`fedplug_runs.evaluation`),
-and `members` looks at a class (`fedplug_runs.members`).
+`members` looks at a class (`fedplug_runs.members`),
+and `hints` says what may have been meant (`fedplug_runs.hints`).
 """
 EXAMINE = "examine"
 """The entry-point group of modules that look at examples before the first round. `problem(examples, about)` says why
@@ -300,37 +301,9 @@ class Catalog:
         """The entries of that name in all groups: one class may serve several hooks."""
         return [entry for entry in self if entry.name == name]
 
-    def suggest(self, group: str | None, name: str) -> str:
-        """What to say of a name that `group` (None: any group) does not offer, as half a sentence; never empty."""
-        elsewhere = self.named(name)
-        if group and elsewhere:
-            groups = " and ".join(entry.group for entry in elsewhere)
-            return f"it is a {groups} component; {self.offer(group)}"
-        candidates = list(self.groups[group] if group else dict.fromkeys(entry.name for entry in self))
-        if meant := near(name, candidates):
-            return meant
-        plugin, dot, _ = name.partition(".")
-        if dot and not any(entry.name.startswith(plugin + ".") for entry in self):
-            remedy = f"install the plugin, by convention fedplug-{plugin}, or name its file: --plugin {plugin}.py"
-            return f"no installed plugin offers {plugin}.*; {remedy}"
-        return self.offer(group) if group else "fedplug list shows all components"
-
     def offer(self, group: str) -> str:
         """The names in a group, as half a sentence."""
         return f"for {group} there is {', '.join(self.groups[group]) or 'nothing installed'}"
-
-
-def near(name: str, names: Iterable[str]) -> str:
-    """`did you mean x or y?`; empty where no name is close."""
-    from difflib import get_close_matches
-
-    names = list(names)
-    close = get_close_matches(name, names, n=2, cutoff=0.7)
-    if not close and "." not in name:
-        # People forget the plugin's name more often than they misspell it, so the bare names are compared too.
-        short = {each.removeprefix("fedplug-").rpartition(".")[2]: each for each in reversed(names)}
-        close = [short[match] for match in get_close_matches(name, short, n=2, cutoff=0.7)]
-    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def installed(group: str) -> dict[str, Entry]:

@@ -17,9 +17,9 @@ from fedplug.api.roles import ROLES, Component, DataSource
 from fedplug.recipe.catalog import Catalog, NotTrusted, Own, Resolver, service
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.parts import OF_DATA, SECTIONS, DataUse, General, Split, Use, leaves, mapped, zone_order
-from fedplug.recipe.sections import Section, list_model, unknown
+from fedplug.recipe.sections import Section, list_model
 from fedplug.recipe.sections import load as load_section
-from fedplug.recipe.source import KeyPath, OptionProblem, Problem, Source, meant
+from fedplug.recipe.source import KeyPath, OptionProblem, Problem, Source, closest, meant
 
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -313,7 +313,8 @@ class _Reading:
 
     def _hint(self, group: str, use: str, plain: bool) -> str:
         """What may have been meant by an unknown component; a plain name may refer to one of this recipe."""
-        hint = self.catalog.suggest(group, use)
+        hints = service("hints")
+        hint: str = self.catalog.offer(group) if hints is None else hints.suggest(self.catalog, group, use)
         others = [other for other in self._defined if other != use]
         if plain and "did you mean" not in hint and (near := meant(use, others)):
             return f"{near.removesuffix('?')} (a component of this recipe)?"
@@ -429,7 +430,10 @@ class Draft:
                 remedy = f"it is a setting of the run, not of the protocol: --{key.replace('_', '-')}"
                 self.source.complain((key,), f"unknown key {key!r}; {remedy}", key=True)
             elif key not in known:
-                hint = unknown(str(key), self.data[key], known, self.catalog)
+                hints, named = service("hints"), str(key)
+                hint = closest(named, known)
+                if hints is not None:
+                    hint = hints.unknown(named, self.data[key], known, self.catalog)
                 self.source.complain((key,), f"unknown key {key!r}; {hint}", key=True)
         for key, form in SECTIONS.items():
             if form.required and key not in self.data:

@@ -9,7 +9,6 @@ machine, whatever is installed there.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import hashlib
 import json
@@ -22,7 +21,7 @@ from fedplug.api import component
 from fedplug.api.errors import PluginError
 from fedplug.api.events import Subject
 from fedplug.api.roles import Component, Reveals
-from fedplug.recipe.catalog import GROUPS, Catalog, Entry, Own
+from fedplug.recipe.catalog import GROUPS, Entry, Own
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, plain_options, zone_order
 from fedplug.recipe.source import KeyPath, closest
 
@@ -276,25 +275,3 @@ def list_model(key: str, section_class: type[Section]) -> type[BaseModel]:
     kind: Any = list[section_class.Item]  # type: ignore[name-defined]
     fields: dict[str, Any] = {key: (kind, Field([], description=section_class.summary()))}
     return create_model(key, __base__=component.Options, **fields)
-
-
-def unknown(key: str, raw: Any, known: Iterable[str], catalog: Catalog) -> str:
-    """What to say of a key that neither the core nor a plugin offers, as half a sentence."""
-    known = list(known)
-    if not isinstance(raw, Mapping | list | tuple) or difflib.get_close_matches(key, known, n=1, cutoff=0.8):
-        return closest(key, known)
-    nobody = f"no installed plugin offers the section {key!r}"
-    installed = {entry.name.partition(".")[0] for entry in catalog}
-    for plugin in sorted({name.partition(".")[0] for name in _named(raw) if "." in name} - installed):
-        return f"{nobody}; it uses {plugin}.*: install that plugin, by convention fedplug-{plugin}"
-    return f"{closest(key, known)}; {nobody}"
-
-
-def _named(raw: Any) -> Iterator[str]:
-    """The components that the lists of an unknown section seem to name."""
-    if isinstance(raw, Mapping):
-        if isinstance(raw.get("use"), str):
-            yield raw["use"]
-        raw = [value for value in raw.values() if isinstance(value, Mapping | list | tuple)]
-    for item in raw if isinstance(raw, list | tuple) else ():
-        yield from _named(item)

@@ -10,6 +10,7 @@ from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog, Entry
 from pydantic import ValidationError
 
+from fedplug_runs.hints import suggest
 from fedplug_runs.option_errors import explain
 
 
@@ -22,7 +23,7 @@ def engine_entry(name: str, catalog: Catalog | None = None) -> Entry:
     installed = Catalog.discover()
     entry = (catalog and catalog.get("engine", name)) or installed.get("engine", name)
     if entry is None:
-        raise SetupError(f"there is no engine {name!r}; {installed.suggest('engine', name)}")
+        raise SetupError(f"there is no engine {name!r}; {suggest(installed, 'engine', name)}")
     return entry
 
 

@@ -56,6 +56,7 @@ from fedplug_runs.folder import (
     versions,
     write_recipe,
 )
+from fedplug_runs.hints import suggest
 from fedplug_runs.metrics import figures_of
 from fedplug_runs.option_errors import explain
 from fedplug_runs.own_files import in_file, is_own, keep, with_files
@@ -270,7 +271,7 @@ def listeners(
     named = {name for name, _ in uses}
     for name in unwanted:
         if catalog.get("extension", name) is None:
-            raise SetupError(f"--without {name}: there is no such extension; {catalog.suggest('extension', name)}")
+            raise SetupError(f"--without {name}: there is no such extension; {suggest(catalog, 'extension', name)}")
     for entry in catalog.groups["extension"].values():
         if entry.name in {*named, *unwanted}:
             continue
@@ -296,7 +297,7 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
     offered = in_file(name, RUNS) if is_own(name) else catalog.named(name)
     entry = next((entry for entry in offered if entry.group == "extension"), None)
     if entry is None:
-        raise SetupError(f"--with {name}: there is no such extension; {catalog.suggest('extension', name)}")
+        raise SetupError(f"--with {name}: there is no such extension; {suggest(catalog, 'extension', name)}")
     kind: type[Extension] = entry.load()
     if wrapped_hooks(kind):
         raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError, RecipeError
-from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, near
+from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry
 from fedplug_runs import functions
 from fedplug_runs.docstrings import docstring
+from fedplug_runs.hints import near, suggest
 from fedplug_runs.trust import may_run, refusal
 
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
@@ -162,7 +163,7 @@ def show_component(catalog: Catalog, name: str) -> int:
             raise PluginError(
                 f"{name} is a {recipe.kind}, not a component: fedplug recipes {name} shows its text{onward}"
             )
-        raise PluginError(f"there is no component {name!r}; {catalog.suggest(None, name)}")
+        raise PluginError(f"there is no component {name!r}; {suggest(catalog, None, name)}")
     classes: dict[type, list[str]] = {}
     if (own := entries[0].own) and not may_run(own):
         _show_head(entries[0], [entry.group for entry in entries], docstring(entries[0]), [("class", entries[0].value)])
