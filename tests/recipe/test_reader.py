@@ -39,7 +39,7 @@ def test_three_mistakes_are_three_problems_with_place_and_remedy(tmp_path: Path,
             "recipe.record_wire: unknown key 'record_wire'; it is a setting of the run, not of the "
             "protocol: --record-wire",
         ),
-        ({"rounds": "many"}, "recipe.rounds: rounds='many' must be a valid integer"),
+        ({"rounds": "many"}, "recipe.rounds: rounds='many' must be a whole number"),
         ({"seed": -1}, "recipe.seed: seed=-1 must be >= 0"),
         ({"name": "a/b"}, "recipe.name: name='a/b' must be text of the form"),
         ({"buffers": "men"}, "recipe.buffers: buffers='men' must be 'local' or 'mean'; did you mean mean?"),
@@ -61,7 +61,7 @@ def test_three_mistakes_are_three_problems_with_place_and_remedy(tmp_path: Path,
             "recipe.train.use: unknown trainer component 'std.clip'; it is a protect "
             "component; for trainer there is std.sgd",
         ),
-        ({"train": {"use": "std.sgd", "lr": [1]}}, "recipe.train.lr: std.sgd: lr=[1] must be a valid number"),
+        ({"train": {"use": "std.sgd", "lr": [1]}}, "recipe.train.lr: std.sgd: lr=[1] must be a number"),
         ({"train": {"use": "std.sgd", "name": "a b"}}, "recipe.train.name: name='a b' must be letters"),
         ({"train": {"use": "std.sgd", "name": "fedplug"}}, "recipe.train.name: name='fedplug' must be letters"),
         (
@@ -70,7 +70,7 @@ def test_three_mistakes_are_three_problems_with_place_and_remedy(tmp_path: Path,
         ),
         (
             {"model": {"use": "std.mlp", "hidden": [8, "x"]}},
-            "recipe.model.hidden.1: std.mlp: hidden.1='x' must be a valid",
+            "recipe.model.hidden.1: std.mlp: hidden.1='x' must be a whole number",
         ),
         ({"data": "std.digits"}, "recipe.data: data must be a mapping"),
         (

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +24,7 @@ from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.api.facts import Facts, Snapshots, in_force, published_to, with_published
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
-from fedplug.api.parties import KEY_SERVER, Openings, client_address, file_name
+from fedplug.api.parties import KEY_SERVER, Openings, client_address
 from fedplug.api.reports import Compared
 from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.recipe.composition import Composition
@@ -69,20 +67,17 @@ class Store(Protocol):
             CheckpointError: notes are damaged, or fewer than a checkpoint knows of.
         """
 
-    def write(self, path: Path, body: bytes) -> None:
-        """Writes a file."""
+    def save_clients(self, folder: Path, clients: Mapping[str, HostedClient]) -> None:
+        """Writes the states of clients, by address."""
 
-    def read(self, path: Path) -> bytes:
-        """Reads it. Raises CheckpointError where it is not as it was written."""
+    def load_clients(self, folder: Path, clients: Mapping[str, HostedClient]) -> Iterator[HostedClient]:
+        """Loads them, and gives each. Raises CheckpointError where one is missing, or not as it was written."""
 
-    def write_states(self, folder: Path, states: Mapping[str, Callable[[], bytes]]) -> None:
-        """Writes the states of clients, by address, each made in turn."""
+    def save_key_server(self, folder: Path, party: HostedKeyServer) -> None:
+        """Writes the state of the key server."""
 
-    def read_states(self, folder: Path, addresses: Iterable[str]) -> Iterator[tuple[str, Path, bytes]]:
-        """Reads them: address, file, state. Raises CheckpointError also where one is missing."""
-
-    def holding(self, path: Path, what: str) -> AbstractContextManager[None]:
-        """Inside, a state is taken apart; a CheckpointError then names the file."""
+    def load_key_server(self, folder: Path, party: HostedKeyServer) -> None:
+        """Loads it. Raises CheckpointError as `load_clients` does."""
 
     def residents(self, share: float) -> Residents | None:
         """What puts clients away, in a process with that share of all; None: all of them stay in memory."""
@@ -110,11 +105,11 @@ class Nowhere:
     def residents(self, share: float) -> None:
         """All of them stay."""
 
-    def write(self, *_: Any) -> Any:
+    def save_clients(self, *_: Any) -> Any:
         """Raises: there is nowhere to."""
         raise SetupError("these parties have no store, so they cannot be saved; give Job(store=...)")
 
-    read = write_states = read_states = holding = write
+    load_clients = save_key_server = load_key_server = save_clients
 
 
 class ClientHost:
@@ -203,37 +198,14 @@ class ClientHost:
         return last
 
     def save(self, folder: Path) -> None:
-        """Writes a file for all clients, and one for each array that they hold."""
-        stored: dict[tuple[str, tuple[int, ...], bytes], str] = {}
-        seen: dict[int, str] = {}  # those that clients hold together need no digest each
-
-        def share(array: NDArray[Any]) -> str:
-            if id(array) not in seen:
-                digest = hashlib.blake2b(np.ascontiguousarray(array).data).digest()
-                name = f"{file_name(self.addresses[0])[:-6]}-array-{len(stored)}.state"
-                seen[id(array)] = stored.setdefault((array.dtype.str, array.shape, digest), name)
-                if seen[id(array)] == name:
-                    self.store.write(folder / name, codec.encode(array))
-            return seen[id(array)]
-
+        """Writes the states of the clients."""
         for client in self.clients.values():
             client.remembered.end_round(len(client.openings))
-        states = {address: functools.partial(client.save, share) for address, client in self.clients.items()}
-        self.store.write_states(folder, states)
+        self.store.save_clients(folder, self.clients)
 
     def load(self, folder: Path) -> None:
         """Reads what `save` wrote."""
-        fetched: dict[str, NDArray[Any]] = {}
-
-        def fetch(name: str) -> NDArray[Any]:
-            if name not in fetched:
-                fetched[name] = codec.decode_saved(self.store.read(folder / name))
-            return fetched[name]
-
-        for address, path, state in self.store.read_states(folder, self.clients):
-            client = self.clients[address]
-            with self.store.holding(path, "client's state"):
-                client.load(state, fetch)
+        for client in self.store.load_clients(folder, self.clients):
             self._at_round(client, -1)
             if self._residents is not None:
                 self._residents.loaded(client)
@@ -317,13 +289,10 @@ class KeyServerHost:
 
     def save(self, folder: Path) -> None:
         self.party.remembered.end_round(len(self.party.openings))
-        self.store.write(folder / file_name(KEY_SERVER), codec.encode(self.party.to_plain()))
+        self.store.save_key_server(folder, self.party)
 
     def load(self, folder: Path) -> None:
-        path = folder / file_name(KEY_SERVER)
-        data = self.store.read(path)
-        with self.store.holding(path, "key server's state"):
-            self.party.restore(codec.decode_saved(data))
+        self.store.load_key_server(folder, self.party)
         self.party.cache.clear()
 
     def _at_round(self, round: int) -> None:

@@ -21,19 +21,29 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from fedplug.api.component import Options
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.source import KeyPath, Source, closest
 from fedplug_runs import shelf
 from fedplug_runs.shelf import located
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from fedplug_lab.grid import SEED, Case, Choice, Combination, Grid, combinations
-
-KEYS = ("question", "baseline", "seeds", "set", "recipes", "cases")
-_ENTRY = ("recipe", "name", "set")
-_CASE = ("name", "set")
+from fedplug_lab.grid import (
+    SEED,
+    Case,
+    Cases,
+    CaseText,
+    Choice,
+    Combination,
+    Grid,
+    Values,
+    cases_of,
+    choices_of,
+    combinations,
+    distinct,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,18 +98,72 @@ def of_recipes(recipes: Sequence[Path]) -> Contest:
     return Contest(title, "", "", (), tuple(Entry(path) for path in recipes))
 
 
+def _no_seed(values: dict[str, Any]) -> dict[str, Any]:
+    if SEED in values:
+        raise ValueError("the seeds of a comparison are the list `seeds`")
+    return values
+
+
+def _in_a_mapping(entry: Any) -> Any:
+    return {"recipe": entry} if isinstance(entry, str) else entry
+
+
+def _folder_names(cases: list[CaseText]) -> list[CaseText]:
+    for case in cases:
+        if not re.fullmatch(r"\w[\w.-]*", case.name):
+            rule = "it may have letters, digits, '_', '.' and '-'"
+            raise ValueError(f"the case {case.name!r} names a folder too; {rule}")
+    return cases
+
+
+_Set = Annotated[Values, AfterValidator(_no_seed)]
+
+
+class _EntryText(Options):
+    """One of the recipes, as it is written."""
+
+    recipe: str = Field(description="a path from here, or a name")
+    name: str = Field("", description="in the comparison; the recipe's own by default")
+    set: _Set = Field({}, description="values by path, such as {rounds: 5}")
+
+
+class _ContestText(Options):
+    """A comparison, as it is written."""
+
+    question: str = Field("", description="that it answers")
+    baseline: str = Field("", description="the name of the one that the others are compared with")
+    seeds: Annotated[list[Annotated[int, Field(ge=0, strict=True)]], AfterValidator(distinct)] = Field(
+        [], description="each recipe is run with each"
+    )
+    set: _Set = Field({}, description="values by path, in all of them")
+    recipes: list[Annotated[_EntryText, BeforeValidator(_in_a_mapping)]] = Field(
+        min_length=2, description="two or more, such as [fedavg.yaml, fas.yaml]"
+    )
+    cases: Annotated[Cases, AfterValidator(_folder_names)] = Field(
+        [], description="the whole comparison under each, such as [{name: iid, set: {path: value}}]"
+    )
+
+
 def read_contest(path: Path) -> Contest:
     """Reads a comparison file.
 
     Raises:
         RecipeError: holds every mistake, as `file:line:column: message`.
     """
-    source = shelf.read(path)
-    source.problems = [p._replace(message=p.message.replace("the recipe", "the comparison")) for p in source.problems]
-    contest = _Reader(source, path).read()
+    text, source = shelf.read_as(_ContestText, path, "comparison")
+    entries = []
+    for i, one in enumerate(text.recipes if text else ()):
+        at = ("recipes", i)
+        file = located(one.recipe, path.parent)
+        if not file.is_file():
+            where = "paths are from the comparison's folder, and fedplug recipes lists names"
+            source.complain((*at, "recipe"), f"there is no recipe {file}; {where}")
+        choices = (*choices_of(source, text.set, ("set",)), *choices_of(source, one.set, (*at, "set")))
+        entries.append(Entry(file, one.name, choices))
     if source.problems:
         raise RecipeError([str(problem) for problem in source.problems])
-    return contest
+    cases = cases_of(source, text.cases)
+    return Contest(path.stem, text.question, text.baseline, tuple(text.seeds), tuple(entries), cases)
 
 
 def runs_of(contest: Contest, sets: Sequence[str], catalog: Catalog) -> list[list[Combination]]:
@@ -161,102 +225,3 @@ def _runs_of_case(contest: Contest, sets: Sequence[str], catalog: Catalog) -> li
 def _with_names(problem: str, names: Sequence[str], total: int) -> str:
     """What is wrong with --set names no file, and may be wrong for some recipes alone."""
     return f"{problem} (with {', '.join(names)})" if problem.startswith("--set") and len(names) < total else problem
-
-
-class _Reader:
-    """One pass over the data of a comparison file; complaints go to the source."""
-
-    def __init__(self, source: Source, path: Path) -> None:
-        self.source, self.path = source, path
-
-    def read(self) -> Contest:
-        data = self.source.data
-        if not isinstance(data, Mapping):
-            if not self.source.problems:
-                self.source.complain((), "a comparison is a mapping with a list of recipes")
-            return Contest(self.path.stem, "", "", (), ())
-        for key in data:
-            if key not in KEYS:
-                self.source.complain((key,), f"unknown key {key!r}; {closest(str(key), KEYS)}", key=True)
-        shared = self.choices(data.get("set"), ("set",))
-        entries = self.entries(data.get("recipes"), shared)
-        return Contest(
-            self.path.stem, self.text(data, "question"), self.text(data, "baseline"), self.seeds(data), entries,
-            self.cases(data.get("cases", [])),
-        )  # fmt: skip
-
-    def text(self, data: Mapping[str, Any], key: str) -> str:
-        found = data.get(key, "")
-        if not isinstance(found, str):
-            self.source.complain((key,), f"{key} must be text, not {found!r}")
-            return ""
-        return found
-
-    def seeds(self, data: Mapping[str, Any]) -> tuple[int, ...]:
-        found = data.get("seeds", [])
-        if not isinstance(found, list) or any(type(seed) is not int or seed < 0 for seed in found):
-            self.source.complain(("seeds",), f"seeds={found!r} must be a list of whole numbers >= 0, such as [1, 2]")
-            return ()
-        if len({*found}) < len(found):
-            self.source.complain(("seeds",), "a seed is given twice; it would run twice alike")
-        return tuple(found)
-
-    def entries(self, data: Any, shared: tuple[Choice, ...]) -> tuple[Entry, ...]:
-        if not isinstance(data, list) or len(data) < 2:
-            self.source.complain(("recipes",), "recipes must be a list of two or more, such as [fedavg.yaml, fas.yaml]")
-            return ()
-        return tuple(found for i, one in enumerate(data) if (found := self.entry(one, ("recipes", i), shared)))
-
-    def entry(self, data: Any, at: KeyPath, shared: tuple[Choice, ...]) -> Entry | None:
-        data = {"recipe": data} if isinstance(data, str) else data
-        if not isinstance(data, Mapping) or not isinstance(data.get("recipe"), str):
-            self.source.complain(at, "an entry is a path, or {recipe: path, name: text, set: {path: value}}")
-            return None
-        for key in data:
-            if key not in _ENTRY:
-                self.source.complain((*at, key), f"unknown key {key!r}; {closest(str(key), _ENTRY)}", key=True)
-        name = data.get("name", "")
-        if not isinstance(name, str):
-            self.source.complain((*at, "name"), f"name must be text, not {name!r}")
-            name = ""
-        file = located(data["recipe"], self.path.parent)
-        if not file.is_file():
-            where = "paths are from the comparison's folder, and fedplug recipes lists names"
-            self.source.complain((*at, "recipe"), f"there is no recipe {file}; {where}")
-        return Entry(file, name, (*shared, *self.choices(data.get("set"), (*at, "set"))))
-
-    def cases(self, data: Any) -> tuple[Case, ...]:
-        if not isinstance(data, list):
-            self.source.complain(("cases",), "cases must be a list, such as [{name: iid, set: {path: value}}]")
-            return ()
-        found: dict[str, Case] = {}
-        for i, one in enumerate(data):
-            at: KeyPath = ("cases", i)
-            if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
-                self.source.complain(at, "a case is {name: text, set: {path: value}}")
-                continue
-            for key in one:
-                if key not in _CASE:
-                    self.source.complain((*at, key), f"unknown key {key!r}; {closest(str(key), _CASE)}", key=True)
-            name = one["name"]
-            if not re.fullmatch(r"\w[\w.-]*", name):
-                message = f"the case {name!r} names a folder too; it may have letters, digits, '_', '.' and '-'"
-                self.source.complain((*at, "name"), message)
-            elif name in found:
-                self.source.complain((*at, "name"), f"the case {name!r} is there already; give it another name")
-            found[name] = Case(name, self.choices(one.get("set"), (*at, "set")))
-        return tuple(found.values())
-
-    def choices(self, data: Any, at: KeyPath) -> tuple[Choice, ...]:
-        if data is None:
-            return ()
-        if not isinstance(data, Mapping):
-            self.source.complain(at, f"set must map paths to values, such as {{rounds: 5}}, not {data!r}")
-            return ()
-        if SEED in data:
-            self.source.complain((*at, SEED), "the seeds of a comparison are the list `seeds`", key=True)
-        where = self.source.where
-        return tuple(
-            Choice(path, value, str(where((*at, path))), str(where((*at, path), key=True)))
-            for path, value in data.items()
-        )

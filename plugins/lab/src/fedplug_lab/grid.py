@@ -18,14 +18,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
+from fedplug.api.component import Options
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.source import KeyPath, Position, Problem, Source, closest
+from fedplug.recipe.source import KeyPath, Position, Problem, Source
 from fedplug_runs import shelf, yaml_source
 from fedplug_runs.overlay import load_recipe
+from pydantic import AfterValidator, Field, model_validator
 
 SEED = "seed"
 MOST = 10_000
@@ -88,6 +90,70 @@ class Combination:
     label: str
 
 
+def _is_path(path: str) -> str:
+    if not all(path.split(".")) or "=" in path:
+        raise ValueError(f"{path!r} is not a path into a recipe; write for instance protect.noised.0.norm")
+    return path
+
+
+def distinct(values: list[Any]) -> list[Any]:
+    """The values; raises ValueError where one is there twice."""
+    texts = [_shown(value) for value in values]
+    if twice := [text for i, text in enumerate(texts) if text in texts[:i]]:
+        raise ValueError(f"{twice[0]} is given twice; remove one of them")
+    return values
+
+
+def _named_apart(cases: list[CaseText]) -> list[CaseText]:
+    names = [case.name for case in cases]
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"the case {twice[0]!r} is there already; give it another name")
+    return cases
+
+
+PathText = Annotated[str, AfterValidator(_is_path)]
+Values = dict[PathText, Any]
+
+
+class CaseText(Options):
+    """A case, as it is written."""
+
+    name: str = Field(min_length=1, description="of the case, different from those of the others")
+    set: Values = Field({}, description="values by path, such as {rounds: 5}")
+
+
+Cases = Annotated[list[CaseText], AfterValidator(_named_apart)]
+
+
+class _GridText(Options):
+    """A grid, as it is written."""
+
+    parameters: dict[PathText, Annotated[list[Any], Field(min_length=1), AfterValidator(distinct)]] = Field(
+        {}, description="what to try, by path: {negotiate_mask.ratio: [0.1, 0.2]}"
+    )
+    cases: Cases = Field([], description="each with every combination: [{name: small, set: {rounds: 5}}]")
+
+    @model_validator(mode="after")
+    def _makes_runs(self) -> Self:
+        if not self.parameters and not self.cases:
+            raise ValueError("a grid needs parameters, cases or both; for instance parameters: {rounds: [5, 10]}")
+        return self
+
+
+def choices_of(source: Source, values: Mapping[str, Any], at: KeyPath) -> tuple[Choice, ...]:
+    """Values by path, with their places."""
+    where = source.where
+    return tuple(
+        Choice(path, value, str(where((*at, path))), str(where((*at, path), key=True)))
+        for path, value in values.items()
+    )
+
+
+def cases_of(source: Source, cases: Sequence[CaseText]) -> tuple[Case, ...]:
+    """Cases, with the places of their values."""
+    return tuple(Case(one.name, choices_of(source, one.set, ("cases", i, "set"))) for i, one in enumerate(cases))
+
+
 def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -> Grid:
     """Reads a grid file.
 
@@ -99,119 +165,35 @@ def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -
     Raises:
         RecipeError: holds every mistake, as `file:line:column: message`.
     """
-    source = shelf.read(path)
-    source.problems = [p._replace(message=p.message.replace("the recipe", "the grid")) for p in source.problems]
-    grid = _Reader(source).read(seeds, [assignment.partition("=")[0] for assignment in sets])
+    text, source = shelf.read_as(_GridText, path, "grid")
+    text = text or _GridText.model_construct()
+    parameters: dict[str, tuple[Choice, ...]] = {}
+    for name, values in text.parameters.items():
+        at = ("parameters", name)
+        places = [str(source.where((*at, i))) for i in range(len(values))]
+        path_place = str(source.where(at, key=True))
+        parameters[name] = tuple(Choice(name, *each, path_place) for each in zip(values, places, strict=True))
+    cases = cases_of(source, text.cases) or (Case(),)
+    fixed = {assignment.partition("=")[0] for assignment in sets}
+    of_cases = {choice.path: case.name for case in cases for choice in case.choices}
+    for name in {*parameters, *of_cases}:
+        at = ("parameters", name) if name in parameters else ("cases", name)
+        if name in fixed:
+            source.complain(at, f"{name} is given by --set as well; keep one of them", key=True)
+        if name in parameters and name in of_cases:
+            source.complain(at, f"case {of_cases[name]!r} sets {name} too; keep one of them", key=True)
+    if seeds:
+        if SEED in parameters:
+            source.complain(("parameters", SEED), "--seeds is given as well; keep one of them", key=True)
+        if len({*seeds}) < len(seeds):
+            source.problems.append(Problem(Position("--seeds"), "a seed is given twice; it would run twice alike"))
+        parameters[SEED] = tuple(Choice(SEED, seed, "--seeds", "--seeds") for seed in seeds)
+    grid = Grid(cases, parameters)
+    if len(grid) > MOST:
+        source.complain((), f"the grid makes {len(grid):,} runs; a sweep has at most {MOST:,}")
     if source.problems:
         raise RecipeError([str(problem) for problem in source.problems])
     return grid
-
-
-class _Reader:
-    """One pass over a grid's data; complaints go to the source."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def read(self, seeds: Sequence[int], fixed: Sequence[str]) -> Grid:
-        data = self.source.data
-        if not isinstance(data, Mapping):
-            if not self.source.problems:
-                found = "empty" if data is None else f"a {type(data).__name__}"
-                self.complain((), f"a grid is a mapping with parameters, cases or both; this one is {found}")
-            return Grid((Case(),), {})
-        for key in data:
-            if key not in ("parameters", "cases"):
-                self.complain((key,), f"unknown key {key!r}; {closest(str(key), ('parameters', 'cases'))}", key=True)
-        parameters = self.parameters(data["parameters"]) if "parameters" in data else {}
-        cases = self.cases(data["cases"]) if "cases" in data else (Case(),)
-        if not {"parameters", "cases"} & data.keys():
-            self.complain((), "a grid needs parameters, cases or both; for instance parameters: {rounds: [5, 10]}")
-        for case in cases:
-            for choice in case.choices:
-                if choice.path in parameters:
-                    message = f"case {case.name!r} sets {choice.path} too; keep one of them"
-                    self.complain(("parameters", choice.path), message, key=True)
-        for path in {*parameters, *(choice.path for case in cases for choice in case.choices)} & set(fixed):
-            at: KeyPath = ("parameters", path) if path in parameters else ("cases",)
-            self.complain(at, f"{path} is given by --set as well; keep one of them", key=True)
-        if seeds:
-            if SEED in parameters:
-                self.complain(("parameters", SEED), "--seeds is given as well; keep one of them", key=True)
-            if len({*seeds}) < len(seeds):
-                self.source.problems.append(self.problem("--seeds", "a seed is given twice; it would run twice alike"))
-            parameters[SEED] = tuple(Choice(SEED, seed, "--seeds", "--seeds") for seed in seeds)
-        grid = Grid(cases, parameters)
-        if len(grid) > MOST:
-            self.complain((), f"the grid makes {len(grid):,} runs; a sweep has at most {MOST:,}")
-        return grid
-
-    def parameters(self, data: Any) -> dict[str, tuple[Choice, ...]]:
-        if not isinstance(data, Mapping) or not data:
-            self.complain(("parameters",), "parameters must map paths to lists, such as {negotiate_mask.ratio: [0.1]}")
-            return {}
-        found: dict[str, tuple[Choice, ...]] = {}
-        for path, values in data.items():
-            at: KeyPath = ("parameters", path)
-            if not self.is_path(path, at):
-                continue
-            if not isinstance(values, list):
-                self.complain(at, f"{path}: what to try must be a list; write [{_shown(values)}]")
-            elif not values:
-                self.complain(at, f"{path}: the list is empty; give at least one value, or leave {path} out")
-            else:
-                choices = [self.choice(path, value, at, (*at, i)) for i, value in enumerate(values)]
-                seen: set[str] = set()
-                for i, value in enumerate(values):
-                    if repr(value) in seen:
-                        self.complain((*at, i), f"{path}: {_shown(value)} is given twice; remove one of them")
-                    seen.add(repr(value))
-                found[path] = tuple(choices)
-        return found
-
-    def cases(self, data: Any) -> tuple[Case, ...]:
-        if not isinstance(data, list) or not data:
-            self.complain(("cases",), "cases must be a list, such as [{name: small, set: {rounds: 5}}]")
-            return (Case(),)
-        found: dict[str, Case] = {}
-        for i, entry in enumerate(data):
-            at: KeyPath = ("cases", i)
-            name = entry.get("name") if isinstance(entry, Mapping) else None
-            if not isinstance(entry, Mapping) or not isinstance(name, str) or not name:
-                self.complain(at, "a case is a mapping {name: text, set: {path: value}}")
-                continue
-            for key in entry:
-                if key not in ("name", "set"):
-                    self.complain((*at, key), f"unknown key {key!r}; {closest(str(key), ('name', 'set'))}", key=True)
-            if name in found:
-                self.complain((*at, "name"), f"the case {name!r} is there already; every case needs a different name")
-            values = entry.get("set") or {}
-            if not isinstance(values, Mapping):
-                self.complain((*at, "set"), f"set must map paths to values, not {_shown(values)}")
-                continue
-            choices = [
-                self.choice(path, value, (*at, "set", path), (*at, "set", path))
-                for path, value in values.items() if self.is_path(path, (*at, "set", path))
-            ]  # fmt: skip
-            found[name] = Case(name, tuple(choices))
-        return tuple(found.values())
-
-    def choice(self, path: str, value: Any, at: KeyPath, value_at: KeyPath) -> Choice:
-        return Choice(path, value, str(self.source.where(value_at)), str(self.source.where(at, key=True)))
-
-    def is_path(self, path: str, at: KeyPath) -> bool:
-        good = all(path.split(".")) and "=" not in path
-        if not good:
-            remedy = "write for instance protect.noised.0.norm"
-            self.complain(at, f"{path!r} is not a path into a recipe; {remedy}", key=True)
-        return good
-
-    def complain(self, path: KeyPath, message: str, key: bool = False) -> None:
-        self.source.complain(path, message, key)
-
-    @staticmethod
-    def problem(origin: str, message: str) -> Problem:
-        return Problem(Position(origin), message)
 
 
 def combinations(

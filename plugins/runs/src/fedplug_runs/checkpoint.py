@@ -11,21 +11,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
-from fedplug.api.parties import Opening, Openings, file_name
+from fedplug.api.parties import KEY_SERVER, Opening, Openings, file_name
 
 from fedplug_runs.compared import Comparison
 from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_bytes, shorten
 from fedplug_runs.residents import Residents
+
+if TYPE_CHECKING:
+    from fedplug.round.hosted import HostedClient, HostedKeyServer
+    from numpy.typing import NDArray
 
 _CLIENTS = "clients-"
 _NAMED = re.compile(r"round-([0-9]{4}|[1-9][0-9]{4,8})")
@@ -225,9 +231,6 @@ class StateFiles:
 
     folder: Path | None = None
     max_clients_in_memory: int | None = None
-    write, read = staticmethod(write_file), staticmethod(read_file)
-    write_states, read_states = staticmethod(write_states), staticmethod(read_states)
-    holding = staticmethod(holding)
 
     def absolute(self) -> StateFiles:
         """See `Store.absolute`."""
@@ -248,6 +251,48 @@ class StateFiles:
             address: openings_in((notes / file_name(address)).with_suffix(".jsonl"), count)
             for address, count in known.items()
         }
+
+    def save_clients(self, folder: Path, clients: Mapping[str, HostedClient]) -> None:
+        """Writes a file for all clients of a process, and one for each array that they hold."""
+        stored: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        seen: dict[int, str] = {}  # those that clients hold together need no digest each
+        first = file_name(next(iter(clients)))[:-6]
+
+        def share(array: NDArray[Any]) -> str:
+            if id(array) not in seen:
+                digest = hashlib.blake2b(np.ascontiguousarray(array).data).digest()
+                name = f"{first}-array-{len(stored)}.state"
+                seen[id(array)] = stored.setdefault((array.dtype.str, array.shape, digest), name)
+                if seen[id(array)] == name:
+                    write_file(folder / name, codec.encode(array))
+            return seen[id(array)]
+
+        write_states(folder, {address: functools.partial(client.save, share) for address, client in clients.items()})
+
+    def load_clients(self, folder: Path, clients: Mapping[str, HostedClient]) -> Iterator[HostedClient]:
+        """See `Store.load_clients`."""
+        fetched: dict[str, NDArray[Any]] = {}
+
+        def fetch(name: str) -> NDArray[Any]:
+            if name not in fetched:
+                fetched[name] = codec.decode_saved(read_file(folder / name))
+            return fetched[name]
+
+        for address, path, state in read_states(folder, clients):
+            with holding(path, "client's state"):
+                clients[address].load(state, fetch)
+            yield clients[address]
+
+    def save_key_server(self, folder: Path, party: HostedKeyServer) -> None:
+        """See `Store.save_key_server`."""
+        write_file(folder / file_name(KEY_SERVER), codec.encode(party.to_plain()))
+
+    def load_key_server(self, folder: Path, party: HostedKeyServer) -> None:
+        """See `Store.load_key_server`."""
+        path = folder / file_name(KEY_SERVER)
+        data = read_file(path)
+        with holding(path, "key server's state"):
+            party.restore(codec.decode_saved(data))
 
     def residents(self, share: float) -> Residents | None:
         """See `Store.residents`."""

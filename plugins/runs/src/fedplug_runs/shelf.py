@@ -12,16 +12,20 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import PluginError
 from fedplug.recipe.catalog import RECIPES, Entry, installed
-from fedplug.recipe.source import Position, Problem, Source
+from fedplug.recipe.source import Position, Problem, Source, closest
 
 from fedplug_runs.docstrings import package_folders
 from fedplug_runs.yaml_source import read_text
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 ENDING = ".yaml"
 _GRID = ".grid"
@@ -195,6 +199,30 @@ def read(path: Path) -> Source:
         message = f"byte {error.start} is not UTF-8 text ({error.reason}); save the file as UTF-8"
         return Source(str(path), None, problems=[Problem(Position(str(path)), message)])
     return read_text(text, str(path))
+
+
+def read_as(model: type[BaseModel], path: Path, what: str) -> tuple[Any, Source]:
+    """A file that is no recipe, as its model, and its source, which has the complaints; None where it has some.
+
+    Args:
+        model: its keys; `fedplug.Options`, so that complaints say what they mean.
+        path: the file.
+        what: it is called: a grid, a comparison.
+    """
+    from fedplug.recipe.reader import validated
+
+    source = read(path)
+    source.problems = [p._replace(message=p.message.replace("the recipe", f"the {what}")) for p in source.problems]
+    if isinstance(source.data, Mapping):
+        keys = model.model_fields
+        for key in source.data.keys() - keys:  # all else is looked at nevertheless
+            source.complain((key,), f"unknown key {key!r}; {closest(str(key), keys)}", key=True)
+        known = {key: value for key, value in source.data.items() if key in keys}
+        return validated(source, model, known, (), f"the {what}"), source
+    if not source.problems:
+        found = "empty" if source.data is None else f"a {type(source.data).__name__}"
+        source.complain((), f"a {what} is a mapping with {' or '.join(model.model_fields)}; this one is {found}")
+    return None, source
 
 
 def _near(path: Path) -> str:

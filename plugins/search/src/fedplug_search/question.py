@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedplug.api.component import Options
 from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
@@ -25,12 +26,12 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import Source, closest
 from fedplug_runs import shelf
 from fedplug_runs.overlay import load_recipe
+from pydantic import Field
 
 from fedplug_search.limits import name_of
 from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, better_of, is_measure, measure
 from fedplug_search.space import Dimension, Space, misfits, read_dimension
 
-KEYS = ("over", "min", "max", "objectives")
 FALLBACK: Mapping[str, Better] = {"bytes": "lower"}
 """Objectives where constraints and flags name fewer than two: every protocol has them."""
 
@@ -113,6 +114,15 @@ def read_question(
     return Question(recipe, base, tuple(sets), space, constraints, chosen, tuple(seeds) or (base.seed,))
 
 
+class _Text(Options):
+    """The file, as it is written."""
+
+    over: dict[str, Any] = Field({}, description="ranges or lists by path: {rounds: 10..20}")
+    min: dict[str, Any] = Field({}, description="bounds by measure: {accuracy: 0.9}")
+    max: dict[str, Any] = Field({}, description="bounds by measure: {epsilon: 8}")
+    objectives: list[str] = Field([], description="measures, such as [accuracy, bytes]")
+
+
 @dataclasses.dataclass(frozen=True)
 class _Asked:
     """The flags."""
@@ -127,27 +137,15 @@ class _Reader:
     """Brings flags and file together; `problems` has what is wrong."""
 
     def __init__(self, asked: _Asked, file: Path | None) -> None:
-        self.asked, self.problems = asked, list[str]()
-        self.source = shelf.read(file) if file else Source("", {})
-        self.problems += [str(problem).replace("the recipe", "the space") for problem in self.source.problems]
-        data = self.source.data
-        if not isinstance(data, Mapping):
-            if not self.source.problems:
-                self.problems.append(f"{file}: the file of a search is a mapping with {', '.join(KEYS)}")
-            data = {}
-        self.data = data
-        for key in data:
-            if key not in KEYS:
-                place = self.source.where((key,), key=True)
-                self.problems.append(f"{place}: unknown key {key!r}; {closest(key, KEYS)}")
+        self.asked = asked
+        text, self.source = shelf.read_as(_Text, file, "search") if file else (None, Source("", {}))
+        self.text: _Text = text or _Text()
+        self.problems = list(map(str, self.source.problems))
 
     def pairs(self, key: str, flag: str, given: Sequence[str], example: str) -> dict[str, tuple[str, Any]]:
         """Name -> (place, value), from a section of the file and from flags `NAME=VALUE`."""
         found: dict[str, tuple[str, Any]] = {}
-        section = self.data.get(key) or {}
-        if not isinstance(section, Mapping):
-            self.problems.append(f"{self.source.where((key,))}: {key} must be a mapping, such as {{{example}}}")
-            section = {}
+        section: dict[str, Any] = getattr(self.text, key)
         for name, value in section.items():
             found[name] = (str(self.source.where((key, name))), value)
         for text in given:
@@ -221,12 +219,8 @@ class _Reader:
     def objectives(self, constraints: Sequence[Constraint], base: Recipe | None) -> dict[str, Better]:
         """By what protocols are compared, and which way each is better."""
         place, given = "--objective", list(self.asked.objectives)
-        if not given and "objectives" in self.data:
-            place, found = str(self.source.where(("objectives",))), self.data["objectives"]
-            if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-                self.problems.append(f"{place}: objectives must be a list of names, such as [accuracy, bytes]")
-                return {}
-            given = found
+        if not given and self.text.objectives:
+            place, given = str(self.source.where(("objectives",))), self.text.objectives
         declared = _figures_of(base)
         if not given:
             wishes = {one.name: wish for one in constraints if (wish := _wish(one.name, constraints, declared))}
