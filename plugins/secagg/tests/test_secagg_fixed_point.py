@@ -56,7 +56,7 @@ def test_long_vectors_are_rounded_in_several_blocks():
 
 @pytest.mark.parametrize("value", [1.5, -1.5, np.nan, np.inf])
 def test_a_value_beyond_the_bound_is_refused(value):
-    with pytest.raises(ProtectionError, match="beyond bound=1, so the sum of 10 clients could wrap; clip before"):
+    with pytest.raises(ProtectionError, match="beyond bound=1, so the sum of 10 clients could be too large"):
         FixedPoint(1.0, 10, 24).residues(np.array([0.0, value, 0.5], np.float32))
 
 

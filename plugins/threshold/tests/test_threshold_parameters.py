@@ -104,7 +104,7 @@ def test_the_leak_grows_with_the_square_root_of_the_values_and_halves_with_each_
 
 
 def test_bits_that_hold_no_sum_are_refused() -> None:
-    with pytest.raises(ProtectionError, match=r"bits=12 hold no sum of 3000 clients: .* raise bits to at least 14"):
+    with pytest.raises(ProtectionError, match=r"bits=12 hold no sum of 3000 clients: .* raise bits to at least 13"):
         FixedPoint(1.0, 3000, 12)
     assert FixedPoint(1.0, 3000, 14).largest == 2
     with pytest.raises(ProtectionError, match="must be finite and > 0; clip first"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
+from fedplug_std.fixed_point import SummedSteps
 
 from fedplug_secagg.masks import word
 
@@ -17,58 +18,23 @@ if TYPE_CHECKING:
 
 _LEAST_JUDGED = 64
 """Number of values from which the mean square of a sum shows whether a mask is left on it."""
-_BLOCK = 2**14
-"""Number of values that are rounded at once: with the intermediate results they fit into a cache."""
 
 
-@dataclasses.dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(SummedSteps):
     """Converts values of clients into residues modulo 2^bits, and the sum of residues into a sum of values.
 
-    Everything follows from public numbers, so all parties compute the same.
-
     Attributes:
-        bound: largest magnitude of a client's scalar as sent (after weighting), in units of the values. It is rounded
-            up to the next float32 if needed, since clipping in float32 can leave that value.
-        clients: n, the most clients in a sum.
         bits: b, 8 to 64.
-
-    Raises:
-        ProtectionError: invalid numbers, or too few bits for that many clients.
     """
-
-    bound: float
-    clients: int
-    bits: int
 
     def __post_init__(self) -> None:
         word(self.bits)
-        if not 0 < self.bound < math.inf:
-            raise ProtectionError(f"bound={self.bound} of a scalar must be finite and > 0; clip first")
-        if self.clients < 1 or self.clients > self._half:
-            raise ProtectionError(
-                f"bits={self.bits} hold no sum of {self.clients} clients: each gets less than one step; raise bits to "
-                f"at least {self.clients.bit_length() + 1}"
-            )
-
-    @property
-    def _half(self) -> int:
-        """The largest integer that a residue can represent."""
-        return (1 << (self.bits - 1)) - 1
-
-    @property
-    def _limit(self) -> float:
-        return _limit(self.bound)
-
-    @property
-    def range(self) -> float:
-        """Largest magnitude of a value; larger ones saturate."""
-        return self.bound
+        super().__post_init__()
 
     def encode(self, values: NDArray[np.float64], rng: Any = None) -> tuple[NDArray[Any], float]:
         """Residues of values, and the share of values that saturated."""
-        held = np.clip(values, -self.bound, self.bound)
-        return self.residues(held), float(np.mean(held != values)) if held.size else 0.0
+        held, saturated = self.within(values)
+        return self.residues(held), saturated
 
     def decode(self, words: NDArray[Any], counts: int) -> NDArray[np.float64]:
         """The sum of values that a sum of residues represents.
@@ -80,45 +46,11 @@ class FixedPoint:
             raise ProtectionError(f"the opened sum {problem}: a share or an upload was wrong; the sum is not used")
         return self.values(words)
 
-    @property
-    def step(self) -> float:
-        """The smallest power of two with n * round(bound / step) < 2^(bits - 1)."""
-        exponent = math.frexp(self._limit)[1] - self.bits  # bound < 2^(exponent + bits): too fine, or just fine enough
-        while self.clients * round(math.ldexp(self._limit, -exponent)) > self._half:
-            exponent += 1
-        return math.ldexp(1.0, exponent)
-
-    @property
-    def largest(self) -> int:
-        """The largest integer that a client may send."""
-        return round(self._limit / self.step)
-
     def residues(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values rounded to the nearest step, ties to the even one, modulo 2^bits.
-
-        A float32 divided by a power of two is exact in 64 bits, so rounding happens once.
-
-        Args:
-            values: float32, shape (m,), none larger than `bound`.
-
-        Returns:
-            Of the type `word(bits)`, shape (m,). A negative number also sets bits above `bits`; `pack` drops them.
-
-        Raises:
-            ProtectionError: a value is larger, or not a number: the sum would wrap.
+        """Steps modulo 2^bits, of the type `word(bits)`, shape (m,). A negative number also sets bits above `bits`;
+        `pack` drops them.
         """
-        found, limit, steps = np.empty(len(values), word(self.bits)), self._limit, 1 / self.step
-        for start in range(0, len(values), _BLOCK):
-            block = values[start : start + _BLOCK]
-            peak = float(max(block.max(), -block.min()))
-            if not peak <= limit:
-                raise ProtectionError(
-                    f"a value of {peak:g} is beyond bound={self.bound:g}, so the sum of {self.clients} clients could "
-                    "wrap; clip before masking"
-                )
-            scaled = np.multiply(block, steps, dtype=np.float64)
-            np.rint(scaled, out=scaled)
-            found[start : start + _BLOCK] = scaled.astype(np.int64).view(np.uint64)
+        found: NDArray[Any] = self.steps(values).view(np.uint64).astype(word(self.bits))
         return found
 
     def integers(self, total: NDArray[Any]) -> NDArray[np.int64]:
@@ -209,11 +141,6 @@ class Wrapping(FixedPoint):
         return f"has a mean square of {found:.3g} steps, as noise that fills the modulus has"
 
 
-def _limit(bound: float) -> float:
-    """A bound, or the next float32 if that is larger: as a float32, 0.3 is 0.30000001."""
-    return max(bound, float(np.float32(bound)))
-
-
 def bits_needed(bound: float, step: float, clients: int) -> int:
     """The fewest bits, at least 8, with which sums of `clients` values up to `bound` on a step do not wrap.
 
@@ -224,7 +151,7 @@ def bits_needed(bound: float, step: float, clients: int) -> int:
     Raises:
         ProtectionError: 64 bits are too few.
     """
-    largest = clients * round(_limit(bound) / step)
+    largest = clients * round(max(bound, float(np.float32(bound))) / step)
     if largest >= 1 << 63:
         raise ProtectionError(
             f"sums of {clients} clients with values up to {bound:g} on step={step:g} need more than 64 bits; take a "
