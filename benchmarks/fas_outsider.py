@@ -219,7 +219,7 @@ FORMS = {
 
 def tapped(sets: Sequence[str], seed: int) -> dict[str, float]:
     """MSSIM and VIFP of what the eavesdropper rebuilds, mean over images, if anything, and of the mean image."""
-    original = Observer._opened
+    original = Observer.opened
 
     def opened(self: Observer, block: Block, facts: Any, insiders: Any, sender: int = -1) -> Block | None:
         found = original(self, block, facts, insiders, sender)
@@ -232,7 +232,7 @@ def tapped(sets: Sequence[str], seed: int) -> dict[str, float]:
         return block.replace(values=read_without_key(message), ciphertexts=(), sealed_by=None)
 
     with (
-        patch.object(Observer, "_opened", opened),
+        patch.object(Observer, "opened", opened),
         tempfile.TemporaryDirectory() as folder,
         contextlib.redirect_stdout(sys.stderr),  # only the tables are the output
     ):

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
-from fedplug_lab.records import Result, result_of
+from fedplug_lab.records import result_of
+from fedplug_lab.results import Result
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 FAMILIES: dict[str, tuple[str, ...]] = {

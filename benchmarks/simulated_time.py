@@ -45,8 +45,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_runs.folder import read_rows
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.rows import Row
+from fedplug_sensecrypt.devices import by_party, profiles_of
 from fedplug_sensecrypt.paillier import Paillier as ScalarPaillier
-from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.select import Select
 from fedplug_sensecrypt.simulated_clock import Party, RoundSeconds, round_seconds, samples_of, unit_costs, work_of
 from fedplug_std.bfv import Bfv

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from display_toys import Clock, look_at_stdout, picture, without_codes
-from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display, target_line
+from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display
 from fedplug_attacks.workshop.display_live import LiveAttackDisplay
+from fedplug_attacks.workshop.lines import target_line
 from rich.console import Console
 from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
 

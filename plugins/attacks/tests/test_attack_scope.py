@@ -8,7 +8,8 @@ import pytest
 from attack_toys import attack_catalog, attacks_of
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
-from fedplug_attacks.workshop.scope import AttackScope, AttackSection, scope_problems
+from fedplug_attacks.workshop.scope import AttackScope, scope_problems
+from fedplug_attacks.workshop.section import AttackSection
 from pydantic import ValidationError
 from toy_components import recipe_of
 

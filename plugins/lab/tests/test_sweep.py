@@ -17,7 +17,8 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab import jobs
 from fedplug_lab import sweep as sweeps
-from fedplug_lab.records import Line, Records, Result, at_work
+from fedplug_lab.records import Line, Records, at_work
+from fedplug_lab.results import Result
 from fedplug_lab.sweep_table import columns_of
 from fedplug_runs import yaml_source
 from fedplug_runs.folder import read_ledger, read_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedplug_sensecrypt.profiles import Profile, by_party
+from fedplug_sensecrypt.devices import Profile, by_party
 from fedplug_sensecrypt.simulated_clock import (
     Party,
 )

@@ -10,7 +10,7 @@ import pytest
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.overlay import load_recipe
-from fedplug_sensecrypt.profiles import by_party, profiles_of
+from fedplug_sensecrypt.devices import by_party, profiles_of
 
 TEXT = """\
 name: timed

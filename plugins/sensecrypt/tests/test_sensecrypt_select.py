@@ -15,7 +15,8 @@ from fedplug import FixedPoint, Layout, Plan, Plans, Reads, Reveals, Seal, Serve
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.errors import ProtectionError
 from fedplug_kit.static import check_component
-from fedplug_sensecrypt.profiles import Profile, ProfileSection
+from fedplug_sensecrypt.devices import Profile
+from fedplug_sensecrypt.profiles import ProfileSection
 from fedplug_sensecrypt.select import Select, device_problem
 from pydantic import ValidationError
 

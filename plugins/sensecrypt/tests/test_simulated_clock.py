@@ -8,7 +8,7 @@ import time
 import pytest
 from clock_toys import device, profiles
 from fedplug.api.parties import Client
-from fedplug_sensecrypt.profiles import UNLIMITED, by_party
+from fedplug_sensecrypt.devices import UNLIMITED, by_party
 from fedplug_sensecrypt.simulated_clock import (
     MEASURED,
     OTHER,

@@ -20,7 +20,7 @@ from fedplug_lab.report import write_report
 from fedplug_runs.folder import Distribution, Summary
 from fedplug_runs.row_text import totals
 from fedplug_runs.rows import Row
-from fedplug_sensecrypt.profiles import by_party, profiles_of
+from fedplug_sensecrypt.devices import by_party, profiles_of
 from fedplug_sensecrypt.simulated_clock import (
     MEASURED,
     OTHER,

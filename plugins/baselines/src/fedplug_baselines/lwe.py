@@ -39,9 +39,9 @@ from fedplug import (
 )
 from fedplug.api.errors import TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST
-from fedplug_std.letters import Correspondent
 
 from fedplug_baselines import lwe_exchange, lwe_numbers
+from fedplug_baselines.lwe_exchange import Dealing
 from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, uniform
 from fedplug_baselines.lwe_numbers import Steps
 from fedplug_baselines.lwe_options import LweOptions
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Lwe(Correspondent, fedplug.Sealer):
+class Lwe(Dealing, fedplug.Sealer):
     """Mask updates with LWE samples whose errors add up to the noise; clients' secret shares open the sum (Stevens).
 
     No party holds a key. The error of each client is its part of the noise: `shared_by` clients together have the

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug_std.letters import SEALED
+from fedplug_std.letters import SEALED, Correspondent
 
 from fedplug_baselines.lwe_field import Q
 
@@ -14,16 +15,26 @@ if TYPE_CHECKING:
     from fedplug import Client, Facts, Server, Total
     from numpy.typing import NDArray
 
-    from fedplug_baselines.lwe import Lwe
+    from fedplug_baselines.lwe_options import LweOptions
 
 
-def seal(component: Lwe, client: Client, zone: str, shares: NDArray[np.uint32]) -> dict[int, bytes]:
+class Dealing(Correspondent):
+    """A component whose clients deal shares."""
+
+    options: LweOptions
+
+    @abc.abstractmethod
+    def sum_of_shares(self, client: Client, asked: tuple[str, dict[int, bytes]]) -> NDArray[np.uint32]:
+        """What the function of that name gives, at a client, for a zone and boxes by dealer."""
+
+
+def seal(component: Dealing, client: Client, zone: str, shares: NDArray[np.uint32]) -> dict[int, bytes]:
     """A sealed share for each client, by its number; `shares` has one row per client. Runs at the dealer."""
     contents = {receiver: share.astype("<u4").tobytes() for receiver, share in enumerate(shares)}
     return component.write_letters(client, contents, zone)
 
 
-def residues_of(component: Lwe, upload: Total, facts: Facts) -> NDArray[np.uint32]:
+def residues_of(component: Dealing, upload: Total, facts: Facts) -> NDArray[np.uint32]:
     """The masked values of an upload, or of a sum.
 
     Raises:
@@ -42,7 +53,7 @@ def residues_of(component: Lwe, upload: Total, facts: Facts) -> NDArray[np.uint3
     return masked
 
 
-def answers(component: Lwe, total: Total, server: Server, facts: Facts) -> dict[int, NDArray[Any]]:
+def answers(component: Dealing, total: Total, server: Server, facts: Facts) -> dict[int, NDArray[Any]]:
     """Replies of the clients whose updates are in a sum. Each client receives only its own shares.
 
     Runs at the server. A round continues with fewer replies than uploads if the shares are enough.
@@ -59,7 +70,7 @@ def answers(component: Lwe, total: Total, server: Server, facts: Facts) -> dict[
     return found
 
 
-def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
+def sum_of_shares(component: Dealing, client: Client, zone: str, boxes: dict[int, bytes]) -> NDArray[np.uint32]:
     """The sum of this client's opened shares from all dealers; residues, shape (length,). Runs at the receiver.
 
     Raises:
@@ -84,7 +95,7 @@ def sum_of_shares(component: Lwe, client: Client, zone: str, boxes: dict[int, by
     return (total % Q).astype(np.uint32)
 
 
-def share_length(component: Lwe, facts: Facts) -> int:
+def share_length(component: Dealing, facts: Facts) -> int:
     """Residues in one share."""
     return component.options.sharing(facts.num_clients).length(component.options.dimension)
 

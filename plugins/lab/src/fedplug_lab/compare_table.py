@@ -20,7 +20,7 @@ from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
 from fedplug_lab.leakage import sees, worst_by_adversary, worst_of
-from fedplug_lab.records import Result, Spread
+from fedplug_lab.results import Result, Spread
 from fedplug_lab.sections import Leak
 from fedplug_lab.words import NOUNS
 

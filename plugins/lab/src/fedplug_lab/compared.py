@@ -17,7 +17,8 @@ from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary, w
 from fedplug_runs.rows import Row
 
 from fedplug_lab.grid import SEED, Combination, short_names
-from fedplug_lab.records import Line, Result, result_of, resumable
+from fedplug_lab.records import Line, result_of, resumable
+from fedplug_lab.results import Result
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.zones import as_sent
 

@@ -19,7 +19,8 @@ from fedplug_runs.settings import Settings
 
 from fedplug_lab.grid import Combination
 from fedplug_lab.jobs import Job, Outcome, attempt, several
-from fedplug_lab.records import Line, Result, result_of
+from fedplug_lab.records import Line, result_of
+from fedplug_lab.results import Result
 from fedplug_lab.sweep_watch import SweepWatch
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedplug_runs.rows import Row
 
     from fedplug_lab.canvas import Chart
-    from fedplug_lab.records import Result
+    from fedplug_lab.results import Result
 
 GROUP = "fedplug_lab.section"
 """The entry-point group: each entry is an instance of a `Section`."""

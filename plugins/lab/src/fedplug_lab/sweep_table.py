@@ -17,7 +17,8 @@ from fedplug_runs import units
 from fedplug_lab import sections
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.grid import short_names
-from fedplug_lab.records import Line, Result
+from fedplug_lab.records import Line
+from fedplug_lab.results import Result
 
 
 class Column(NamedTuple):

@@ -14,7 +14,7 @@ from fedplug_std.scores import unknown_scorer
 from pydantic import field_validator
 
 from fedplug_sensecrypt.budgets import budgets
-from fedplug_sensecrypt.profiles import Profile, profiles_of
+from fedplug_sensecrypt.devices import Profile, profiles_of
 from fedplug_sensecrypt.selection import Problem, Selection, security_level, solve
 
 Device = list[float]

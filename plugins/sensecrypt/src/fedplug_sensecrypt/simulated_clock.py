@@ -27,7 +27,7 @@ from fedplug.api.records import Amount, Count, Record, Text
 from fedplug_runs.rows import Row
 from numpy.typing import ArrayLike, NDArray
 
-from fedplug_sensecrypt.profiles import Profile
+from fedplug_sensecrypt.devices import Profile
 
 Party = int | str
 """A client's id, `server` or `key_server`."""
@@ -191,7 +191,7 @@ def round_seconds(
     Args:
         operations: party -> name -> count in this round.
         traffic: party -> (bytes up, bytes down) in this round.
-        profiles: of every party that occurs, and of both servers; see `fedplug_sensecrypt.profiles.by_party`.
+        profiles: of every party that occurs, and of both servers; see `fedplug_sensecrypt.devices.by_party`.
         costs: name -> seconds of one operation on one CPU. An operation that is measured costs one second by default.
 
     Raises:

@@ -12,8 +12,8 @@ from fedplug.api.events import Events, SetUpDone, Uploaded
 from fedplug.api.parties import KEY_SERVER, SERVER
 from fedplug_runs.events import RowMade, RowsRestored
 
+from fedplug_sensecrypt.devices import by_party, profiles_of
 from fedplug_sensecrypt.left_out import encrypted_in_vain
-from fedplug_sensecrypt.profiles import by_party, profiles_of
 from fedplug_sensecrypt.simulated_clock import (
     MEASURED,
     OTHER,

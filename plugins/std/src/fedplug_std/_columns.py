@@ -18,7 +18,7 @@ from fedplug.api.errors import DataError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug_std.tables import RowOptions
+    from fedplug_std.options import RowOptions
 
 _FEW = 20
 """Up to this many different texts are listed as possible categories of a column."""

@@ -27,7 +27,7 @@ from fedplug.api.streams import stream
 
 from fedplug_std._oriented_gradients import oriented_gradients
 from fedplug_std._splits import stratified
-from fedplug_std.datasets import ImageOptions
+from fedplug_std.options import ImageOptions
 from fedplug_std.torchvision_import import torchvision
 
 ENVIRONMENT = "FEDPLUG_DATA"

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fedplug_std.hub import HuggingFace, Torchvision
+    from fedplug_std.options import HuggingFaceOptions, TorchvisionOptions
 
 
-def hugging_face(options: HuggingFace.Options, root: str | None) -> Dataset:
+def hugging_face(options: HuggingFaceOptions, root: str | None) -> Dataset:
     """The data set in a folder that `save_to_disk` wrote."""
     folder = _dataset_files.located(root, options.path)
     parts = _splits(options, folder)
@@ -50,7 +50,7 @@ def hugging_face(options: HuggingFace.Options, root: str | None) -> Dataset:
     return _tokens(options, parts, folder)
 
 
-def _splits(options: HuggingFace.Options, folder: Path) -> list[Any]:
+def _splits(options: HuggingFaceOptions, folder: Path) -> list[Any]:
     """Training and test rows, or all of them."""
     try:
         import datasets
@@ -82,7 +82,7 @@ def _table(part: Any, folder: Path, name: str) -> _columns.Rows:
     return of_arrow(part.with_format("arrow")[:], place)
 
 
-def _class_names(options: HuggingFace.Options, part: Any) -> tuple[str, ...]:
+def _class_names(options: HuggingFaceOptions, part: Any) -> tuple[str, ...]:
     """The names that a column of class labels has."""
     if options.predict != "classes" or not options.answer:
         return ()
@@ -90,7 +90,7 @@ def _class_names(options: HuggingFace.Options, part: Any) -> tuple[str, ...]:
     return tuple(map(str, kind.names)) if type(kind).__name__ == "ClassLabel" else ()
 
 
-def _named_classes(options: HuggingFace.Options, part: Any, rows: _columns.Rows) -> _columns.Rows:
+def _named_classes(options: HuggingFaceOptions, part: Any, rows: _columns.Rows) -> _columns.Rows:
     """The rows with names instead of the numbers of classes."""
     names = _class_names(options, part)
     if not names:
@@ -104,7 +104,7 @@ def _named_classes(options: HuggingFace.Options, part: Any, rows: _columns.Rows)
     return dataclasses.replace(rows, columns=rows.columns | {answer: named})
 
 
-def _answered(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> list[_columns.Answers]:
+def _answered(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> list[_columns.Answers]:
     names = ("train", "test") if len(parts) == 2 else ("all",)
     wanted = [part.select_columns(list(options.answer)) for part in parts if _has(part, options.answer, folder)]
     rows = [_named_classes(options, part, _table(part, folder, name)) for part, name in zip(wanted, names, strict=True)]
@@ -123,7 +123,7 @@ def _has(part: Any, names: Sequence[str], folder: Path) -> bool:
 
 
 def _assembled(
-    options: HuggingFace.Options,
+    options: HuggingFaceOptions,
     inputs: Sequence[NDArray[Any]],
     asked: Sequence[_columns.Answers],
     place: str,
@@ -138,7 +138,7 @@ def _assembled(
     return dataclasses.replace(data, classes=classes, kinds=kinds)
 
 
-def _images(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> Dataset:
+def _images(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> Dataset:
     if not options.answer:
         raise DataError(f"{folder}: images need an answer; name its column with answer: ...")
     assert options.inputs is not None
@@ -189,7 +189,7 @@ def _opened(given: Any, place: str, number: int) -> Any:
     return Image.fromarray(array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3) else array)
 
 
-def _pieces(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> Dataset:
+def _pieces(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> Dataset:
     """Token ids or text as pieces of one length, each with the next tokens."""
     streams, sizes = zip(*(_stream(options, part, folder) for part in parts), strict=True)
     least = 2 * _dataset_files.PARTS if len(parts) == 1 else 1
@@ -201,7 +201,7 @@ def _pieces(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) ->
     return dataclasses.replace(data, classes=tuple(f"{what} {value}" for value in range(sizes[0])), kinds=named)
 
 
-def _stream(options: HuggingFace.Options, part: Any, folder: Path) -> tuple[NDArray[np.int64], int]:
+def _stream(options: HuggingFaceOptions, part: Any, folder: Path) -> tuple[NDArray[np.int64], int]:
     """All tokens of a split in one row, and the size of the vocabulary."""
     column = part.with_format("arrow")[:].column(options.inputs)
     rows = column.to_pylist()
@@ -215,7 +215,7 @@ def _stream(options: HuggingFace.Options, part: Any, folder: Path) -> tuple[NDAr
     return np.concatenate(tokens) if tokens else np.empty(0, np.int64), size
 
 
-def _ids(options: HuggingFace.Options, rows: Sequence[Any], folder: Path) -> tuple[list[NDArray[np.int64]], int]:
+def _ids(options: HuggingFaceOptions, rows: Sequence[Any], folder: Path) -> tuple[list[NDArray[np.int64]], int]:
     """Token ids of each row, and the size of the vocabulary."""
     name, size = options.inputs, options.vocabulary
     if size is None:
@@ -238,7 +238,7 @@ def _ids(options: HuggingFace.Options, rows: Sequence[Any], folder: Path) -> tup
     return made, size
 
 
-def _tokens(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) -> Dataset:
+def _tokens(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> Dataset:
     """Token ids of one length with an answer."""
     made = []
     for part in parts:
@@ -262,7 +262,7 @@ def _tokens(options: HuggingFace.Options, parts: Sequence[Any], folder: Path) ->
 # -- torchvision -------------------------------------------------------------------------------------------------------
 
 
-def of_torchvision(options: Torchvision.Options, root: str | None) -> Dataset:
+def of_torchvision(options: TorchvisionOptions, root: str | None) -> Dataset:
     """The data set of a class of torchvision, from existing files."""
     library = torchvision().datasets
     kind = getattr(library, options.dataset, None)
@@ -304,7 +304,7 @@ def of_torchvision(options: Torchvision.Options, root: str | None) -> Dataset:
     return _dataset_files.dataset(train, test, options, classes, *_constants(options, made[0].inputs))
 
 
-def _part(kind: Any, folder: Path, options: Torchvision.Options, **which: Any) -> Any:
+def _part(kind: Any, folder: Path, options: TorchvisionOptions, **which: Any) -> Any:
     """One of the parts, without a download."""
     never = {"download": False} if "download" in _all_parameters(kind) else {}
     try:

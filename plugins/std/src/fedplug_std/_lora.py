@@ -13,17 +13,14 @@ import json
 import math
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from fedplug.api.errors import SetupError, cause_of
 from torch import nn
 
+from fedplug_std.options import LoraOptions
 from fedplug_std.torch_model import seeded, tried
-
-if TYPE_CHECKING:
-    from fedplug_std.lora import Lora
-
 
 _USED: ContextVar[set[int] | None] = ContextVar("_USED", default=None)
 """Place where adapters note that they are called; not hooks, because torch's transformer layers look for those."""
@@ -70,7 +67,7 @@ def _thin(layer: nn.Module, rank: int) -> tuple[nn.Module, nn.Module] | None:
     return None
 
 
-def adapt(module: nn.Module, options: Lora.Options, shape: tuple[int, ...], seed: int) -> None:
+def adapt(module: nn.Module, options: LoraOptions, shape: tuple[int, ...], seed: int) -> None:
     """Freezes a module, puts adapters into it, and also trains the parameters in `options.trained`.
 
     Args:

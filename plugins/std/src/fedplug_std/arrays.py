@@ -26,7 +26,8 @@ import numpy as np
 from fedplug import Dataset, Examples, Field
 from fedplug.api.errors import DataError
 
-from fedplug_std.datasets import FIFTHS, _Sized
+from fedplug_std.datasets import FIFTHS
+from fedplug_std.options import Sized
 
 _NAMES = ("classes", "kinds", "region_names")
 
@@ -41,7 +42,7 @@ class Arrays(fedplug.DataSource):
     outputs.
     """
 
-    class Options(_Sized):
+    class Options(Sized):
         """The file, and facts that it does not contain."""
 
         file: str = Field(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import fedplug
 from fedplug import Declares, Field
 
+from fedplug_std.options import ImageOptions, Sized
+
 if TYPE_CHECKING:
     from fedplug import Dataset, Examples
 
@@ -25,23 +27,6 @@ FASHION_NAMES = (
 FIFTHS = ("lowest fifth", "second fifth", "third fifth", "fourth fifth", "highest fifth")
 STL10_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-class _Sized(fedplug.Options):
-    train_size: int | None = Field(
-        None, ge=1, description="number of training examples to use, chosen at random, always the same ones; null: all"
-    )
-    test_size: int | None = Field(None, ge=1, description="the same for the test examples")
-
-
-class ImageOptions(_Sized):
-    """Features of images."""
-
-    features: Literal["oriented_gradients"] | None = Field(
-        None,
-        description="oriented_gradients: 392 histograms of oriented gradients instead of an image's pixels, fixed and "
-        "public, for models with few weights such as std.logistic; null: pixels",
-    )
 
 
 class Images(fedplug.DataSource):
@@ -98,7 +83,7 @@ class Diabetes(fedplug.DataSource):
 
     declares = Declares(shape=(10,), num_classes=1, task="std.regression")
 
-    class Options(_Sized):
+    class Options(Sized):
         """The number of examples."""
 
     def __init__(self, options: Options) -> None:
@@ -127,7 +112,7 @@ class BreastCancer(fedplug.DataSource):
 
     declares = Declares(shape=(30,), num_classes=2)
 
-    class Options(_Sized):
+    class Options(Sized):
         """The number of examples."""
 
     def __init__(self, options: Options) -> None:
@@ -397,7 +382,7 @@ class ImageFolder(Images):
         return replace(data, train=train, test=test, classes=tuple(chosen.labels), kinds=names)
 
 
-class TextOptions(_Sized):
+class TextOptions(Sized):
     """The cutting of text."""
 
     context: int = Field(64, ge=1, description="bytes of a piece")

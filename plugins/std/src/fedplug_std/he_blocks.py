@@ -35,21 +35,17 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import fedplug
 import numpy as np
-from fedplug import Opened, Seal, Sealed, at_client, at_key_server
+from fedplug import Opened, Seal, Sealed
 from fedplug.api.errors import MessageError, ProtectionError
 
 from fedplug_std import he_keys
-from fedplug_std.he_keys import context_of, opened_of
+from fedplug_std.he_keys import Keyed, context_of, opened_of
 
 if TYPE_CHECKING:
     from fedplug import (
         Client,
-        Cohort,
         Facts,
-        KeyServer,
-        KeyServerLine,
         Known,
         Operations,
         Party,
@@ -129,7 +125,7 @@ class Packing(Protocol):
         """Contributors in each counting slot; -1 if it does not hold a whole number."""
 
 
-class Encryption(fedplug.Sealer):
+class Encryption(Keyed):
     """An additive encryption component; the module's documentation describes subclasses."""
 
     slots: int
@@ -148,22 +144,6 @@ class Encryption(fedplug.Sealer):
     @abc.abstractmethod
     def step(self, num_clients: int) -> float:
         """Grid step of the weighted values in sums of that many clients, at its coarsest."""
-
-    @abc.abstractmethod
-    def agree(self, max_clients: int) -> Any:
-        """Checks that sums of that many clients fit.
-
-        Raises:
-            ProtectionError: they could overflow.
-        """
-
-    @abc.abstractmethod
-    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A context with new keys, and the terms of its use, `max_clients` among them.
-
-        Raises:
-            ProtectionError: the options cannot hold sums of that many clients.
-        """
 
     @abc.abstractmethod
     def packing(self, terms: Terms, facts: Facts | None = None) -> Packing:
@@ -206,7 +186,7 @@ class Encryption(fedplug.Sealer):
 
     def check(self, recipe: Recipe) -> list[str]:
         """Problems with this number of clients, or with `sums_visible_to`."""
-        problems = he_keys.problems(self, recipe.clients)
+        problems = self.problems(recipe.clients)
         if self.options.sums_visible_to == "clients" and self.site == "client":
             problems.append("sums_visible_to: clients needs a key server; with key_holder: clients leave it out")
         return problems
@@ -214,27 +194,6 @@ class Encryption(fedplug.Sealer):
     def reveals(self, facts: Facts) -> list[Reveals]:
         """Leaks that no guarantee covers."""
         return he_keys.reveals(self.options, facts)
-
-    # -- keys ----------------------------------------------------------------------------------------------------------
-
-    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
-        """Requests the keys and distributes them, before round 1."""
-        he_keys.distribute(self, cohort, key_server, facts)
-
-    @at_client
-    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
-        """Where every client holds the key: makes the secret key that all clients share. One client does this."""
-        return he_keys.make_shared_key(self, client, max_clients)
-
-    @at_key_server
-    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
-        """Where the key server holds the key: makes the key pair. The secret key stays here."""
-        return he_keys.make_keys(self, key_server, max_clients)
-
-    @at_client
-    def adopt_keys(self, client: Client, keys: bytes) -> None:
-        """Stores this client's context for encryption."""
-        he_keys.adopt_keys(self, client, keys)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ round's message.
 
 from __future__ import annotations
 
+import abc
 import functools
 import hashlib
 import secrets as randomness
@@ -16,7 +17,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
-from fedplug import Field
+from fedplug import Field, at_client, at_key_server
 from fedplug.api import secrets
 from fedplug.api.errors import FedplugError, MessageError, ProtectionError, TooFewClients
 from fedplug.api.records import is_count, shown
@@ -24,8 +25,6 @@ from fedplug.api.records import is_count, shown
 if TYPE_CHECKING:
     from fedplug import Client, Cohort, Facts, KeyServer, KeyServerLine, Party
     from fedplug.api.operations import Party as SeenBy
-
-    from fedplug_std.he_blocks import Encryption
 
 Terms = dict[str, int]
 """Terms that the parties agreed on with the keys, such as `max_clients`, bits of a field, the number of the key."""
@@ -86,87 +85,121 @@ def reveals(options: Options, facts: Facts) -> list[fedplug.Reveals]:
     return channels
 
 
-def problems(component: Encryption, num_clients: int) -> list[str]:
-    """Why the component's options cannot hold sums of all clients; empty if they can."""
-    max_clients = component.options.max_clients or num_clients
-    if max_clients < num_clients:
-        return [
-            f"max_clients={max_clients} is fewer than the {num_clients} clients of the recipe, whose sum could "
-            f"overflow; raise max_clients to {num_clients} or leave it out"
-        ]
-    try:
-        component.agree(max_clients)
-    except ProtectionError as error:
-        return [str(error)]
-    return []
+class Keyed(fedplug.Sealer):
+    """An encryption, as its keys see it: it makes contexts with keys, and the parties that need them get them.
 
-
-def distribute(component: Encryption, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
-    """Asks the key holder for the keys and relays them. Runs at the server, before round 1.
-
-    Raises:
-        ProtectionError: the options cannot hold sums of that many clients, or the reply does not hold keys.
-        TooFewClients: the client that makes the key failed.
+    Attributes:
+        options: say who holds the key.
+        backend: turns contexts into bytes and back; see `he_blocks.Backend`.
     """
-    for problem in problems(component, facts.num_clients):
-        raise ProtectionError(f"{component.name}: {problem}")
-    max_clients = component.options.max_clients or facts.num_clients
-    if component.options.key_holder == "clients":
-        leader = min(cohort.client_ids)
-        replies = cohort.only([leader]).ask(component.make_shared_key, max_clients)
-        if leader not in replies:
-            raise TooFewClients(f"client {leader} failed to make the key of {component.name}; start the run again")
-        maker, made = f"client {leader}", replies[leader]
-    else:
-        maker, made = "the key server", key_server.ask(component.make_keys, max_clients)
-    if isinstance(made, dict) and isinstance(made.get("error"), str):
-        raise ProtectionError(f"{component.name}: {made['error']}")
-    if problem := _made_problem(component, made, max_clients):
-        raise ProtectionError(f"{component.name}: {maker} makes the keys, but {problem}; start the run again")
-    cohort.server.memory(component)["context"] = made["adding"]
-    cohort.publish(component, {"terms": made["terms"]}, covered_by="nothing to pay")
-    cohort.tell(component.adopt_keys, made["keys"])
 
+    options: Any
+    backend: Any
 
-def make_shared_key(component: Encryption, client: Client, max_clients: int) -> dict[str, Any]:
-    """Makes the clients' secret key. Runs at one client; the key leaves it only in a locked box."""
-    try:
-        context, terms = _numbered(*component.new_keys(max_clients))
-    except ProtectionError as error:
-        return {"error": str(error)}
-    data = component.backend.dump_context(context, secret_key=True)
-    box = secrets.lock(client.secret(component, "keys"), data, _purpose(component, terms))
-    return {"adding": component.backend.dump_context(context), "keys": box, "terms": terms}
+    @abc.abstractmethod
+    def agree(self, max_clients: int) -> Any:
+        """Checks that sums of that many clients fit.
 
+        Raises:
+            ProtectionError: they could overflow.
+        """
 
-def make_keys(component: Encryption, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
-    """Makes a key pair. Runs at the key server; the secret key stays in its memory."""
-    try:
-        context, terms = _numbered(*component.new_keys(max_clients))
-    except ProtectionError as error:
-        return {"error": str(error)}
-    key_server.memory(component)["context"] = component.backend.dump_context(context, secret_key=True)
-    # Serialised without the secret key, since a context made public would keep a working decryptor.
-    return {
-        "adding": component.backend.dump_context(context),
-        "keys": component.backend.dump_context(context, public_key=True),
-        "terms": terms,
-    }
+    @abc.abstractmethod
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
+        """A context with new keys, and the terms of its use, `max_clients` among them.
 
+        Raises:
+            ProtectionError: the options cannot hold sums of that many clients.
+        """
 
-def adopt_keys(component: Encryption, client: Client, keys: bytes) -> None:
-    """Stores the relayed keys. Runs at every client.
+    @abc.abstractmethod
+    def packing(self, terms: Terms, facts: Facts | None = None) -> Any:
+        """How values become slots, as agreed when the keys were made: a `he_blocks.Packing`.
 
-    Raises:
-        MessageError: keys or terms are invalid, or the box does not open: it or the terms were altered, or this client
-            has another cohort secret.
-    """
-    terms: Any = client.facts.of(component).get("terms")
-    if problem := _bytes_problem("keys", keys) or _terms_problem(component, terms):
-        raise MessageError(f"{component.name}: {problem}; this client refuses these keys")
-    if component.options.key_holder == "clients":
-        keys = secrets.unlock(client.secret(component, "keys"), keys, _purpose(component, terms))
-    client.memory(component)["context"] = _same(keys)
+        Raises:
+            KeyError: the terms lack something, or mean a choice that there is not.
+        """
+
+    def problems(self, num_clients: int) -> list[str]:
+        """Why the options cannot hold sums of all clients; empty if they can."""
+        max_clients = self.options.max_clients or num_clients
+        if max_clients < num_clients:
+            return [
+                f"max_clients={max_clients} is fewer than the {num_clients} clients of the recipe, whose sum could "
+                f"overflow; raise max_clients to {num_clients} or leave it out"
+            ]
+        try:
+            self.agree(max_clients)
+        except ProtectionError as error:
+            return [str(error)]
+        return []
+
+    def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
+        """Asks the key holder for the keys and relays them. Runs at the server, before round 1.
+
+        Raises:
+            ProtectionError: the options cannot hold sums of that many clients, or the reply does not hold keys.
+            TooFewClients: the client that makes the key failed.
+        """
+        for problem in self.problems(facts.num_clients):
+            raise ProtectionError(f"{self.name}: {problem}")
+        max_clients = self.options.max_clients or facts.num_clients
+        if self.options.key_holder == "clients":
+            leader = min(cohort.client_ids)
+            replies = cohort.only([leader]).ask(self.make_shared_key, max_clients)
+            if leader not in replies:
+                raise TooFewClients(f"client {leader} failed to make the key of {self.name}; start the run again")
+            maker, made = f"client {leader}", replies[leader]
+        else:
+            maker, made = "the key server", key_server.ask(self.make_keys, max_clients)
+        if isinstance(made, dict) and isinstance(made.get("error"), str):
+            raise ProtectionError(f"{self.name}: {made['error']}")
+        if problem := _made_problem(self, made, max_clients):
+            raise ProtectionError(f"{self.name}: {maker} makes the keys, but {problem}; start the run again")
+        cohort.server.memory(self)["context"] = made["adding"]
+        cohort.publish(self, {"terms": made["terms"]}, covered_by="nothing to pay")
+        cohort.tell(self.adopt_keys, made["keys"])
+
+    @at_client
+    def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
+        """Makes the clients' secret key. Runs at one client; the key leaves it only in a locked box."""
+        try:
+            context, terms = _numbered(*self.new_keys(max_clients))
+        except ProtectionError as error:
+            return {"error": str(error)}
+        data = self.backend.dump_context(context, secret_key=True)
+        box = secrets.lock(client.secret(self, "keys"), data, _purpose(self, terms))
+        return {"adding": self.backend.dump_context(context), "keys": box, "terms": terms}
+
+    @at_key_server
+    def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
+        """Makes a key pair. Runs at the key server; the secret key stays in its memory."""
+        try:
+            context, terms = _numbered(*self.new_keys(max_clients))
+        except ProtectionError as error:
+            return {"error": str(error)}
+        key_server.memory(self)["context"] = self.backend.dump_context(context, secret_key=True)
+        # Serialised without the secret key, since a context made public would keep a working decryptor.
+        return {
+            "adding": self.backend.dump_context(context),
+            "keys": self.backend.dump_context(context, public_key=True),
+            "terms": terms,
+        }
+
+    @at_client
+    def adopt_keys(self, client: Client, keys: bytes) -> None:
+        """Stores the relayed keys. Runs at every client.
+
+        Raises:
+            MessageError: keys or terms are invalid, or the box does not open: it or the terms were altered, or this
+                client has another cohort secret.
+        """
+        terms: Any = client.facts.of(self).get("terms")
+        if problem := _bytes_problem("keys", keys) or _terms_problem(self, terms):
+            raise MessageError(f"{self.name}: {problem}; this client refuses these keys")
+        if self.options.key_holder == "clients":
+            keys = secrets.unlock(client.secret(self, "keys"), keys, _purpose(self, terms))
+        client.memory(self)["context"] = _same(keys)
 
 
 @functools.lru_cache(maxsize=4)
@@ -175,7 +208,7 @@ def _same(keys: bytes) -> bytes:
     return keys
 
 
-def context_of(component: Encryption, party: Party) -> tuple[Any, Terms]:
+def context_of(component: Keyed, party: Party) -> tuple[Any, Terms]:
     """This party's encryption context, rebuilt from its memory once in a process, and the terms.
 
     Raises:
@@ -200,7 +233,7 @@ class LastOpened:
     seconds: float
 
 
-def opened_of(component: Encryption, party: Party) -> LastOpened:
+def opened_of(component: Keyed, party: Party) -> LastOpened:
     """The opened sums of parties with the key of this one; after `context_of`."""
     opened: LastOpened = party.cache[component.name].opened
     return opened
@@ -221,7 +254,7 @@ context is removed with the last party that uses it.
 """
 
 
-def _held(component: Encryption, data: bytes) -> _Held:
+def _held(component: Keyed, data: bytes) -> _Held:
     # By digest, not by the bytes: dictionary keys would be one more copy of a secret key.
     place = component.name, type(component.backend), hashlib.sha256(data).digest()
     held = _IN_USE.get(place)
@@ -230,7 +263,7 @@ def _held(component: Encryption, data: bytes) -> _Held:
     return held
 
 
-def _made_problem(component: Encryption, made: Any, max_clients: int) -> str:
+def _made_problem(component: Keyed, made: Any, max_clients: int) -> str:
     """The problem with the key maker's reply; empty if there is none."""
     if not isinstance(made, dict):
         return f"its answer is {shown(made)}, not keys by name"
@@ -247,7 +280,7 @@ def _bytes_problem(name: str, data: Any) -> str:
     return "" if isinstance(data, bytes) else f"{name} is {shown(data)}, which must be bytes"
 
 
-def _terms_problem(component: Encryption, terms: Any) -> str:
+def _terms_problem(component: Keyed, terms: Any) -> str:
     """The problem with received terms; empty if they hold whole numbers by the names that the scheme reads."""
     if not isinstance(terms, dict) or not all(isinstance(name, str) for name in terms):
         return f"terms are {shown(terms)}, which must be whole numbers by name"
@@ -273,6 +306,6 @@ def _numbered(context: Any, terms: Terms) -> tuple[Any, Terms]:
     return context, {**terms, "key": 2**31 + randomness.randbelow(2**31)}
 
 
-def _purpose(component: Encryption, terms: Terms) -> bytes:
+def _purpose(component: Keyed, terms: Terms) -> bytes:
     """Binds the box to the terms, so that a server that relays different terms is detected."""
     return f"{component.name} keys for {sorted(terms.items())}".encode()

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fedplug
-from fedplug import Dataset, Declares, Field
-from pydantic import field_validator
+from fedplug import Dataset, Declares
 
-from fedplug_std.datasets import _Sized
-from fedplug_std.tables import RowOptions
-
-if TYPE_CHECKING:
-    pass
+from fedplug_std.options import HuggingFaceOptions, TorchvisionOptions
 
 
 class HuggingFace(fedplug.DataSource):
@@ -24,27 +19,8 @@ class HuggingFace(fedplug.DataSource):
     `std.text`. Nothing is downloaded. It needs `pip install "fedplug-std[huggingface]"`.
     """
 
-    class Options(RowOptions):
+    class Options(HuggingFaceOptions):
         """The folder, the columns, and the splits."""
-
-        path: str = Field(
-            ".",
-            description="the folder that save_to_disk wrote, absolute or inside the data folder; without a data "
-            "folder, in the working directory",
-        )
-        inputs: str | None = Field(None, description="column of images, token ids or text; null: a table of numbers")
-        train_split: str = Field("train", description="split for training, if the folder has several")
-        test_split: str = Field(
-            "test", description="split for testing; without one, a fraction of the others is set aside"
-        )
-        image_size: int | None = Field(
-            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
-        )
-        grayscale: bool = Field(False, description="images get one channel instead of three")
-        mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
-        std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
-        context: int = Field(64, ge=1, description="tokens of a piece for a language model")
-        vocabulary: int | None = Field(None, ge=1, description="number of token ids; text has 256 bytes")
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -99,40 +75,8 @@ class Torchvision(fedplug.DataSource):
     their own constants.
     """
 
-    class Options(_Sized):
+    class Options(TorchvisionOptions):
         """The class, its folder, and its parts."""
-
-        dataset: str = Field(description="name of a class in torchvision.datasets, such as KMNIST or Food101")
-        path: str = Field(
-            ".",
-            description="the folder that the class calls root, absolute or inside the data folder; without a data "
-            "folder, in the working directory",
-        )
-        arguments: dict[str, bool | int | float | str] = Field(
-            {}, description="further arguments of the class, such as split: letters of EMNIST"
-        )
-        train_split: str = Field("train", description="the class's name of its training part, if it has `split`")
-        test_split: str = Field("test", description="the class's name of the other part, such as val")
-        image_size: int | None = Field(
-            None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
-        )
-        grayscale: bool = Field(False, description="images get one channel instead of three")
-        mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
-        std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
-        test_fraction: float = Field(
-            0.2, gt=0, lt=1, description="share of each class for testing, if the class has no parts"
-        )
-        split_seed: int = Field(0, ge=0, description="seed of that split")
-
-        @field_validator("arguments")
-        @classmethod
-        def _no_others(cls, value: dict[str, Any]) -> dict[str, Any]:
-            for name in ("root", "download", "train", "transform", "target_transform", "transforms"):
-                if name in value:
-                    raise ValueError(
-                        f"{name} cannot be set in a recipe: files are read from path, and never downloaded"
-                    )
-            return value
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import fedplug
-from fedplug import Field, Figure, File
+from fedplug import Figure
 from fedplug.api.errors import SetupError
-from pydantic import field_validator
+
+from fedplug_std.options import LoraOptions
 
 if TYPE_CHECKING:
     from fedplug_std.torch_model import TorchModel
-
-_ENDINGS = (".safetensors", ".pt", ".pth", ".bin")
 
 
 class Lora(fedplug.ModelSource):
@@ -29,35 +28,8 @@ class Lora(fedplug.ModelSource):
     inner: ClassVar[Mapping[str, str]] = {"around": "model"}
     around: fedplug.ModelSource
 
-    class Options(fedplug.Options):
+    class Options(LoraOptions):
         """The size and the layers of the adapters, and the inner model."""
-
-        rank: int = Field(8, ge=1, description="rows of A and columns of B")
-        alpha: float | None = Field(
-            None, gt=0, allow_inf_nan=False, description="factor on B A x, times rank; null: the rank"
-        )
-        dropout: float = Field(0.0, ge=0, lt=1, description="share of the values dropped before A, in training")
-        targets: tuple[str, ...] | None = Field(
-            None,
-            min_length=1,
-            description="patterns of names of layers, whole or the last part, such as attend or blocks.0.*; fully "
-            "connected layers, convolutions without groups, embeddings; null: every fully connected layer",
-        )
-        trained: tuple[str, ...] = Field(
-            (), description="patterns of names of parameters that are also trained as a whole, such as head.* or *.bias"
-        )
-        base: File | None = Field(
-            None,
-            description="weights of the inner model, .safetensors or a state dict that torch.save wrote; a path "
-            "relative to the recipe or the working directory",
-        )
-
-        @field_validator("base")
-        @classmethod
-        def _known_ending(cls, base: File | None) -> File | None:
-            if base is not None and not base.file.endswith(_ENDINGS):
-                raise ValueError(f"base={base.file} must end in {', '.join(_ENDINGS)}")
-            return base
 
     def __init__(self, options: Options) -> None:
         self.options: Lora.Options = options

@@ -9,7 +9,8 @@ import numpy as np
 from fedplug import Dataset, Declares, Examples
 from fedplug.api.errors import DataError
 
-from fedplug_std.datasets import ImageOptions, Images
+from fedplug_std.datasets import Images
+from fedplug_std.options import ImageOptions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ from fedplug.api.errors import DataError, FedplugError, SetupError, cause_of
 from pydantic import create_model
 
 from fedplug_std.arrays import examples_of
-from fedplug_std.datasets import _Sized
 from fedplug_std.models import build
+from fedplug_std.options import Sized
 from fedplug_std.training import Sgd
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _misfit(name: str, given_out: Any, shape: tuple[int, ...], num_classes: int,
     )
 
 
-class _OfData(_Sized):
+class _OfData(Sized):
     classes: tuple[str, ...] = Field((), description="names of the classes, if load gives arrays; else 0, 1, ...")
     mean: float = Field(0.5, ge=0, le=1, description="subtracted from inputs in [0, 1], if load gives arrays")
     std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this, if load gives arrays")

@@ -3,82 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import fedplug
 from fedplug import Dataset, Declares, Field
 from fedplug.api.errors import DataError, SetupError
-from pydantic import BeforeValidator, model_validator
+from pydantic import model_validator
 
-from fedplug_std.datasets import _Sized
+from fedplug_std.options import Names, RowOptions
 
 if TYPE_CHECKING:
     from fedplug_std._columns import Rows
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
-Categories = Annotated[
-    tuple[str, ...],
-    BeforeValidator(lambda value: tuple(map(str, value)) if isinstance(value, list | tuple) else value),
-    Field(min_length=1),
-]
 _KINDS = {"csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), "parquet": (".parquet", ".pq")}
 _GAPS = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 """Words for a missing value in a CSV file, in upper or lower case."""
-
-
-class RowOptions(_Sized):
-    """The role of each column."""
-
-    answer: Names = Field((), description="the column of the answers, or several of them")
-    predict: Literal["classes", "numbers", "labels"] = Field(
-        "classes",
-        description="classes: one of several names; numbers: a regression; labels: any of several, a column of 0 and 1 "
-        "for each",
-    )
-    features: Names = Field((), description="input columns of the model, in order; empty: all others")
-    leave_out: Names = Field((), description="unused columns, such as a patient's number")
-    categories: dict[str, Categories] = Field(
-        {}, description="columns of texts, with all possible texts of each; the model gets 0 or 1 for each text"
-    )
-    fill: dict[str, float | str] = Field(
-        {}, description="the value for gaps of a column; without one a gap is refused"
-    )
-    scale: dict[str, tuple[Finite, Positive]] = Field(
-        {},
-        description="for a column, the number that is subtracted and the one that it is then divided by; public "
-        "numbers, never measured on anybody's data",
-    )
-    classes: tuple[str, ...] = Field((), description="names of the classes in their order; none: those found, sorted")
-    test_fraction: float = Field(
-        0.2,
-        gt=0,
-        lt=1,
-        description="share of the rows of each class for testing, if nothing else selects them",
-    )
-    split_seed: int = Field(0, ge=0, description="seed of that split")
-
-    @model_validator(mode="after")
-    def _each_column_is_one_thing(self) -> Self:
-        if self.predict == "classes" and len(self.answer) > 1:
-            raise ValueError(
-                f"answer names {len(self.answer)} columns; for any of several labels write predict: labels, for "
-                "several numbers predict: numbers"
-            )
-        if self.classes and self.predict != "classes":
-            raise ValueError(f"classes are for predict: classes; with predict: {self.predict} columns give the names")
-        for one, other in (("answer", "features"), ("answer", "leave_out"), ("features", "leave_out")):
-            if both := sorted({*getattr(self, one)} & {*getattr(self, other)}):
-                raise ValueError(f"{both[0]} is in {one} and in {other}; a column can be only one of the two")
-        if both := sorted({*self.categories} & {*self.scale}):
-            raise ValueError(f"{both[0]} is in categories and in scale; categories become 0 and 1 and are not scaled")
-        return self
-
-    @property
-    def task(self) -> str:
-        """The task of a recipe without a named one."""
-        return {"classes": "", "numbers": "std.regression", "labels": "std.multi_label"}[self.predict]
 
 
 class Table(fedplug.DataSource):

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from fedplug.api.blocks import RETAINED, Block, Plan
@@ -27,14 +27,34 @@ from fedplug_runs.wire_record import Message
 from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
+    from fedplug.api.blocks import Layout
     from fedplug.api.facts import Facts
     from fedplug.api.links import Step
+    from fedplug.api.roles import Learns
+    from fedplug.recipe.composition import Composition
+    from fedplug.recipe.recipe import Recipe
     from numpy.typing import NDArray
 
     from fedplug_attacks.views.adversaries import Insider
-    from fedplug_attacks.views.observer import Observer
 
 Vector: TypeAlias = "NDArray[np.float32]"
+
+
+class Watches(Protocol):
+    """An `Observer`, as far as differences need it."""
+
+    recipe: Recipe
+    composition: Composition
+    layout: Layout
+
+    def learns(self, facts: Facts) -> Learns | None:
+        """See `Observer.learns`."""
+
+    def opened(self, block: Block, facts: Facts, insiders: Sequence[Insider], sender: int = -1) -> Block | None:
+        """See `Observer.opened`."""
+
+    def sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
+        """See `Observer.sum_opened`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,7 +112,7 @@ class Differences:
 
     def __init__(
         self,
-        observer: Observer,
+        observer: Watches,
         target: int,
         facts: Facts,
         read: Sequence[Message],
@@ -295,7 +315,7 @@ class Differences:
         """A client's values as read or opened: with their noise, so that they are off by rounding alone."""
         opened = block if block.values is not None else None
         if opened is None and self._insiders:
-            opened = self._observer._opened(block, self._facts, self._insiders, client)
+            opened = self._observer.opened(block, self._facts, self._insiders, client)
         if opened is None:
             return None
         values = opened.plain().astype(np.float64) / (opened.divisor if opened.weighted else 1.0)
@@ -335,13 +355,13 @@ class Differences:
         client = Client(client_id=self._target, facts=self._facts)
         found = {}
         for zone, block in blocks.items():
-            opened = self._observer._sum_opened(zone, block, client, self._insiders)
+            opened = self._observer.sum_opened(zone, block, client, self._insiders)
             if opened is not None:
                 found[zone] = opened
         return found
 
 
-def _sent(observer: Observer, party: Client, plan: Plan, update: Vector, block: Block, facts: Facts) -> _Part | None:
+def _sent(observer: Watches, party: Client, plan: Plan, update: Vector, block: Block, facts: Facts) -> _Part | None:
     """A client's values in a zone before the seal: its update after all earlier links.
 
     Noise that cannot be drawn again is left out. Its owner would know it; here it counts as an error.

@@ -249,7 +249,7 @@ class Observer:
         learns, server = self.learns(facts), Server(model=self.model, vector=vector)
         alone = contributors[0] if contributors[0] >= 0 else None
         for block in blocks:
-            opened = block if block.values is not None else self._opened(block, facts, insiders, contributors[0])
+            opened = block if block.values is not None else self.opened(block, facts, insiders, contributors[0])
             where, sent = self._place(block, plan), Sent.of(block.zone, facts, learns, alone, server)
             taken_off = differences.of(block) if opened is None and differences and where is not None else None
             if taken_off is not None:
@@ -300,7 +300,7 @@ class Observer:
         where = plan.positions(block.zone)
         return where if len(where) == block.size else None
 
-    def _opened(self, block: Block, facts: Facts, insiders: Sequence[Insider], sender: int = -1) -> Block | None:
+    def opened(self, block: Block, facts: Facts, insiders: Sequence[Insider], sender: int = -1) -> Block | None:
         """The block as opened with a key on the adversary's side; None if no key fits.
 
         Args:
@@ -346,7 +346,7 @@ class Observer:
         except Exception:  # a plugin's operations may fail in any way without what it has published
             return []
 
-    def _sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
+    def sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
         """A sum as its receiver opens it: by public steps, or with a key on the adversary's side; None if it cannot."""
         try:
             opened = block
@@ -357,7 +357,7 @@ class Observer:
                 return opened
         except Exception:  # it is sealed, and the receiver's key is needed
             pass
-        return self._opened(block, client.facts, insiders) if block.values is None else None
+        return self.opened(block, client.facts, insiders) if block.values is None else None
 
     def _sum(
         self, round: int, read: Sequence[Message], insiders: Sequence[Insider], batch_size: int | None
@@ -438,7 +438,7 @@ class Bystander:
         moved = None if self.vector is None else self.vector.copy()
         for zone, block in blocks.items():
             where = observer._place(block, self.plan)
-            opened = observer._sum_opened(zone, block, self._client, self._insiders)
+            opened = observer.sum_opened(zone, block, self._client, self._insiders)
             if moved is None or where is None or opened is None:
                 moved = None
                 break

@@ -23,7 +23,7 @@ from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.observer import Known
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop.display import AttackDisplay
-from fedplug_attacks.workshop.scope import AttackSection
+from fedplug_attacks.workshop.scope import AskedAttacks
 from fedplug_attacks.workshop.target_truth import Truths
 
 ADAPTIVE, NAIVE = "adaptive", "naive"
@@ -48,7 +48,7 @@ class Calls:
         self,
         recipe: Recipe,
         composition: Composition,
-        section: AttackSection,
+        section: AskedAttacks,
         rewound: Rewound,
         model: Model,
         buffers: dict[str, NDArray[Any]],

@@ -20,7 +20,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedplug_attacks.workshop.display import interruption, target_line
 from fedplug_attacks.workshop.findings import (
     FAILED,
     HEADER,
@@ -31,6 +30,7 @@ from fedplug_attacks.workshop.findings import (
     findings,
     idle,
 )
+from fedplug_attacks.workshop.lines import interruption, target_line
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult
 from fedplug_attacks.workshop.words import FORMS, forms
 

@@ -20,15 +20,15 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug_lab.page import write_page
-from fedplug_lab.records import Result
+from fedplug_lab.results import Result
 from fedplug_lab.sections import Column, Leak, Section
 from fedplug_lab.tables import sentence, table, text
 from fedplug_runs import units
 from fedplug_runs.files import read_bytes, read_text
 from fedplug_std.handed import alarms
 
-from fedplug_attacks.workshop.display import is_stronger, tried
 from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
+from fedplug_attacks.workshop.lines import is_stronger, tried
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
 from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (

@@ -54,7 +54,7 @@ from fedplug_attacks.workshop.records import (
     TargetResult,
     TrueClasses,
 )
-from fedplug_attacks.workshop.scope import AttackSection
+from fedplug_attacks.workshop.scope import AskedAttacks
 from fedplug_attacks.workshop.scorer import Scorer, matched
 from fedplug_attacks.workshop.stage import Stage
 from fedplug_attacks.workshop.target_truth import Truths
@@ -89,7 +89,7 @@ class AttackRun:
 
     def __init__(self, recipe: Recipe, stage: Stage) -> None:
         self.recipe, self.stage, self.watch, self.rewound = recipe, stage, stage.watch, stage.rewound
-        section = AttackSection.of(recipe)
+        section = AskedAttacks.of(recipe)
         if section is None:
             raise ViewError("the recipe names no attacks")
         self.section, self.scope, self.folder = section, section.scope, stage.run_dir / "attacks"

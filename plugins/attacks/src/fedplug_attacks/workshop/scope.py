@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from fedplug.api.component import Options
-from fedplug.api.errors import FedplugError
 from fedplug.api.roles import Opener
 from fedplug.recipe.sections import Around, Section
-from fedplug_runs.result import Run
 from pydantic import Field, field_validator
 
 from fedplug_attacks.views.adversaries import MALICIOUS, plants
@@ -140,28 +137,14 @@ def scope_problems(scope: AttackScope, rounds: int, clients: int) -> list[str]:
     return found
 
 
-class AttackSection(Section):
-    """Attacks on what crossed the wire, after the last round.
-
-    A plain list is its `attacks`, with the default scope.
-    """
+class AskedAttacks(Section):
+    """Attacks on what crossed the wire, after the last round: who makes them is `workshop.section.AttackSection`."""
 
     Options = AttackScope
     lists: ClassVar = {"attacks": "attack", "metrics": "metric"}
     example = "[{use: attacks.ilrg}]"
 
     keeps_messages = True
-
-    def after_run(self, run: Run) -> int:
-        """Makes the attacks; the run is kept whatever their outcome."""
-        from fedplug_attacks.workshop.command import execute
-
-        again = shlex.join(["fedplug", "attack", str(run.folder)])
-        try:
-            recipes = [run.recipe]
-            return execute(lambda stage: recipes, run.recipe, run.folder, run.settings, run.catalog, again, run.world)
-        except FedplugError as error:
-            raise type(error)(f"{error}\nThe run itself is complete; attack it again: {again}") from error
 
     @property
     def scope(self) -> AttackScope:

@@ -1,0 +1,183 @@
+"""Options of components whose work needs libraries: for the component, and for the module that works."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import fedplug
+from fedplug import Field, File
+from pydantic import BeforeValidator, field_validator, model_validator
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+Categories = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: tuple(map(str, value)) if isinstance(value, list | tuple) else value),
+    Field(min_length=1),
+]
+
+
+class Sized(fedplug.Options):
+    """How many examples are used."""
+
+    train_size: int | None = Field(
+        None, ge=1, description="number of training examples to use, chosen at random, always the same ones; null: all"
+    )
+    test_size: int | None = Field(None, ge=1, description="the same for the test examples")
+
+
+class ImageOptions(Sized):
+    """Features of images."""
+
+    features: Literal["oriented_gradients"] | None = Field(
+        None,
+        description="oriented_gradients: 392 histograms of oriented gradients instead of an image's pixels, fixed and "
+        "public, for models with few weights such as std.logistic; null: pixels",
+    )
+
+
+class RowOptions(Sized):
+    """The role of each column."""
+
+    answer: Names = Field((), description="the column of the answers, or several of them")
+    predict: Literal["classes", "numbers", "labels"] = Field(
+        "classes",
+        description="classes: one of several names; numbers: a regression; labels: any of several, a column of 0 and 1 "
+        "for each",
+    )
+    features: Names = Field((), description="input columns of the model, in order; empty: all others")
+    leave_out: Names = Field((), description="unused columns, such as a patient's number")
+    categories: dict[str, Categories] = Field(
+        {}, description="columns of texts, with all possible texts of each; the model gets 0 or 1 for each text"
+    )
+    fill: dict[str, float | str] = Field(
+        {}, description="the value for gaps of a column; without one a gap is refused"
+    )
+    scale: dict[str, tuple[Finite, Positive]] = Field(
+        {},
+        description="for a column, the number that is subtracted and the one that it is then divided by; public "
+        "numbers, never measured on anybody's data",
+    )
+    classes: tuple[str, ...] = Field((), description="names of the classes in their order; none: those found, sorted")
+    test_fraction: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="share of the rows of each class for testing, if nothing else selects them",
+    )
+    split_seed: int = Field(0, ge=0, description="seed of that split")
+
+    @model_validator(mode="after")
+    def _each_column_is_one_thing(self) -> Self:
+        if self.predict == "classes" and len(self.answer) > 1:
+            raise ValueError(
+                f"answer names {len(self.answer)} columns; for any of several labels write predict: labels, for "
+                "several numbers predict: numbers"
+            )
+        if self.classes and self.predict != "classes":
+            raise ValueError(f"classes are for predict: classes; with predict: {self.predict} columns give the names")
+        for one, other in (("answer", "features"), ("answer", "leave_out"), ("features", "leave_out")):
+            if both := sorted({*getattr(self, one)} & {*getattr(self, other)}):
+                raise ValueError(f"{both[0]} is in {one} and in {other}; a column can be only one of the two")
+        if both := sorted({*self.categories} & {*self.scale}):
+            raise ValueError(f"{both[0]} is in categories and in scale; categories become 0 and 1 and are not scaled")
+        return self
+
+    @property
+    def task(self) -> str:
+        """The task of a recipe without a named one."""
+        return {"classes": "", "numbers": "std.regression", "labels": "std.multi_label"}[self.predict]
+
+
+class HuggingFaceOptions(RowOptions):
+    """The folder, the columns, and the splits."""
+
+    path: str = Field(
+        ".",
+        description="the folder that save_to_disk wrote, absolute or inside the data folder; without a data "
+        "folder, in the working directory",
+    )
+    inputs: str | None = Field(None, description="column of images, token ids or text; null: a table of numbers")
+    train_split: str = Field("train", description="split for training, if the folder has several")
+    test_split: str = Field(
+        "test", description="split for testing; without one, a fraction of the others is set aside"
+    )
+    image_size: int | None = Field(
+        None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
+    )
+    grayscale: bool = Field(False, description="images get one channel instead of three")
+    mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
+    std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
+    context: int = Field(64, ge=1, description="tokens of a piece for a language model")
+    vocabulary: int | None = Field(None, ge=1, description="number of token ids; text has 256 bytes")
+
+
+class TorchvisionOptions(Sized):
+    """The class, its folder, and its parts."""
+
+    dataset: str = Field(description="name of a class in torchvision.datasets, such as KMNIST or Food101")
+    path: str = Field(
+        ".",
+        description="the folder that the class calls root, absolute or inside the data folder; without a data "
+        "folder, in the working directory",
+    )
+    arguments: dict[str, bool | int | float | str] = Field(
+        {}, description="further arguments of the class, such as split: letters of EMNIST"
+    )
+    train_split: str = Field("train", description="the class's name of its training part, if it has `split`")
+    test_split: str = Field("test", description="the class's name of the other part, such as val")
+    image_size: int | None = Field(
+        None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
+    )
+    grayscale: bool = Field(False, description="images get one channel instead of three")
+    mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
+    std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
+    test_fraction: float = Field(
+        0.2, gt=0, lt=1, description="share of each class for testing, if the class has no parts"
+    )
+    split_seed: int = Field(0, ge=0, description="seed of that split")
+
+    @field_validator("arguments")
+    @classmethod
+    def _no_others(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in ("root", "download", "train", "transform", "target_transform", "transforms"):
+            if name in value:
+                raise ValueError(
+                    f"{name} cannot be set in a recipe: files are read from path, and never downloaded"
+                )
+        return value
+
+
+_ENDINGS = (".safetensors", ".pt", ".pth", ".bin")
+
+
+class LoraOptions(fedplug.Options):
+    """The size and the layers of the adapters, and the inner model."""
+
+    rank: int = Field(8, ge=1, description="rows of A and columns of B")
+    alpha: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="factor on B A x, times rank; null: the rank"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of the values dropped before A, in training")
+    targets: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="patterns of names of layers, whole or the last part, such as attend or blocks.0.*; fully "
+        "connected layers, convolutions without groups, embeddings; null: every fully connected layer",
+    )
+    trained: tuple[str, ...] = Field(
+        (), description="patterns of names of parameters that are also trained as a whole, such as head.* or *.bias"
+    )
+    base: File | None = Field(
+        None,
+        description="weights of the inner model, .safetensors or a state dict that torch.save wrote; a path "
+        "relative to the recipe or the working directory",
+    )
+
+    @field_validator("base")
+    @classmethod
+    def _known_ending(cls, base: File | None) -> File | None:
+        if base is not None and not base.file.endswith(_ENDINGS):
+            raise ValueError(f"base={base.file} must end in {', '.join(_ENDINGS)}")
+        return base
