@@ -36,7 +36,7 @@ from fedplug_terminal.catalog import inner_rows, option_rows
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"
-ROOMS = DOCS / "pictures/rooms.svg"
+ROOMS, DISTRIBUTIONS = DOCS / "pictures/rooms.svg", DOCS / "pictures/distributions.svg"
 NUMBERS = DOCS / "numbers"
 GALLERY = "gallery"
 """The file of numbers that is shown as cards."""
@@ -109,7 +109,7 @@ NOT_FOR_AUTHORS = (
 
 def made() -> dict[Path, str]:
     """Every file with generated content, as it should be."""
-    return {**components(), **_reference(), ROOMS: rooms(), **tables(), LICENCES: licences()}
+    return {**components(), **_reference(), **_pictures(), **tables(), LICENCES: licences()}
 
 
 # ---- components
@@ -389,8 +389,34 @@ def _licence_row(name: str, versions: Mapping[str, str], licence: Mapping[str, s
 
 
 def rooms() -> str:
-    """A picture of the core's packages and their run-time dependencies, without arrows that follow from others."""
+    """A picture of the core's packages."""
     needs = {room: _needed(room) for room in sorted(path.parent.name for path in CORE.glob("*/__init__.py"))}
+    return _layers("Rooms of the core", needs, 720)
+
+
+def _pictures() -> dict[Path, str]:
+    return {ROOMS: rooms(), DISTRIBUTIONS: houses()}
+
+
+def houses() -> str:
+    """A picture of the distributions of this repository."""
+    sources = {path.name: path for path in sorted(CORE.parents[1].glob("plugins/*/src/*")) if path.is_dir()}
+    needs: dict[str, set[str]] = {"fedplug": set()}
+    for name, source in sources.items():
+        found = set[str]()
+        for path in source.rglob("*.py"):
+            if "templates" not in path.parts:
+                found |= {needed.partition(".")[0] for needed in _imported(ast.parse(path.read_text(encoding="utf-8")))}
+        needs[_short(name)] = {_short(other) for other in found & {"fedplug", *sources} - {name}}
+    return _layers("Distributions", needs, 1000)
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("fedplug_")
+
+
+def _layers(title: str, needs: Mapping[str, set[str]], width: int) -> str:
+    """A picture of what needs what, from the top down, without arrows that follow from others."""
     reached: dict[str, set[str]] = {}
     level: dict[str, int] = {}
     for room in TopologicalSorter(needs).static_order():
@@ -401,16 +427,17 @@ def rooms() -> str:
     top, at = max(level.values()), dict[str, tuple[int, int]]()
     for height in range(top + 1):
         row = [room for room in needs if level[room] == height]
+        apart = min(200, width // len(row))
         for place, room in enumerate(row):
-            at[room] = (360 + int(200 * (place - (len(row) - 1) / 2)), 50 + 80 * (top - height))
+            at[room] = (width // 2 + int(apart * (place - (len(row) - 1) / 2)), 50 + 80 * (top - height))
     said = "; ".join(f"{room} needs {other}" for room, other in arrows)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {80 * top + 100}" role="img" aria-labelledby="t d" '
-        'font-family="system-ui, sans-serif" font-size="16" text-anchor="middle">',
-        f'<title id="t">Rooms of the core</title><desc id="d">{said}</desc>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {80 * top + 100}" role="img" '
+        'aria-labelledby="t d" font-family="system-ui, sans-serif" font-size="16" text-anchor="middle">',
+        f'<title id="t">{title}</title><desc id="d">{said}</desc>',
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 10 5 0 10z" fill="#59636e"/></marker></defs>',
-        f'<rect width="720" height="{80 * top + 100}" rx="12" fill="#fff"/>',
+        f'<rect width="{width}" height="{80 * top + 100}" rx="12" fill="#fff"/>',
     ]
     for room, other in arrows:
         (x, y), (to_x, to_y) = at[room], at[other]
@@ -423,23 +450,24 @@ def rooms() -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a module imports, even lazily, except imports only for annotations."""
+    typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in typing:
+            yield node.module or ""
+
+
 def _needed(room: str) -> set[str]:
-    """The packages that a package's modules import, even lazily, except imports only for annotations."""
-    found = set()
-    for path in (CORE / room).glob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        typing = {
-            id(inner)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and id(node) not in typing:
-                package, _, inside = (node.module or "").partition(".")
-                if package == "fedplug" and inside:
-                    found.add(inside.partition(".")[0])
-    return {other for other in found - {room} if (CORE / other).is_dir()}
+    """The packages that a package's modules import."""
+    modules = (path.read_text(encoding="utf-8") for path in (CORE / room).glob("*.py"))
+    inside = (name.split(".")[1] for text in modules for name in _imported(ast.parse(text)) if name[:8] == "fedplug.")
+    return {other for other in {*inside} - {room} if (CORE / other).is_dir()}
 
 
 def _roles() -> Iterator[str]:

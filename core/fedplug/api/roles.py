@@ -53,8 +53,8 @@ class Reveals(Checked, Record):
         covered_by: what pays for it: `epsilon` (a noise in the ledger, such as the negotiation's own), or `nothing to
             pay` where it does not follow from anybody's data, with the note saying why; None: nothing does.
         asked: names of the methods, of clients or of the key server, whose replies carry it to the server. A reply
-            that no statement names makes the guarantee of its readers `none`. The server reads replies, so it is in
-            `to`.
+            that no statement names makes the guarantee of its readers `none`. A reply that is sealed for others has
+            them alone in `to`.
         voids: True where it gives so much away that no epsilon says what is lost: the guarantee of those who see it is
             `none`. The rule: what names the classes of a client's data, without noise, does. That is class counts, and
             scores, votes or chosen positions of single scalars that belong to one client and follow from its data.
@@ -69,11 +69,6 @@ class Reveals(Checked, Record):
     asked: tuple[Text, ...] = ()
     voids: bool = False
     note: Text = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.asked and "server" not in self.to:
-            raise ValueError(f"Reveals({self.what!r}, {self.to!r}): {self.asked[0]} answers the server; name it in to")
 
 
 class Learns(Checked, kw_only=True):
