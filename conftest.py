@@ -25,6 +25,8 @@ pytest_plugins = ["display_toys", "fake_components"]  # fixtures
 def pytest_configure(config: pytest.Config) -> None:
     """Property tests try all of their examples where slow tests run too."""
     examples.ALL = config.option.markexpr != "not slow"
+    settings.register_profile("fedplug", parent=settings.get_profile("fedplug"), max_examples=examples.examples(100))
+    settings.load_profile("fedplug")
 
 
 # -- real data sets ----------------------------------------------------------------------------------------------------
