@@ -374,13 +374,15 @@ FEW_CLIENTS = 12
 
 
 def short(recipe: Recipe) -> list[str]:
-    """Settings that make a run short: one round of one epoch, one sample where scores are means of samples, and in an
-    attack one probe of one client and a few steps.
+    """Settings that make a run short: one round of one epoch, narrow layers, one sample where scores are means of
+    samples, and in an attack one probe of one client and a few steps.
     """
     plain = recipe.to_plain()
     scorers = {f"score_parameters.{n}": each for n, each in enumerate(plain["score_parameters"])}
     sampled = [f"{at}.samples=1" for at, each in scorers.items() if "samples" in each]
     once = ["rounds=1", *(["train.epochs=1"] if "epochs" in plain["train"] else []), *sampled]
+    if plain["model"]["use"] == "std.mlp":
+        once.append(f"model.hidden={[16 for _ in plain['model']['hidden']]}")
     if plain["min_clients"] > FEW_CLIENTS:  # who meet in pairs
         once += [f"data.clients={FEW_CLIENTS}", f"min_clients={FEW_CLIENTS - 2}"]
     if "attack" not in recipe.sections:

@@ -315,15 +315,12 @@ def toy_catalog() -> Catalog:
 
 
 def recipe_of(zone: str = CLEAR, chain: list[Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """The whole model in one zone: FedAvg by default. 4 clients, a linear model on some digits, 2 rounds."""
+    """The whole model in one zone: FedAvg by default. 4 clients, a linear model on digits, 2 rounds."""
     chain = chain or []
     sealed = [use["use"] for use in chain if isinstance(use, dict) and use["use"] in ("std.bfv", "std.ckks")]
     plain: dict[str, Any] = {
         "name": "toy", "seed": 7, "rounds": 2,
-        "data": {
-            "use": "std.digits", "train_size": 640, "clients": 4,
-            "partition": {"use": "std.dirichlet", "alpha": 0.5},
-        },
+        "data": {"use": "std.digits", "clients": 4, "partition": {"use": "std.dirichlet", "alpha": 0.5}},
         "model": {"use": "std.mlp", "hidden": []},
         "train": {"use": "std.sgd", "epochs": 1, "batch_size": 32, "lr": 0.05},
         "negotiate_mask": {"use": "std.single_zone", "zone": zone},

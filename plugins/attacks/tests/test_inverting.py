@@ -146,6 +146,7 @@ def test_a_batch_is_recovered_with_its_labels() -> None:
 # -- GradInversion -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_batch_norm_statistics_make_up_for_noise() -> None:
     """The running statistics are public, and not in the update: noise on the update does not protect them."""
     inputs, labels = digits(100, 2)

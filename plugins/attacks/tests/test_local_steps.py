@@ -241,7 +241,7 @@ def test_a_tournament_of_any_length_leaves_one_way_for_each_trial() -> None:
 # -- what is recovered -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("component", [InvertingGradients, GradInversion])
+@pytest.mark.parametrize("component", [InvertingGradients, pytest.param(GradInversion, marks=pytest.mark.slow)])
 def test_an_image_comes_back_from_three_steps(component: Any) -> None:
     found = trained(relu_net(8), 8, 1, lr=0.1, epochs=3, batch_size=1)
     options = {"tv": 1e-4} if component is InvertingGradients else {"restarts": 1, "tv": 1e-4, "bn": 0.0}
