@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -25,6 +26,8 @@ pytest_plugins = ["display_toys", "fake_components"]  # fixtures
 def pytest_configure(config: pytest.Config) -> None:
     """Property tests try all of their examples where slow tests run too."""
     examples.ALL = config.option.markexpr != "not slow"
+    settings.register_profile("fedplug", parent=settings.get_profile("fedplug"), max_examples=examples.examples(100))
+    settings.load_profile("fedplug")
 
 
 # -- real data sets ----------------------------------------------------------------------------------------------------
@@ -38,6 +41,15 @@ def without_data() -> str:
     if not folder:
         return f"{DATA} is not set: it must name the folder of real data sets"
     return "" if Path(folder).is_dir() else f"{DATA} names {folder}, which is not a folder"
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays until the end: nobody goes through it in search of garbage, nor often through all
+    that is made later, which is much in a process of many tests.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(700, 10, 50)
 
 
 WAITING = {"test_federation.py", "test_std_workers.py"}

@@ -10,7 +10,10 @@ from fedplug.round.protocol import Protocol
 from toy_components import recipe_of
 from toy_protocol import Outcome, run_protocol
 
-LOCAL = recipe_of(model={"use": "std.cnn", "hidden": 4})
+LOCAL = recipe_of(
+    model={"use": "std.cnn", "hidden": 4},
+    data={"use": "std.digits", "train_size": 160, "test_size": 40, "clients": 4, "partition": {"use": "std.iid"}},
+)
 
 
 MEAN = LOCAL | {"buffers": "mean"}

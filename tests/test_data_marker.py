@@ -28,8 +28,12 @@ def test_not_marked_either(data_root):
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"), [(None, "1 passed, 2 skipped"), ("none", "1 passed, 2 skipped"), (".", "3 passed")]
-)
+    ("data", "expected"),
+    [
+        (None, "1 passed, 2 skipped"), pytest.param("none", "1 passed, 2 skipped", marks=pytest.mark.slow),
+        (".", "3 passed"),
+    ],
+)  # fmt: skip
 def test_the_marker_decides(tmp_path: Path, data: str | None, expected: str) -> None:
     (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
     shutil.copy(ROOT / "conftest.py", tmp_path)

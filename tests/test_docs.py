@@ -30,7 +30,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -103,10 +102,11 @@ def params(blocks: list[Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An unchanged run of the recipe that `make run` runs."""
+    """A run of the recipe that `make run` runs, with one epoch in a round."""
     folder = tmp_path_factory.mktemp("runs")
     recipe = ROOT / "recipes/paraaegis-dynamic.yaml"
-    code, output = call(f"fedplug run {shlex.quote(str(recipe))} --output {shlex.quote(str(folder))}")
+    command = f"fedplug run {shlex.quote(str(recipe))} --set train.epochs=1 --output {shlex.quote(str(folder))}"
+    code, output = call(command)
     assert code == 0, output
     (run,) = folder.iterdir()
     (run / "output.txt").write_text(output.replace(str(folder), "runs"), encoding="utf-8")
@@ -115,17 +115,38 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default set starts no further target after two seconds, where it says how many it left."""
-    monkeypatch.setattr(default_set, "BUDGET", 2.0)
+    """The default set starts no further target after half a second, where it says how many it left."""
+    monkeypatch.setattr(default_set, "BUDGET", 0.5)
+
+
+SHIPPED = ("recipes", "plugins-contrib")
+
+
+def texts_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy of the repository's recipes and example plugins, in which nothing that a page shows writes."""
+    folder = tmp_path_factory.mktemp("shipped")
+    for name in SHIPPED:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    before = texts_in(folder)
+    yield folder
+    assert texts_in(folder) == before
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with the repository's recipes and the example plugin, in which the test runs."""
-    for name in ("recipes", "plugins-contrib"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+def workspace(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with nothing but the repository's recipes and example plugins, in which the test runs."""
+    for name in SHIPPED:
+        (tmp_path / name).symlink_to(shipped / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    # MLflow takes seconds to make the tables of a database; the tests of its tracker have one.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflow").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     return tmp_path
 
 
@@ -269,19 +290,16 @@ def test_a_session_runs_from_top_to_bottom(session: str, tmp_path: Path, monkeyp
             write_file(block, Path())
             continue
         for command, expected in commands(block):
+            for package in packages:  # a file may have been rewritten
+                forget(package)
             if command.startswith("cd "):
                 monkeypatch.chdir(command.removeprefix("cd "))
             elif command.startswith("pip install "):
                 install(Path.cwd(), monkeypatch)
                 packages += [path.name for path in Path("src").iterdir()]
             elif command == "pytest":
-                ended = subprocess.run(
-                    [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], capture_output=True, text=True
-                )
-                assert ended.returncode == 0, ended.stdout
+                assert pytest.main(["-q", "-p", "no:cacheprovider"]) == 0
             else:
-                for package in packages:  # a file may have been rewritten
-                    forget(package)
                 check_command(command, expected, block, None)
 
 
@@ -305,6 +323,8 @@ def check_command(command: str, expected: list[str], block: Fenced, plain_run: P
     running = re.match(r"fedplug (?:run|resume|attack|compare|search) ", command) is not None
     if (extra := block.directives.get("set")) and not command.startswith("fedplug attack "):
         command += f" --set {shlex.quote(extra)}"
+    if command.startswith("fedplug attack ") and "--attack" in command and "--target" not in command:
+        command += " --target 1"
     if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):
         command = re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
     code, output = call(command)
@@ -350,14 +370,27 @@ def shortened(command: str, plain_run: Path) -> str:
     return shlex.join([*shlex.split(command), *sets, "--without", "lab.report"])
 
 
+FEW_CLIENTS = 12
+
+
 def short(recipe: Recipe) -> list[str]:
-    """Settings that make a run short: one round, and in an attack one probe of one client and a few steps."""
+    """Settings that make a run short: one round of one epoch, narrow layers, one sample where scores are means of
+    samples, and in an attack one probe of one client and a few steps.
+    """
+    plain = recipe.to_plain()
+    scorers = {f"score_parameters.{n}": each for n, each in enumerate(plain["score_parameters"])}
+    sampled = [f"{at}.samples=1" for at, each in scorers.items() if "samples" in each]
+    once = ["rounds=1", *(["train.epochs=1"] if "epochs" in plain["train"] else []), *sampled]
+    if plain["model"]["use"] == "std.mlp":
+        once.append(f"model.hidden={[16 for _ in plain['model']['hidden']]}")
+    if plain["min_clients"] > FEW_CLIENTS:  # who meet in pairs
+        once += [f"data.clients={FEW_CLIENTS}", f"min_clients={FEW_CLIENTS - 2}"]
     if "attack" not in recipe.sections:
-        return ["rounds=1"]
-    attack = recipe.to_plain()["attack"]
+        return once
+    attack = plain["attack"]
     probe = ["attack.probe.batches=1"] if attack["probe"] else []
     steps = [f"attack.attacks.{n}.iterations=2" for n, each in enumerate(attack["attacks"]) if "iterations" in each]
-    return ["rounds=1", "attack.rounds=[1]", "attack.targets=[0]", *probe, *steps]
+    return [*once, "attack.rounds=[1]", "attack.targets=[0]", *probe, *steps]
 
 
 def test_every_reason_not_to_run_a_command_is_needed() -> None:
@@ -449,11 +482,11 @@ def test_the_page_on_python_is_one_session(workspace: Path, capsys: pytest.Captu
     session: dict[str, Any] = {"__name__": "__main__"}
     for block in SCRIPTS:
         if block.page.name == "python.md":  # a notebook keeps the text of its cells: `fedplug.run` looks it up there
-            lines = block.text.splitlines(keepends=True)
-            linecache.cache[block.id] = (len(block.text), None, lines, block.id)
-            exec(compile(block.text, block.id, "exec", dont_inherit=True), session)
+            text = block.text.replace("rounds=3", "rounds=2")
+            linecache.cache[block.id] = (len(text), None, text.splitlines(keepends=True), block.id)
+            exec(compile(text, block.id, "exec", dont_inherit=True), session)
     shown = capsys.readouterr().out
-    assert "round 3/3" in shown
+    assert "round 2/2" in shown
     assert "No meaningful guarantee" in shown
     assert (session["run"].folder / "report.html").is_file()
     assert "class Net" in (session["own"].folder / "session_model.py").read_text(encoding="utf-8")
@@ -470,8 +503,9 @@ def test_notebooks_run_and_are_kept_without_outputs(
         if cell["cell_type"] == "code":
             assert not cell["outputs"], f"cell {number} holds outputs; clear them before you commit"
             assert cell["execution_count"] is None
-            exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), session)
-    assert "round 3/3" in capsys.readouterr().out
+            source = "".join(cell["source"]).replace("rounds=3", "rounds=1")
+            exec(compile(source, f"{path.name}, cell {number}", "exec"), session)
+    assert "round 1/1" in capsys.readouterr().out
     assert session["run"]._repr_html_().startswith("<div>")
 
 

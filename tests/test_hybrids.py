@@ -14,7 +14,7 @@ from fedplug_runs.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 HYBRIDS = sorted((ROOT / "recipes/hybrids").glob("*.yaml"))
-SMALL = ["rounds=2", "train.epochs=1", "model.hidden=[16, 16]"]
+SMALL = ["train.epochs=1", "model.hidden=[16, 16]"]
 
 # For each: its required parts, and single lines that switch a part.
 PARTS: dict[str, tuple[set[str], list[str]]] = {
@@ -45,9 +45,12 @@ PARTS: dict[str, tuple[set[str], list[str]]] = {
 }
 
 
-def run(name: str, folder: Path, *sets: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Two rounds of a hybrid: its rows and its ledger."""
-    recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [*SMALL, *sets])
+def run(name: str, folder: Path, rounds: int, *sets: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Some rounds of a hybrid, with scores of one sample: its rows and its ledger."""
+    file = ROOT / f"recipes/hybrids/{name}.yaml"
+    scorers = load_recipe(file, sets).to_plain()["score_parameters"]
+    once = [f"score_parameters.{n}.samples=1" for n, scorer in enumerate(scorers) if "samples" in scorer]
+    recipe = load_recipe(file, [*SMALL, f"rounds={rounds}", *once, *sets])
     code, run_dir = execution.start(recipe, Settings(output=folder, device="cpu", quiet=True))
     assert code == 0
     rows = read_rows(run_dir)
@@ -63,7 +66,7 @@ def test_it_runs_and_is_made_of_what_its_name_says(name: str, tmp_path: Path) ->
     parts, _ = PARTS[name]
     recipe = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml")
     assert parts <= {use.use for use in recipe.components.values()}
-    rows, ledger = run(name, tmp_path)
+    rows, ledger = run(name, tmp_path, 2)
     assert [row.round for row in rows] == [1, 2]
     for row in rows:
         assert row.clients.answered == row.clients.asked == recipe.clients
@@ -82,6 +85,6 @@ def test_it_runs_and_is_made_of_what_its_name_says(name: str, tmp_path: Path) ->
 def test_one_line_switches_one_part(name: str, line: str, tmp_path: Path) -> None:
     changed = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [line])
     assert changed.digest != load_recipe(ROOT / f"recipes/hybrids/{name}.yaml").digest
-    rows, _ = run(name, tmp_path, line)
+    rows, _ = run(name, tmp_path, 1, line)
     assert rows[-1].clients.answered == changed.clients
     assert not rows[-1].unopened

@@ -254,29 +254,30 @@ def small_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the matrix --------------------------------------------------------------------------------------------------------
 
 
-KINDS = (
-    "std.single_zone", "std.by_name@retained", "altfl.alternating", "paraaegis.vote", "sensecrypt.select",
-    "baselines.adaptive_clip",
-)  # fmt: skip
-"""One of each kind of negotiation: public plans, with values that clients keep, that change, agreed on, of a client's
-own, and with a value that the server publishes."""
+KINDS = ("std.single_zone", "std.single_zone@encrypted", "std.by_name@retained", "paraaegis.vote", "sensecrypt.select")
+"""One of each kind of negotiation: public plans, with values that clients keep, agreed on, and of a client's own."""
+
+ENOUGH = ("std.bfv", "baselines.batchcrypt", "secagg.bonawitz")
+"""Encryptions that each negotiation runs with: with a key, agreed on, and without a key holder."""
 
 
 def with_marks() -> Iterator[Any]:
-    """What is refused, all of it. With the mean each negotiation runs with each encryption, and each kind of it with
-    each chain of the plain zone. With the other aggregators each negotiation, each chain and each encryption runs once
-    or twice. All that there is runs in `make test-all`.
+    """With the mean, all that is refused, each negotiation with each kind of encryption, and each kind of negotiation
+    with each encryption and each chain of the plain zone. With the other aggregators what these refuse themselves, and
+    each negotiation, each chain and each encryption once or twice. All that there is runs in `make test-all`.
     """
     for names in combinations():
         negotiation, plain, sealed, aggregator = names
         mean, usual = aggregator == "std.mean", plain in ("nothing", "std.gaussian")
-        often = (
-            why_refused(*names)
-            or (usual and (mean or sealed == "std.bfv"))
-            or (mean and negotiation in KINDS)
-            or (negotiation in ("std.single_zone@encrypted", "paraaegis.vote") and usual)
-            or negotiation == sealed == "baselines.batchcrypt"
-        )
+        if why_refused(*names):
+            often = mean or (aggregator == "selectiveshield.two_server" and sealed in SHARED)
+        else:
+            often = (
+                (usual and (sealed in ENOUGH if mean else sealed == "std.bfv"))
+                or (mean and negotiation in KINDS)
+                or (negotiation in ("std.single_zone@encrypted", "paraaegis.vote") and usual)
+                or negotiation == sealed == "baselines.batchcrypt"
+            )
         yield pytest.param(*names, marks=() if often else pytest.mark.slow)
 
 

@@ -110,7 +110,7 @@ def build(
     catalog = toy_catalog()
     recipe = Recipe.from_plain(server_plain or plain, catalog)
     composition = Composition(recipe)
-    parties = Recipe.from_plain(plain, catalog)
+    parties = Recipe.from_plain(plain, catalog) if server_plain else recipe
     key_server = needs_key_server(composition)
     world = World(recipe, composition, data_root)
     model, public = world.model("cpu"), world.public

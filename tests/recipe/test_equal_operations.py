@@ -165,7 +165,7 @@ def with_marks() -> list[Any]:
 
 
 @pytest.mark.parametrize("name", with_marks())
-@settings(deadline=None, max_examples=examples(40))
+@settings(deadline=None, max_examples=examples(16))
 @given(data=st.data())
 def test_parties_that_were_told_the_same_have_equal_operations(name: str, data: st.DataObject) -> None:
     """Whatever else a party was asked before, in whatever order."""

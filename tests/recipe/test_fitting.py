@@ -123,28 +123,30 @@ def test_a_shape_that_nobody_declares_is_not_asked_about(fake_classes: dict[str,
 HUGE = "[1000000000, 1000000000]"
 
 
-@pytest.mark.parametrize(
-    ("data", "model", "parameters"),
-    [
-        (DATA, f"{{use: std.mlp, hidden: {HUGE}}}", "1,000,000,076,000,000,010"),
-        (DATA, f"{{use: std.alexnet, hidden: {HUGE}}}", "1,000,001,036,002,250,442"),
-        (DATA.replace("std.digits", "std.mnist"), "{use: std.cnn, hidden: 1000000000}", "3,147,000,019,018"),
-        (SITES, f"{{use: std.mlp, hidden: {HUGE}}}", "1,000,000,604,000,000,002"),
-        (DATA.replace("std.digits", "std.text, file: t.txt, context: 8"), "{use: std.gpt, width: 10000000}",
-         "2,400,005,480,000,256"),
-        (SITES.replace("[3, 10, 20]", "[3, 1000000, 2000000]"), "std.logistic", "12,000,000,000,002"),
-    ],
-)  # fmt: skip
-def test_a_model_beyond_the_memory_is_refused_before_anybody_builds_it(
-    data: str, model: str, parameters: str, tmp_path: Path
-) -> None:
-    (tmp_path / "t.txt").write_text("text")
-    path = written(tmp_path, data, model)
-    result = python(MAIN + LIGHT + "sys.exit(code)", "check", str(path))
+BEYOND = [
+    (DATA, f"{{use: std.mlp, hidden: {HUGE}}}", "1,000,000,076,000,000,010"),
+    (DATA, f"{{use: std.alexnet, hidden: {HUGE}}}", "1,000,001,036,002,250,442"),
+    (DATA.replace("std.digits", "std.mnist"), "{use: std.cnn, hidden: 1000000000}", "3,147,000,019,018"),
+    (SITES, f"{{use: std.mlp, hidden: {HUGE}}}", "1,000,000,604,000,000,002"),
+    (DATA.replace("std.digits", "std.text, file: t.txt, context: 8"), "{use: std.gpt, width: 10000000}",
+     "2,400,005,480,000,256"),
+    (SITES.replace("[3, 10, 20]", "[3, 1000000, 2000000]"), "std.logistic", "12,000,000,000,002"),
+]  # fmt: skip
+
+
+def test_a_model_beyond_the_memory_is_refused_before_anybody_builds_it(tmp_path: Path) -> None:
+    paths = []
+    for number, (data, model, _) in enumerate(BEYOND):
+        (folder := tmp_path / str(number)).mkdir()
+        (folder / "t.txt").write_text("text")
+        paths.append(written(folder, data, model))
+    result = python(MAIN + LIGHT + "sys.exit(code)", "check", *map(str, paths))
     assert result.returncode == 1, result.stdout + result.stderr
-    assert f"r.yaml:5:8: {model.partition(',')[0].removeprefix('{use: ')} has {parameters} parameters" in result.stdout
-    assert "it does not fit into this machine's memory of " in result.stdout
-    assert "make it smaller" in result.stdout
+    for path, (_, model, parameters) in zip(paths, BEYOND, strict=True):
+        used = model.partition(",")[0].removeprefix("{use: ")
+        (said,) = [line for line in result.stdout.splitlines() if f"{path}:5:8: {used} has {parameters} param" in line]
+        assert "it does not fit into this machine's memory of " in said
+        assert "make it smaller" in said
 
 
 def test_a_run_that_learns_the_shape_from_the_data_refuses_it_too(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from fedplug_runs.settings import Settings
 from fedplug_std.single_zone import SingleZone
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from toy_components import TOYS, pushed, recipe_of, toy_catalog
 from toy_negotiations import WIDTH
 from toy_protocol import initial_vector, read_clients, run_protocol, weights_of
@@ -179,6 +181,12 @@ def test_parts_that_do_not_overlap_stay_as_they_are() -> None:
     assert [block.divisor for block in share_divisors(by_all).values()] == [4.0, 4.0]
 
 
+@functools.cache
+def plain_mean(**aggregate: str) -> NDArray[np.float32]:
+    """The model after a round of averages in the clear."""
+    return run_protocol(recipe_of(train=PUSH, rounds=1, aggregate={"use": "std.mean", **aggregate})).vector
+
+
 MASKS = recipe_of(
     train=PUSH,
     negotiate_mask={"use": "toy.masks"},
@@ -190,33 +198,33 @@ MASKS = recipe_of(
 @pytest.mark.parametrize("options", [{}, {"sums_visible_to": "clients"}, {"key_holder": "clients"}], ids=str)
 @pytest.mark.parametrize("engine", ["local", "processes"])
 def test_encrypted_and_plain_parts_meet_in_the_weighted_mean(options: dict[str, Any], engine: str) -> None:
-    plain = MASKS | {"protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1} | options], CLEAR: []}}
-    outcome, reference = run_protocol(plain, engine), run_protocol(recipe_of(train=PUSH))
+    chain = [{"use": "toy.narrow_bfv", "range": 0.1} | options]
+    outcome = run_protocol(MASKS | {"rounds": 1, "protect": {ENCRYPTED: chain, CLEAR: []}}, engine)
     assert outcome.notes == []
-    assert np.allclose(outcome.vector, reference.vector, atol=1e-6)
+    assert np.allclose(outcome.vector, plain_mean(), atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"sums_visible_to": "clients"}, {"key_holder": "clients"}], ids=str)
 def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[str, Any]) -> None:
     plain = MASKS | {
-        "negotiate_mask": {"use": "toy.masks", "other_zone": "second"},
+        "rounds": 1, "negotiate_mask": {"use": "toy.masks", "other_zone": "second"},
         "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1} | options], "second": ["toy.narrow_bfv"]},
         "postprocess": {ENCRYPTED: ["toy.narrow_bfv"], "second": ["toy.narrow_bfv"]},
     }
-    outcome, reference = run_protocol(plain), run_protocol(recipe_of(train=PUSH))
+    outcome = run_protocol(plain)
     assert outcome.notes == []
-    assert np.allclose(outcome.vector, reference.vector, atol=1e-6)
+    assert np.allclose(outcome.vector, plain_mean(), atol=1e-6)
 
 
 @pytest.mark.parametrize("answer", ["server", "clients"])
 def test_parts_that_are_divided_by_all_clients_are_so_once(answer: str) -> None:
     """All clients send every position, so that the division by K, which SelectiveShield prints, gives the mean."""
     plain = MASKS | {
+        "rounds": 1,
         "protect": {ENCRYPTED: [{"use": "toy.narrow_bfv", "range": 0.1, "sums_visible_to": answer}], CLEAR: []},
         "aggregate": {"use": "selectiveshield.two_server", "divide_by": "clients"},
     }
-    reference = run_protocol(recipe_of(train=PUSH, aggregate={"use": "std.mean", "weighting": "uniform"}))
-    assert np.allclose(run_protocol(plain).vector, reference.vector, atol=1e-6)
+    assert np.allclose(run_protocol(plain).vector, plain_mean(weighting="uniform"), atol=1e-6)
 
 
 def test_positions_that_only_one_client_encrypts_are_not_opened() -> None:

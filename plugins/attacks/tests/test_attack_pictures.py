@@ -178,6 +178,13 @@ def test_roc_curve_of_a_worked_example() -> None:
     assert [rate.tolist() for rate in roc_curve(np.empty(0), np.empty(0, bool))] == [[0], [0]]
 
 
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of few dots, which are soon drawn."""
+    monkeypatch.setattr(attack_pictures, "_DOTS_PER_INCH", 30)
+
+
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(("adaptive", "naive"), [
     (np.full(4, np.nan), np.full(4, 1e300)), (np.zeros(4), np.array([np.inf, 0, -1, 2])),
 ])  # fmt: skip
@@ -205,6 +212,7 @@ def test_the_same_result_gives_the_same_bytes_without_names_of_software_or_machi
     assert files[0].read_bytes() != first
 
 
+@pytest.mark.usefixtures("coarse")
 def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.png"
     draw(file, a_result(), images(1), {"naive": images(1), "adaptive": images(1)})
@@ -219,16 +227,14 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     assert file.read_bytes() == before
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(
     "changes",
     [{"forms": {}}, {"truth": TrueClasses([], [])}, {"baselines": {}}, {"states": {}}, {"headline": None},
      {"ranking": Ranking("", "high"), "success": None}, {"probe": None, "meaning": None}],
     ids=lambda changes: "-".join(changes),
 )  # fmt: skip
-def test_a_result_that_says_little_is_still_drawn(
-    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attack_pictures, "_DOTS_PER_INCH", 30)
+def test_a_result_that_says_little_is_still_drawn(changes: dict[str, Any], tmp_path: Path) -> None:
     draw(tmp_path / "a.png", a_result(**changes), images(1), {"naive": images(1), "adaptive": images(1)})
     figure_of(a_result(**changes), images(1), {}).draw_without_rendering()
     assert matplotlib.image.imread(tmp_path / "a.png").std() > 0

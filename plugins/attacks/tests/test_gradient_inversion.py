@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-QUICK = {"iterations": 60, "restarts": 5}
+QUICK = {"iterations": 30, "restarts": 5}
 
 
 @pytest.mark.parametrize("name", ["attacks.dlg", "attacks.idlg"])
@@ -33,7 +33,7 @@ def test_conforms(name: str) -> None:
 # -- what is recovered -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_idlg_recovers_nine_of_ten_digits(count: int) -> None:
     found = 0
     for number in range(count):
@@ -50,7 +50,7 @@ def test_idlg_recovers_nine_of_ten_digits(count: int) -> None:
 
 
 @pytest.mark.parametrize(("share", "count"), [
-    (0.05, 1), pytest.param(0.2, 3, marks=pytest.mark.slow), (0.5, 1),
+    pytest.param(0.05, 1, marks=pytest.mark.slow), pytest.param(0.2, 3, marks=pytest.mark.slow), (0.5, 1),
 ])  # fmt: skip
 def test_hiding_the_largest_entries_stops_only_who_takes_them_for_zero(share: float, count: int) -> None:
     adaptive, naive = 0, 0
@@ -80,8 +80,8 @@ def test_without_a_line_search_a_start_is_lost_that_strong_wolfe_saves() -> None
     inputs, labels = digits(6)
     model = sigmoid_lenet(6)
     seen = view(model, gradient(model, inputs, labels), seed=6)
-    assert error(run(Idlg, seen, restarts=1, iterations=6), inputs) < 1e-4
-    assert error(run(Idlg, seen, restarts=1, iterations=6, line_search="none"), inputs) > 1e-2
+    assert error(run(Idlg, seen, restarts=1, iterations=3), inputs) < 1e-4
+    assert error(run(Idlg, seen, restarts=1, iterations=3, line_search="none"), inputs) > 1e-2
 
 
 @pytest.mark.parametrize("component", [Dlg, Idlg])
@@ -311,7 +311,7 @@ def test_where_the_label_is_hidden_each_class_gets_a_search() -> None:
     assert naive.metrics["searches"] == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=12), st.integers(0, 10**6), st.booleans())
 def test_labels_of_a_batch_from_the_bias(labels: list[int], seed: int, naive: bool) -> None:
     """Exact where the mean answer is known, which an attacker estimates."""
@@ -320,7 +320,7 @@ def test_labels_of_a_batch_from_the_bias(labels: list[int], seed: int, naive: bo
     assert batch_labels(update, len(labels), 6, form, answers) == sorted(labels)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True), st.integers(0, 10**6), st.floats(0, 1))
 def test_labels_of_a_batch_without_bias(labels: list[int], seed: int, hidden: float) -> None:
     rng = np.random.default_rng(seed)

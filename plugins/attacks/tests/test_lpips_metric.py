@@ -60,7 +60,9 @@ def saved(folder: Path, net: str) -> torch.nn.Sequential:
     return made
 
 
-@pytest.fixture(scope="module", params=FILES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name == "vgg" else name for name in FILES]
+)
 def net(request: pytest.FixtureRequest) -> str:
     """Tests with one network follow each other, for the metric keeps the last one that it filled."""
     return str(request.param)

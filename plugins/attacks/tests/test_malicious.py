@@ -133,6 +133,7 @@ def test_bins_split_between_clients_tell_whose_image_it_is(sums: dict[str, Any])
     assert outcome.own["noticed_emptied_rows"] > 0.8
 
 
+@pytest.mark.slow
 def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
     """Entries with large gradients are encrypted: those of the next layer, once the planted model makes them so."""
     selective = {
@@ -148,6 +149,7 @@ def test_a_mask_that_goes_by_scores_is_led_elsewhere(tmp_path: Path) -> None:
     assert len(outcome.recovered) >= 3
 
 
+@pytest.mark.slow
 def test_behind_convolutions_features_are_imprinted_and_inverted(tmp_path: Path) -> None:
     cnn = CLEAR | {"model": {"use": "std.cnn", "norm": "group"}}
     (outcome,) = attacked(tmp_path, {"use": "attacks.imprint", "iterations": 200}, cnn)

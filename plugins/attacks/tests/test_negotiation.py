@@ -150,6 +150,7 @@ def areas(runs: Runs, recipe: Path, *sets: str, **scope: Any) -> dict[str, list[
     return by_adversary
 
 
+@pytest.mark.slow
 def test_the_ballots_of_selective_shield_name_classes_at_epsilon_8_with_a_key_server(runs: Runs) -> None:
     found = areas(runs, RECIPES / "selectiveshield.yaml")["server"]
     assert len(found) == 9  # one of ten clients has every class

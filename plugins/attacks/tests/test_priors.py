@@ -174,6 +174,7 @@ def test_a_prior_changes_nothing_of_a_linear_layer_in_the_clear() -> None:
     np.testing.assert_array_equal(first.images, second.images)
 
 
+@pytest.mark.slow
 def test_inversion_under_noise_gives_more_with_a_prior() -> None:
     known = public()
     seen, truth = noisy(relu_net(3), 3, 2.0), digits(3)[0]

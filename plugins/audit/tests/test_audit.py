@@ -86,6 +86,7 @@ def test_central_noise_that_is_right_stays_below_its_claim_over_rounds(settings:
     assert not shown["server"].exceeds
 
 
+@pytest.mark.slow
 def test_distributed_noise_under_masks_stays_below_its_claim(settings: Settings) -> None:
     server = audited(recipe_of([], **MASKED), settings, runs=2)["server"]
     assert server.canaries == 80
@@ -213,6 +214,7 @@ DP_SGD = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_records_under_dp_sgd_stay_below_its_claim(settings: Settings) -> None:
     server = audited(DP_SGD, settings, records=400)["server"]
     assert server.unit == "record"

@@ -57,6 +57,10 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
 }  # fmt: skip
 
 
+RARELY = {("batchcrypt", 0), ("batchcrypt", 1), ("adaptive_clip", 1), ("feddpa", 0), ("ldp_fed", 0), ("lus", 0)}
+"""Cases that differ from another one of the component in a number, or in how it is found."""
+
+
 def test_all_are_here() -> None:
     groups = Catalog.discover().groups.values()
     assert {f"baselines.{name}" for name in CASES} == {
@@ -67,7 +71,7 @@ def test_all_are_here() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "recipe"),
     [
-        pytest.param(name, *case, id=f"{name}-{i}", marks=pytest.mark.slow if (name, i) == ("batchcrypt", 1) else ())
+        pytest.param(name, *case, id=f"{name}-{i}", marks=pytest.mark.slow if (name, i) in RARELY else ())
         for name, cases in CASES.items()
         for i, case in enumerate(cases)
     ],

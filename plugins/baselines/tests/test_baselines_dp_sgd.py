@@ -373,7 +373,10 @@ def test_what_some_number_of_examples_gives_is_believed(count: int, batch_size: 
     assert keeper.release_problem(SampledSteps(2.0, sampling_rate(count, batch_size), float(steps))) == ""
 
 
-BETWEEN = {(10**4, 1e-3), (2**32, 1e-3), (2**32, 0.3), (2**32, 1.0), (2**32, 1e10), (2**32, 1e100)}
+BETWEEN = {
+    (10**4, 1e-100), (10**4, 1e-3), (2**32, 1e-100), (2**32, 1e-3), (2**32, 0.3), (2**32, 1.0), (2**32, 1e10),
+    (2**32, 1e100),
+}  # fmt: skip
 """Sizes between others; to add up the losses of each takes seconds."""
 
 

@@ -99,6 +99,7 @@ def test_t_sroie_without_masks_is_refused(tmp_path: Path) -> None:
         load_t_sroie(t_sroie(tmp_path, (TEXT, TEXT)))
 
 
+@pytest.mark.slow
 def test_the_literal_recipe_learns_from_t_sroie_as_published(tmp_path: Path) -> None:
     """Every line of the recipe, with smaller numbers: eq. 3 to 11 on crops of the folder."""
     less = {

@@ -39,16 +39,16 @@ OURS = {
 NAMES = sorted({entry.name for entry in Catalog.discover() if entry.distribution in OURS and entry.group != "engine"})
 GAUSSIAN = {"noise_multiplier": 1.0, "source": "reproducible"}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "attacks.lpips": {"folder": "absent"},
-    "attacks.dlg": {"iterations": 3}, "attacks.idlg": {"iterations": 3},
+    "attacks.lpips": {"folder": "absent"}, "std.alexnet": {"channels": [8] * 5, "hidden": [9]},
+    "attacks.dlg": {"iterations": 2, "restarts": 1}, "attacks.idlg": {"iterations": 2, "restarts": 1},
     "attacks.inverting": {"iterations": 5}, "attacks.gradinversion": {"iterations": 5},
     "fedre.layer_budgets": {
         "epsilon": 8, "delta": 1e-5, "norm": 0.5, "source": "reproducible", "by": "kit.layer_scores",
     },
-    "fedre.documents": {"train_count": 60, "test_count": 20},
+    "fedre.documents": {"train_count": 20, "test_count": 8},
     "fedre.pixel_noise": {"std": 0.5, "lr": 0.1, "source": "reproducible"},
     "fedre.psi": {"source": "calibration", "samples": 2},
-    "fedre.receipts": {"train_count": 60, "test_count": 20},
+    "fedre.receipts": {"train_count": 20, "test_count": 8},
     "fedre.sensitive_layers": {"layers": 1, "by": "kit.layer_scores"},
     "paraaegis.literal_noise": {"epsilon": 8},
     "selectiveshield.noise": GAUSSIAN,
@@ -134,8 +134,8 @@ SHAPES: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 
 
-SLOW = ("sensecrypt.paillier", "std.resnet50")
-"""std.paillier is the same scheme, and std.resnet18 the same class."""
+SLOW = ("sensecrypt.paillier", "std.paillier", "std.resnet50")
+"""baselines.batchcrypt is the same scheme, and std.resnet18 the same class."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NAMES])

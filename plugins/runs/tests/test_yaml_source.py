@@ -71,7 +71,7 @@ def test_scalars_follow_yaml_1_2(text: str, value: Any) -> None:
         ("a: 1\n---\nb: 2", r"f:2:1: not YAML: .*another document"),
         ("a: !!int x", r"f:1:4: 'x' cannot be read as int"),
         ("a: *nope", r"f:1:4: not YAML: found undefined alias"),
-        ("[" * 5000, r"f: nested too deeply"),
+        ("[" * 2000, r"f: nested too deeply"),
     ],
 )
 def test_bad_yaml_is_refused_with_its_position(text: str, expected: str) -> None:
@@ -82,7 +82,7 @@ def test_bad_yaml_is_refused_with_its_position(text: str, expected: str) -> None
 
 def test_aliases_are_understood_but_may_not_explode() -> None:
     assert yaml_source.read_text("a: &x {b: 1}\nc: *x", "f").data == {"a": {"b": 1}, "c": {"b": 1}}
-    bomb = "a0: &a0 [1, 1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40))
+    bomb = "a0: &a0 [1, 1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 30))
     assert "use fewer aliases" in str(yaml_source.read_text(bomb, "f").problems[0])
 
 

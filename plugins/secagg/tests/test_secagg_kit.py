@@ -9,7 +9,8 @@ from fedplug_kit import conformance
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("secagg.bonawitz", {}), ("secagg.bonawitz", {"signed": True}), ("secagg.plus", {}),
+    ("secagg.bonawitz", {}), pytest.param("secagg.bonawitz", {"signed": True}, marks=pytest.mark.slow),
+    ("secagg.plus", {}),
 ])  # fmt: skip
 def test_a_component_conforms(name: str, options: dict[str, Any]) -> None:
     around: dict[str, Any] = {

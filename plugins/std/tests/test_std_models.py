@@ -41,7 +41,7 @@ def build(component: Any, shape: tuple[int, ...], classes: int = 10, seed: int =
         (models.AlexNet, (3, 32, 32), {}, 23_272_266),
         (models.AlexNet, (1, 28, 28), {"channels": [2, 3, 4, 5, 6], "hidden": []}, 20 + 57 + 112 + 185 + 276 + 250),
         # Published sizes with 1,000 classes (torchvision's model cards).
-        (models.ResNet18, (3, 224, 224), {"classes": 1000}, 11_689_512),
+        (models.ResNet18, (3, 96, 96), {"classes": 1000}, 11_689_512),
         (models.ResNet50, (3, 96, 96), {"classes": 1000}, 25_557_032),
         (models.DenseNet121, (3, 96, 96), {"classes": 1000}, 7_978_856),
         (models.EfficientNetB0, (3, 96, 96), {"classes": 1000}, 5_288_548),
@@ -49,7 +49,7 @@ def build(component: Any, shape: tuple[int, ...], classes: int = 10, seed: int =
         # The CIFAR stem: 3x3x3x64 in place of 7x7x3x64.
         (models.ResNet18, (3, 32, 32), {}, 11_689_512 - (49 - 9) * 3 * 64 - 990 * 513),
         (models.ResNet18, (3, 32, 32), {"small_input": False}, 11_689_512 - 990 * 513),
-        (models.ResNet18, (3, 96, 96), {"small_input": True}, 11_689_512 - (49 - 9) * 3 * 64 - 990 * 513),
+        (models.ResNet18, (3, 72, 72), {"small_input": True}, 11_689_512 - (49 - 9) * 3 * 64 - 990 * 513),
         # One channel instead of three.
         (models.ResNet18, (1, 28, 28), {}, 11_689_512 - 49 * 3 * 64 + 9 * 64 - 990 * 513),
         (models.DenseNet121, (1, 32, 32), {}, 7_978_856 - 49 * 2 * 64 - 990 * 1025),

@@ -8,7 +8,7 @@ import pytest
 from fedplug_kit import conformance
 
 
-@pytest.mark.parametrize("options", [{}, {"sums_visible_to": "clients"}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"sums_visible_to": "clients"}, marks=pytest.mark.slow)])
 def test_the_component_conforms(options: dict[str, Any]) -> None:
     around: dict[str, Any] = {
         "negotiate_mask": {"use": "std.single_zone", "zone": "encrypted"}, "min_clients": 3,

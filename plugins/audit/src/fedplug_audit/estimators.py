@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 from fedplug_ledger.accounting import gaussian_epsilon
 from numpy.typing import NDArray
-from scipy.stats import binom, nct
 
 SHARES = (1.0, 0.5, 0.2)
 """Shares of the canaries that are guessed. They are fixed before a run, and each is tested at a third of the level."""
@@ -40,6 +39,8 @@ def dp_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: f
     Raises:
         ValueError: not 0 <= right <= guesses <= canaries, or epsilon or delta out of range.
     """
+    from scipy.stats import binom  # takes over a second, and every report asks this plugin for its section
+
     if not 0 <= right <= guesses <= canaries:
         rule = "must be 0 <= right <= guesses <= canaries"
         raise ValueError(f"right={right}, guesses={guesses}, canaries={canaries} {rule}")
@@ -82,6 +83,8 @@ def normal_mu(scores: NDArray[np.float64], inside: NDArray[np.bool_], level: flo
     Returns:
         mu, as of noise with the multiplier 1 / mu; 0 if nothing is shown, and at most 32.
     """
+    from scipy.stats import nct
+
     first, second = scores[inside], scores[~inside]
     if min(len(first), len(second)) < 2:
         return 0.0

@@ -96,11 +96,14 @@ def _audit(world: World, step: Step, noise: Noise, bound: float) -> Iterator[str
     """
     draw, size = _sampling(world, step, noise), world.protocol.layout.size
     room = math.sqrt(math.log(4 * 2 / CHANCE) / (2 * _DRAWS))
-    for what, values in _farthest(noise, bound, size).items():
-        direction = values.astype(np.float64) / max(float(np.linalg.norm(values)), 1e-300)
-        zeros = np.zeros(size, np.float32)
-        there = np.sort([draw(values, number) @ direction for number in range(_DRAWS)])
-        nothing = np.sort([draw(zeros, _DRAWS + number) @ direction for number in range(_DRAWS)])
+    farthest = _farthest(noise, bound, size)
+    lengths = [max(float(np.linalg.norm(values)), 1e-300) for values in farthest.values()]
+    directions = [values.astype(np.float64) / length for values, length in zip(farthest.values(), lengths, strict=True)]
+    zeros, across = np.zeros(size, np.float32), np.stack(directions, 1)
+    of_zeros = np.array([draw(zeros, _DRAWS + number) @ across for number in range(_DRAWS)])
+    for place, (what, values) in enumerate(farthest.items()):
+        there = np.sort([draw(values, number) @ directions[place] for number in range(_DRAWS)])
+        nothing = np.sort(of_zeros[:, place])
         at = np.concatenate([there, nothing])
         share, by_chance = (1 - np.searchsorted(each, at) / _DRAWS for each in (there, nothing))
         for delta in _DELTAS:

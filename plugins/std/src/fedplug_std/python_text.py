@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sysconfig
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -52,10 +53,20 @@ class PythonText(Texts):
 
 def _docstrings(library: Path) -> Iterator[bytes]:
     for file in sorted(library.glob("*.py")):
-        for node in ast.walk(ast.parse(file.read_bytes())):
+        for node in _statements(ast.parse(file.read_bytes())):
             match node:
                 case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                     yield (ast.get_docstring(node) or "").encode()
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """In the order of `ast.walk`, without the expressions, which are most of a tree and have no docstrings."""
+    waiting: deque[ast.AST] = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        within = ast.iter_child_nodes(node)
+        waiting.extend(child for child in within if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)))
+        yield node
 
 
 def _code(library: Path) -> Iterator[bytes]:
