@@ -28,6 +28,7 @@ from fedplug.api.roles import (
     Extension,
     Negotiation,
     Opener,
+    Plans,
     Protector,
     Trainer,
 )
@@ -141,6 +142,11 @@ class Composition:
     def negotiation(self) -> Negotiation:
         """The recipe's negotiation."""
         return self.part(self.recipe.negotiate_mask.name, Negotiation)
+
+    @functools.cached_property
+    def plans(self) -> Plans:
+        """What the plans of the negotiation can be."""
+        return self.negotiation.plans
 
     @property
     def aggregator(self) -> Aggregator:

@@ -214,7 +214,7 @@ class Protecting(PartySteps):
                 f"client {client.client_id}: a component has put another update in the place of that of training; "
                 "change values in a link of protect (Map), whose price is known"
             )
-        negotiation = self.composition.negotiation
+        negotiation, plans = self.composition.negotiation, self.composition.plans
         client.plan = client.facts.plan or client.plan  # the public one, whatever was published or set meanwhile
         if client.plan is None:
             raise ProtectionError(
@@ -223,11 +223,11 @@ class Protecting(PartySteps):
                 "@at_client that it asks or tells the cohort to run"
             )
         memory.protected = round
-        if problem := plan_problem(client.plan, client.facts.layout, client.facts.zones, negotiation.plans):
+        if problem := plan_problem(client.plan, client.facts.layout, client.facts.zones, plans):
             raise ProtectionError(f"component {negotiation.name}, hook negotiate_mask: {problem}")
         plan = client.plan = self._in_blocks(client.plan, client.facts)
         blocks, sizes = {}, plan.sizes()
-        alike = [plan.positions(zone) for zone in sorted(client.facts.links.keys() - negotiation.plans.own)]
+        alike = [plan.positions(zone) for zone in sorted(client.facts.links.keys() - plans.own)]
         client.went_by = (*client.went_by, client.facts.fingerprint, str(memory.most_examples).encode(), *alike)
         hidden = [RETAINED] if sizes.get(RETAINED) else []
         between: dict[str, list[NDArray[np.float32]]] = {}
@@ -240,7 +240,7 @@ class Protecting(PartySteps):
                 if zone == RETAINED or not size:
                     continue
                 steps = client.facts.steps(zone)
-                gathered = zone not in negotiation.plans.own and not self._shows_positions(steps)
+                gathered = zone not in plans.own and not self._shows_positions(steps)
                 positions = None if gathered else plan.positions(zone)
                 if size != plan.labels.size:
                     values = client.update.take(plan.positions(zone), mode="clip")  # none lies beyond
@@ -259,7 +259,7 @@ class Protecting(PartySteps):
         client.reports.zones = {zone: size / plan.labels.size for zone, size in sizes.items()}
         if (before := client.previous_plan) is not None:
             moved = 0 if before is plan else np.count_nonzero(plan.labels != before.labels)
-            if moved and negotiation.plans.fixed:
+            if moved and plans.fixed:
                 raise ProtectionError(
                     f"component {negotiation.name}, hook negotiate_mask: it moved {moved} scalars of client "
                     f"{client.client_id} to another zone, and says Plans(fixed=True); give the same plan in every round"
@@ -274,7 +274,7 @@ class Protecting(PartySteps):
 
     def _in_blocks(self, plan: Plan, facts: Facts) -> Plan:
         """Zones that are encrypted in blocks of global positions take in the clear scalars of the blocks they touch."""
-        own = self.composition.negotiation.plans.own
+        own = self.composition.plans.own
         for zone in self.composition.links:
             if zone == CLEAR or not {zone, CLEAR} <= own:
                 continue

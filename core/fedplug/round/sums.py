@@ -274,7 +274,7 @@ class _Group:
 
 def joins(composition: Composition, facts: Facts) -> bool:
     """Whether sums of some clients of a group may be joined to that of all, in every zone."""
-    wants, own = composition.aggregator.wants, composition.negotiation.plans.own
+    wants, own = composition.aggregator.wants, composition.plans.own
     steps = [step for zone in composition.links for step in facts.steps(zone)]
     joining = not any(step.has(Widen, Scramble) for step in steps)  # positions are sent; the sum is closed again
     adding = all(

@@ -208,7 +208,7 @@ def _divisors(composition: Composition, facts: Facts) -> list[Reveals]:
     aggregation server, which sees the masks themselves, divides the sums that it can read before it hands them on.
     """
     to: dict[Party, list[str]] = {}
-    for zone in sorted(composition.negotiation.plans.own & facts.links.keys()):
+    for zone in sorted(composition.plans.own & facts.links.keys()):
         steps = facts.steps(zone)
         if seal := seal_of(steps):
             by_clients = seal[1].opened_by != "key_server"
@@ -226,7 +226,7 @@ def _senders(composition: Composition, facts: Facts) -> list[Reveals]:
     A sum on a public grid, divided by a number of clients, gives that number away to the bit. It is public where every
     sum is divided by all clients, or where clients cover what they keep and share all other positions.
     """
-    plans = composition.negotiation.plans
+    plans = composition.plans
     to: tuple[Party, ...] = ("key_holder", "client", "released_model")
     found = []
     for zone in sorted(plans.own & facts.links.keys()) if not facts.plans_are_public else ():

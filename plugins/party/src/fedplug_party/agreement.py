@@ -192,7 +192,7 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Host
             who = {"clients": "the clients", "key_server": "the key server", "shares": several}
             sees = f"the server sees ciphertexts; {who[seal[1].opened_by]} can open sums"
         yield f"each round, to the server: the zone {zone} of the update, {protected}; {sees}"
-    if RETAINED in composition.negotiation.plans.zones:
+    if RETAINED in composition.plans.zones:
         yield "never: the zone retained of the update, which stays here"
     if recipe.buffers == "mean":
         yield "each round, to the server: the model's batch-norm statistics over this client's examples, unprotected"

@@ -372,7 +372,7 @@ def _sent(observer: Watches, party: Client, plan: Plan, update: Vector, block: B
     where = plan.positions(zone)
     if len(where) != block.size:
         return None
-    party.facts, own = facts, observer.composition.negotiation.plans.own
+    party.facts, own = facts, observer.composition.plans.own
     made = Block(zone, len(where), update[where], where if zone in own else None, divisor=party.weight)
     variance = np.zeros(len(where))
     try:

@@ -276,7 +276,7 @@ class Observer:
                 times = 1 / _divisor(opened) if opened.weighted else taken_off.rounding if taken_off else 1.0
                 grid = max(grid, sent.grid * times)
         rest = states == Seen.ABSENT
-        keeps = RETAINED in self.composition.negotiation.plans.zones
+        keeps = RETAINED in self.composition.plans.zones
         if keeps and not unplaced:
             states[rest] = Seen.RETAINED
         elif not keeps and unplaced and None not in unplaced:  # the rest can only be the sealed values
@@ -295,7 +295,7 @@ class Observer:
             return block.positions
         if block.size == self.layout.size:
             return slice(None)
-        if plan is None or block.zone not in plan.zones or block.zone in self.composition.negotiation.plans.own:
+        if plan is None or block.zone not in plan.zones or block.zone in self.composition.plans.own:
             return None
         where = plan.positions(block.zone)
         return where if len(where) == block.size else None
