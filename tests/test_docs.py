@@ -7,7 +7,7 @@ Comments above a fenced block say what to do with it:
     <!-- wrong -->          a recipe with mistakes, on purpose
     <!-- grid -->           the grid of a sweep, or a comparison, not a recipe
     <!-- exit: 1 -->        the exit code of the block's commands; else 0
-    <!-- set: rounds=1 -->  added to a block's commands but `fedplug attack`, to save time
+    <!-- set: rounds=1 -->  changes, added to a block's commands but `fedplug attack`, to save time
     <!-- same: PATH -->     the block is that file's text; a recipe only has to mean the same
     <!-- needs: MODULE -->  a library that only an extra brings; the block runs where it is installed
     <!-- session: NAME -->  blocks of one session run from top to bottom in one folder: files are written when it is
@@ -322,7 +322,7 @@ def check_command(command: str, expected: list[str], block: Fenced, plain_run: P
         return
     running = re.match(r"fedplug (?:run|resume|attack|compare|search) ", command) is not None
     if (extra := block.directives.get("set")) and not command.startswith("fedplug attack "):
-        command += f" --set {shlex.quote(extra)}"
+        command += "".join(f" --set {shlex.quote(change)}" for change in extra.split())
     if command.startswith("fedplug attack ") and "--attack" in command and "--target" not in command:
         command += " --target 1"
     if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):
@@ -335,7 +335,9 @@ def check_command(command: str, expected: list[str], block: Fenced, plain_run: P
 
 @pytest.mark.parametrize("block", params(PLAIN))
 def test_commands_without_output_run(block: Commands, workspace: Path, plain_run: Path) -> None:
-    """Slow commands run for one round. Commands with many runs, or that need data, run only as far as the check."""
+    """Slow commands run for one round. Commands with many runs, that need data, or whose recipe `test_recipes.py` runs,
+    run only as far as the check.
+    """
     shutil.copy("recipes/paraaegis-dynamic.yaml", "recipe.yaml")
     (grid,) = (one.text for one in BLOCKS if one.directives.get("file") == "grid.yaml")
     Path("grid.yaml").write_text(grid, encoding="utf-8")
@@ -364,8 +366,8 @@ def shortened(command: str, plain_run: Path) -> str:
         return re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
     if verb != "run":
         return command
-    if needs_data:
-        return command.replace("fedplug run", "fedplug check", 1)
+    if needs_data or re.fullmatch(r"fedplug run recipes/(baselines/)?[\w-]+\.yaml( --set \S+)*", command):
+        return command.replace("fedplug run", "fedplug check", 1)  # test_recipes.py runs the recipes of these folders
     sets = [word for change in short(load_recipe(Path(command.split()[2]))) for word in ("--set", change)]
     return shlex.join([*shlex.split(command), *sets, "--without", "lab.report"])
 
@@ -383,8 +385,9 @@ def short(recipe: Recipe) -> list[str]:
     once = ["rounds=1", *(["train.epochs=1"] if "epochs" in plain["train"] else []), *sampled]
     if plain["model"]["use"] == "std.mlp":
         once.append(f"model.hidden={[16 for _ in plain['model']['hidden']]}")
-    if plain["min_clients"] > FEW_CLIENTS:  # who meet in pairs
-        once += [f"data.clients={FEW_CLIENTS}", f"min_clients={FEW_CLIENTS - 2}"]
+    meet = plain["min_clients"] > FEW_CLIENTS  # in pairs
+    if meet or ("attack" in recipe.sections and plain["data"]["clients"] > FEW_CLIENTS):
+        once += [f"data.clients={FEW_CLIENTS}", f"min_clients={min(plain['min_clients'], FEW_CLIENTS - 2)}"]
     if "attack" not in recipe.sections:
         return once
     attack = plain["attack"]

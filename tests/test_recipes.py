@@ -201,7 +201,7 @@ def test_the_other_partitions_of_table_1_are_one_setting(setting: str) -> None:
 
 
 FEW_DOCUMENTS = [
-    "data.size=48", "data.test_count=8", "data.train_count=60", "data.clients=3", "score_parameters.0.samples=1",
+    "data.size=48", "data.test_count=8", "data.train_count=80", "data.clients=3", "score_parameters.0.samples=1",
     "aggregate.samples=1",
 ]  # fmt: skip
 """For a U-Net, which is slow."""

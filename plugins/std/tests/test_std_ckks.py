@@ -93,7 +93,7 @@ def spread(component: Ckks, context: Any, secret: bool) -> tuple[Any, Any]:
     return ckks_noise.deviations(component.degree, 1, scale, None if secret else key[order]), errors[:, order]
 
 
-@pytest.mark.parametrize("profile", ["compact", "tutorial"])
+@pytest.mark.parametrize("profile", ["compact", pytest.param("tutorial", marks=pytest.mark.slow)])
 def test_noise_is_as_large_in_every_slot_as_is_stated(profile: str) -> None:
     """With a public key it follows |s(z)|^2; under the secret key all slots are alike."""
     component = make(profile=profile)

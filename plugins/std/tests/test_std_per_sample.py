@@ -217,7 +217,7 @@ def test_a_diverged_model_gives_nan_and_no_error() -> None:
         ("std.cnn", {}),
         ("std.cnn", {"norm": "group"}),
         ("std.lenet5", {}),
-        ("std.resnet18", {}),
+        pytest.param("std.resnet18", {}, marks=pytest.mark.slow),
         ("std.alexnet", {"channels": [8] * 5, "hidden": [9]}),
     ],
 )

@@ -171,12 +171,23 @@ class Matcher:
             self.evaluations += len(inputs) * self.local.schedule.steps
             return self.local.gradients(inputs, labels)
         self.evaluations += len(inputs)
+        if len(inputs) == 1:  # the same numbers without the cost of torch.func
+            return self._gradient_of_one(inputs[0], labels[0])
         of_one = torch.func.grad(self._loss, has_aux=True)
-        if len(inputs) == 1:  # the same numbers without the cost of vmap
-            parts, penalty = of_one(self._parameters, inputs[0], labels[0])
-            return torch.cat([part.reshape(-1) for part in parts.values()])[None], penalty[None]
         parts, penalties = torch.func.vmap(of_one, in_dims=(None, 0, 0))(self._parameters, inputs, labels)
         return torch.cat([part.reshape(len(inputs), -1) for part in parts.values()], dim=1), penalties
+
+    def _gradient_of_one(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        differentiable = torch.is_grad_enabled() and (inputs.requires_grad or labels.requires_grad)
+        with torch.enable_grad():
+            own = {name: tensor.detach().requires_grad_() for name, tensor in self._parameters.items()}
+            loss, penalty = self._loss(own, inputs, labels)
+            parts = torch.autograd.grad(
+                loss, tuple(own.values()), create_graph=differentiable, retain_graph=differentiable,
+                materialize_grads=True,
+            )  # fmt: skip
+        penalty = penalty if differentiable else penalty.detach()
+        return torch.cat([part.reshape(-1) for part in parts])[None], penalty[None]
 
     def _loss(
         self, parameters: Mapping[str, torch.Tensor], inputs: torch.Tensor, labels: torch.Tensor
