@@ -17,7 +17,7 @@ from fedplug.recipe.catalog import SECTION, Catalog, Entry
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
-from fedplug_attacks.workshop.scope import AttackSection
+from fedplug_attacks.workshop.section import AttackSection
 from fedplug_lab.schema import recipe_schema
 from fedplug_ledger.charging import reveals_of
 from fedplug_runs.overlay import load_recipe

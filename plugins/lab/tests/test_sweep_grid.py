@@ -58,7 +58,7 @@ def test_set_holds_for_every_run_and_the_recipes_seed_is_the_default(
         ("param: {a: [1]}", "grid.yaml:1:1: unknown key 'param'; did you mean parameters?"),
         ("parameters: []", "parameters=[] must be a mapping (what to try, by path"),
         ("parameters:\n  rounds: 5", "grid.yaml:2:11: the grid: parameters.rounds=5 must be a list, such as [5]"),
-        ("parameters:\n  rounds: []", "grid.yaml:2:11: the grid: parameters.rounds=[] must be a list of 1 or more"),
+        ("parameters:\n  rounds: []", "grid.yaml:2:11: the grid: parameters.rounds=[] must be at least 1 long"),
         ("parameters:\n  rounds: [1, 2, 1]", "grid.yaml:2:11: the grid: parameters.rounds=[1, 2, 1]: 1 is given twice"),
         ("parameters: {a..b: [1]}", "'a..b' is not a path into a recipe"),
         ("parameters: {a=b: [1]}", "'a=b' is not a path into a recipe"),

@@ -10,7 +10,6 @@ import pytest
 from fedplug import Client, KeyServer
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.api.parties import Server
-from fedplug_std import he_keys
 from fedplug_std.bfv import Bfv
 from fedplug_std.ckks import Ckks
 from he_toys import facts_of, make
@@ -62,7 +61,7 @@ class Asked:
 
 
 def distribute(component: Any, asked: Asked) -> None:
-    he_keys.distribute(component, asked, asked, facts_of(component, 3, 2))  # type: ignore[arg-type]
+    component.setup(asked, asked, facts_of(component, 3, 2))  # type: ignore[arg-type]
 
 
 def client_that_heard(component: Any, terms: Any) -> Client:

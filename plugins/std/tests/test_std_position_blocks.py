@@ -18,6 +18,7 @@ from fedplug.api.errors import MessageError, ProtectionError
 from fedplug.recipe.composition import hook_problems
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
+from fedplug_std.he_keys import Keyed
 from fedplug_std.paillier import OnePerSlot
 from he_toys import SCHEMES, OneClient, make
 from hypothesis import example, given, settings
@@ -152,7 +153,7 @@ def check_round(parties: OneClient, masks: NDArray[np.bool_], updates: Any, min_
 def test_a_component_needs_no_more_than_the_contract_says() -> None:
     toy = make(Toy)
     assert hook_problems(Toy, "protect") == hook_problems(Toy, "postprocess") == ()
-    assert {name for name, value in vars(Encryption).items() if hasattr(value, "__fedplug_site__")} == {
+    assert {name for name, value in vars(Keyed).items() if hasattr(value, "__fedplug_site__")} == {
         "make_shared_key", "make_keys", "adopt_keys"
     }  # fmt: skip
     assert (toy.site, toy.cohort_secret) == ("key_server", False)

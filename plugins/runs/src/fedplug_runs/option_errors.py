@@ -25,7 +25,7 @@ _RULES = {
     "string_type": "text",
     "dict_type": "a mapping",
     "model_type": "a mapping",
-    "too_short": "a list of {min_length} or more",
+    "too_short": "at least {min_length} long",
     "literal_error": "{expected}",
     "enum": "{expected}",
     "string_pattern_mismatch": "text of the form {pattern}",

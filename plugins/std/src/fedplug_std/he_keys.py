@@ -135,7 +135,7 @@ class Keyed(fedplug.Sealer):
         return []
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
-        """Asks the key holder for the keys and relays them. Runs at the server, before round 1.
+        """Requests the keys and distributes them, before round 1.
 
         Raises:
             ProtectionError: the options cannot hold sums of that many clients, or the reply does not hold keys.
@@ -162,7 +162,9 @@ class Keyed(fedplug.Sealer):
 
     @at_client
     def make_shared_key(self, client: Client, max_clients: int) -> dict[str, Any]:
-        """Makes the clients' secret key. Runs at one client; the key leaves it only in a locked box."""
+        """Where every client holds the key: makes the secret key that all clients share. One client does this, and the
+        key leaves it only in a locked box.
+        """
         try:
             context, terms = _numbered(*self.new_keys(max_clients))
         except ProtectionError as error:
@@ -173,7 +175,7 @@ class Keyed(fedplug.Sealer):
 
     @at_key_server
     def make_keys(self, key_server: KeyServer, max_clients: int) -> dict[str, Any]:
-        """Makes a key pair. Runs at the key server; the secret key stays in its memory."""
+        """Where the key server holds the key: makes the key pair. The secret key stays here."""
         try:
             context, terms = _numbered(*self.new_keys(max_clients))
         except ProtectionError as error:
@@ -188,7 +190,7 @@ class Keyed(fedplug.Sealer):
 
     @at_client
     def adopt_keys(self, client: Client, keys: bytes) -> None:
-        """Stores the relayed keys. Runs at every client.
+        """Stores this client's context for encryption.
 
         Raises:
             MessageError: keys or terms are invalid, or the box does not open: it or the terms were altered, or this
