@@ -97,13 +97,15 @@ $(STAMP): locks/pip.txt locks/setup.txt constraints.txt $(addsuffix /pyproject.t
 	@echo "4/4 fedplug's own distributions, in place"
 	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(call folders,$(DISTRIBUTIONS)))
 	@# Python compiles what is imported, a tenth of all. The first command need not wait for that.
-	@$(BIN)/python -c "import matplotlib.pyplot, sklearn.datasets, tenseal, torch"
+	@$(BIN)/python -c "import tenseal, torch" & $(BIN)/python -c "import matplotlib.pyplot, sklearn.datasets"; wait
 	@touch $(STAMP)
 
 $(EXTRAS_STAMP): $(STAMP) locks/extras.txt $(addsuffix /pyproject.toml,$(EXTRAS))
 	@echo "what tests need besides, Ray and Flower among it: 0.2 GB to fetch, 0.5 GB on disk"
 	@$(BIN)/pip $(LOCKED) locks/extras.txt
-	@$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS))
+	@$(BIN)/python -c "import hypothesis, opacus, pytest, ray, scipy.stats" & \
+		$(BIN)/python -c "import flwr.supernode.cli, optuna, pandas" & \
+		$(BIN)/pip $(OWN) $(addprefix -e ./,$(EXTRAS)); code=$$?; wait; exit $$code
 	@touch $(EXTRAS_STAMP)
 
 # Resolves the requirements of the pyproject.toml files, and notes the versions with the hashes of their files. Versions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -106,7 +107,12 @@ def _dotted(path: Path, package: Path) -> str:
     return ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _needed(path: Path, name: str) -> Iterator[str]:
+@functools.cache
+def _needed(path: Path, name: str) -> list[str]:
+    return [*_needs(path, name)]
+
+
+def _needs(path: Path, name: str) -> Iterator[str]:
     around = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

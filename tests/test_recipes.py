@@ -246,13 +246,11 @@ def assert_sound(recipe: Recipe, rows: list[Row]) -> None:
             assert 0 < share < 1
 
 
-ON_FILES = {"chest-xray-labels"}
-"""Recipes of the first folder whose data is not bundled."""
+MARKS = {"chest-xray-labels": pytest.mark.data, "breast-cancer-dp-sgd": pytest.mark.slow}
+"""Recipes of the first folder whose data is not bundled, or that `plugins/std/tests/test_std_tasks.py` runs too."""
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=pytest.mark.data) if path.stem in ON_FILES else path for path in TOP], ids=ids
-)
+@pytest.mark.parametrize("path", [pytest.param(path, marks=MARKS.get(path.stem, ()), id=ids(path)) for path in TOP])
 def test_runs(path: Path, tmp_path: Path) -> None:
     # Scalar Paillier takes 15 ms per scalar.
     few = {

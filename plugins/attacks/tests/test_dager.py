@@ -160,6 +160,7 @@ def test_the_metric_of_texts() -> None:
         metric.score(AttackReport("finished", tokens=np.array([1])), truth)
 
 
+@pytest.mark.slow
 def test_the_default_set_finds_the_texts_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

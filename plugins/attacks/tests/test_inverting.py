@@ -46,6 +46,7 @@ def test_a_mask_stops_only_who_takes_hidden_entries_for_zero() -> None:
     assert error(naive, inputs) > 10 * error(adaptive, inputs)
 
 
+@pytest.mark.slow
 def test_the_sweep_answers_with_the_smallest_distance_of_gradients() -> None:
     inputs, labels = digits(2)
     model = relu_net(2)

@@ -80,6 +80,7 @@ def test_an_imprint_gives_every_image_of_a_batch_exactly(tmp_path: Path) -> None
     assert "2 of 2" in page
 
 
+@pytest.mark.slow
 def test_masks_do_not_hinder_it_and_shared_noise_does(tmp_path: Path, sums: dict[str, Any]) -> None:
     assert len(sums["all"].recovered) >= 5  # of 8; of 48 in the sum some share a bin
     noise = ({"use": "std.clip", "norm": 1.0}, {"use": "std.distributed_gaussian", "epsilon": 8, "delta": 1e-5})

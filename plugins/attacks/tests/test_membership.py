@@ -313,6 +313,7 @@ def released(by_members: bool, rounds: int) -> Released:
     return Released(view, PublicData(public, classes=tuple("0123456789"), mean=MEAN, std=STD), np.arange(650) < 250)
 
 
+@pytest.mark.slow
 def test_shadow_models_find_members_of_an_overfit_model_that_the_loss_does_not() -> None:
     overfit, cache = released(by_members=True, rounds=40), dict[str, Any]()
     methods = ({"method": "loss"}, {"method": "rmia", "shadow_models": 8}, {"method": "lira", "shadow_models": 8})

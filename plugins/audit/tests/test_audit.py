@@ -124,6 +124,7 @@ def test_a_mechanism_of_the_core_that_adds_half_would_be_found(settings: Setting
     assert shown["released_model"].exceeds
 
 
+@pytest.mark.slow
 def test_distributed_noise_that_is_a_quarter_would_be_found_behind_the_masks(settings: Settings) -> None:
     whole = noise.add_noise
 
