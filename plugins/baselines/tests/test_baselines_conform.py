@@ -57,7 +57,9 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-RARELY = {("batchcrypt", 0), ("ckks", 1), ("batchcrypt", 1), ("adaptive_clip", 1), ("feddpa", 0), ("ldp_fed", 0), ("lus", 0)}
+RARELY = {
+    ("batchcrypt", 0), ("batchcrypt", 1), ("ckks", 1), ("adaptive_clip", 1), ("feddpa", 0), ("ldp_fed", 0), ("lus", 0),
+}  # fmt: skip
 """Cases that differ from another one of the component in a number, or in how it is found."""
 
 
