@@ -134,11 +134,11 @@ class Facts:
     @property
     def plan(self) -> Plan | None:
         """The plan of this round, where it follows from these facts alone; None where clients negotiate it."""
-        if "planner" not in self._memo:  # to tell a protocol takes long
-            parts = self.components.values()
-            self._memo["planner"] = next((part for part in parts if isinstance(part, PlansInPublic)), None)
-        planner: PlansInPublic | None = self._memo["planner"]
-        return self.once("plan", lambda now: None if planner is None else planner.planned(now))
+        if "planner" not in self._memo:  # its name alone: each round asks one that no function has had in hand
+            parts = self.components.items()
+            self._memo["planner"] = next((name for name, part in parts if isinstance(part, PlansInPublic)), None)
+        planner = self._memo["planner"]
+        return self.once("plan", lambda now: None if planner is None else now.components[planner].planned(now))
 
     def sent(self, zone: str) -> bool:
         """Whether clients may send something in this zone in this round."""

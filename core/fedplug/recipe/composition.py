@@ -258,7 +258,7 @@ def instantiate(use: Use) -> Any:
 def _apart(options: Any) -> Any:
     """Options for one component: what is changed in one reaches no other."""
     unchangeable = all(isinstance(value, _UNCHANGEABLE) for value in vars(options).values())
-    return options if unchangeable else copy.deepcopy(options)
+    return copy.copy(options) if unchangeable else copy.deepcopy(options)
 
 
 def register(manager: pluggy.PluginManager, component: Any, name: str) -> None:

@@ -120,6 +120,50 @@ def test_what_a_function_keeps_in_options_or_facts_reaches_no_hook(monkeypatch: 
     assert set(asked) == {1}
 
 
+def test_plain_options_are_each_components_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nobody can change a value: a function can still put another in its place."""
+    asked: list[float] = []
+
+    class Plain(Acts):
+        class Options(fedplug.Options):
+            norm: float = fedplug.Field(1.0, description="a bound")
+
+    def keep(block: Block, client: Client, facts: Facts) -> None:
+        vars(facts.component("toy.acts").options)["norm"] = 1e6
+        vars(next(step.link.component for step in facts.steps(block.zone)).options)["norm"] = 1e6
+
+    def protect(self: Any, known: Known, facts: Facts) -> Operations:
+        asked.append(self.options.norm)
+        return Look(keep), Clip(self.options.norm), Noise.gaussian(4.0)
+
+    link(monkeypatch, protect, Options=Plain.Options)
+    assert set(asked) == {1.0}
+
+
+def test_a_plan_is_asked_of_what_no_function_has_had_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A public plan that went by data of the round before would be no public fact."""
+    seen: list[bool] = []
+
+    class Planned(Toy, fedplug.PublicPlan):
+        plans = fedplug.Plans(zones=frozenset({"noised"}))
+
+        def plan(self, facts: Facts) -> str:
+            seen.append("kept" in vars(self))
+            return "noised"
+
+    def keep(block: Block, client: Client, facts: Facts) -> None:
+        vars(facts.component("toy.planned"))["kept"] = float(block.plain()[0])
+
+    def protect(self: Any, known: Known, facts: Facts) -> Operations:
+        return Look(keep), Clip(1.0), Noise.gaussian(4.0)
+
+    install(monkeypatch, {"negotiate_mask": {"toy.planned": Planned}})
+    install(monkeypatch, {"protect": {"toy.acts": type("Linked", (Acts,), {"protect": protect})}})
+    run_protocol(recipe_of("noised", [{"use": "toy.acts"}], negotiate_mask={"use": "toy.planned"}, rounds=3))
+    assert len(seen) >= 3
+    assert not any(seen)
+
+
 def test_what_is_public_is_handed_out_as_a_copy() -> None:
     told = {"a": {"norms": [1.0], "v": np.ones(2)}}
     facts = Facts(0, 1, fedplug.Layout(()), ("noised",), 2, 2, 7, "", published=told)
