@@ -32,7 +32,7 @@ from fedplug.api.roles import (
     Protector,
     Trainer,
 )
-from fedplug.recipe.catalog import HOOK_GROUPS, SECTION, installed, service
+from fedplug.recipe.catalog import EXAMINE, HOOK_GROUPS, SECTION, SERVICE, installed, service
 from fedplug.recipe.parts import Use
 from fedplug.recipe.sections import Resolved
 
@@ -128,10 +128,12 @@ class Composition:
         return use is not None and shipped(use)
 
     @property
-    def strange_sections(self) -> list[str]:
-        """The keys of sections that are not of fedplug itself: they see the whole run from inside."""
+    def strangers(self) -> list[str]:
+        """The sections and services that are not of fedplug itself: they see the whole run from inside."""
         known = {key for key, entry in installed(SECTION).items() if entry.distribution in _shipped()}
-        return [key for key in self.recipe.sections if key not in known]
+        sections = [f"section {key}" for key in self.recipe.sections if key not in known]
+        others = (entry for group in (SERVICE, EXAMINE) for entry in installed(group).values())
+        return sections + [entry.title for entry in others if entry.distribution not in _shipped()]
 
     @property
     def trainer(self) -> Trainer:

@@ -29,6 +29,7 @@ from fedplug import (
 )
 from fedplug.api.errors import FedplugError, TooFewClients
 from fedplug.api.known import Release
+from fedplug.recipe.recipe import Recipe
 from fedplug_ledger.costs import times_square
 from fedplug_ledger.ledger import Ledger
 from mix_toys import install
@@ -338,14 +339,17 @@ def test_noise_in_a_link_covers_no_reply(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "a value" in line.not_covered
 
 
-def test_sections_of_others_are_named() -> None:
-    from fedplug.recipe.composition import Composition
-    from fedplug.recipe.recipe import Recipe
+def test_sections_and_services_of_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedplug.recipe import composition as composing
+    from fedplug.recipe.catalog import SERVICE, Entry
     from fedplug_ledger.charging import _words
     from toy_components import toy_catalog
 
-    composition = Composition(Recipe.from_plain(recipe_of(), toy_catalog()))
+    composition = composing.Composition(composing_recipe := Recipe.from_plain(recipe_of(), toy_catalog()))
     before = _words(composition)
     sections: Any = dict.fromkeys(("acme", "availability"), SimpleNamespace(uses={}))
-    composition.recipe = dataclasses.replace(composition.recipe, sections=sections)
-    assert set(_words(composition)) - set(before) == {"section acme"}
+    composition.recipe = dataclasses.replace(composing_recipe, sections=sections)
+    real, strange = composing.installed, Entry("evaluation", SERVICE, "acme:judge", "acme-judge", "1")
+    of_acme = {SERVICE: {"evaluation": strange}}
+    monkeypatch.setattr(composing, "installed", lambda group: real(group) | of_acme.get(group, {}))
+    assert set(_words(composition)) - set(before) == {"section acme", "service evaluation"}

@@ -128,12 +128,11 @@ _PASSIVE = {Component, ModelSource, DataSource, Partition, Task, Metric, Attack}
 
 
 def _words(composition: Composition) -> list[str]:
-    """The components and sections that are not of fedplug itself and act in a round: every guarantee is on their
-    word.
+    """The components, sections and services that are not of fedplug itself and act in a run: every guarantee is on
+    their word.
     """
     acting = {name for name, part in composition.components.items() if not {*roles_of(type(part))} <= _PASSIVE}
-    sections = [f"section {key}" for key in composition.strange_sections]
-    return sorted([*(name for name in acting if not composition.shipped(name)), *sections])
+    return sorted([*(name for name in acting if not composition.shipped(name)), *composition.strangers])
 
 
 def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
