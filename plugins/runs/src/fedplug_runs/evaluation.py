@@ -126,13 +126,10 @@ def _floats(counts: Mapping[str, float]) -> dict[str, float]:
 def own_test(
     train_labels: NDArray[np.int64], test_labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The client's own test examples, as `matched_test` draws them."""
-    return matched_test(train_labels, test_labels, own_test_size(len(test_labels), num_clients), rng)
-
-
-def own_test_size(test_examples: int, num_clients: int) -> int:
-    """About 1/K of the test set, at least 1 and at most 250: the standard error is then at most 3 points."""
-    return min(250, max(1, test_examples // num_clients))
+    """The client's own test examples, as `matched_test` draws them: about 1/K of the test set, at least 1 and at most
+    250, so that the standard error is at most 3 points.
+    """
+    return matched_test(train_labels, test_labels, min(250, max(1, len(test_labels) // num_clients)), rng)
 
 
 def matched_test(
