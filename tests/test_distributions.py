@@ -153,6 +153,11 @@ try:
 except fedplug.FedplugError as error:
     print(error)
 print(told.count("Released"))
+wrong = {**recipe, "train": {"use": "acme.descent", "lr": "x"}, "model": "acme.liner", "roundz": 3}
+try:
+    next(fedplug.protocol(wrong))
+except fedplug.FedplugError as error:
+    print(*error.problems, sep=" | ")
 try:
     fedplug.run(recipe)
 except ImportError as error:
@@ -173,12 +178,17 @@ def test_the_core_and_a_plugin_run_a_protocol_in_memory(tmp_path: Path) -> None:
     alone = f"import sys; sys.path.insert(0, {str(packages)!r})\n{ALONE}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", alone], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    *rounds, right, refused, before, missing = done.stdout.splitlines()
+    *rounds, right, refused, before, wrong, missing = done.stdout.splitlines()
     assert rounds == [f"round {number}: 4 of 4 clients" for number in (1, 2, 3)]
     assert float(right.split()[0]) > 0.85  # at each client, of two rounds' model on its own examples
     assert right.split()[1] == "3"
     assert refused == "clients [0, 1, 2, 3] have given 2 uploads, and give no more"
     assert before == "2"
+    assert wrong.split(" | ") == [
+        "recipe.roundz: unknown key 'roundz'; did you mean rounds?",
+        "recipe.train.lr: acme.descent: Input should be a valid number, unable to parse string as a number",
+        "recipe.model: unknown model component 'acme.liner'; for model there is acme.linear",
+    ]
     assert missing == "fedplug.run is of fedplug-runs, which is not installed: pip install fedplug-runs"
 
 

@@ -19,7 +19,7 @@ from fedplug.recipe.composition import instantiate
 from fedplug.recipe.parts import OF_DATA, SECTIONS, DataUse, General, Split, Use, leaves, mapped, zone_order
 from fedplug.recipe.sections import Section, list_model
 from fedplug.recipe.sections import load as load_section
-from fedplug.recipe.source import KeyPath, OptionProblem, Problem, Source, closest, meant
+from fedplug.recipe.source import KeyPath, OptionProblem, Problem, Source, closest
 
 _ZONE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -47,8 +47,8 @@ def validated(source: Source, model: type[BaseModel], data: Any, path: KeyPath, 
 
 def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: str) -> list[OptionProblem]:
     """What validating `data` against `model` raised, as pydantic says it; `owner` is whose options these are."""
-    found = ((owner, *map(str, each["loc"]), each["msg"]) for each in error.errors(include_url=False))
-    return [OptionProblem((), False, ": ".join(filter(None, words))) for words in found]
+    found = error.errors(include_url=False)
+    return [OptionProblem(each["loc"], False, ": ".join(filter(None, [owner, each["msg"]]))) for each in found]
 
 
 def places(source: Source, offered: Mapping[str, type[Section]]) -> dict[str, Any]:
@@ -313,11 +313,9 @@ class _Reading:
 
     def _hint(self, group: str, use: str, plain: bool) -> str:
         """What may have been meant by an unknown component; a plain name may refer to one of this recipe."""
-        hints = service("hints")
-        hint: str = self.catalog.offer(group) if hints is None else hints.suggest(self.catalog, group, use)
-        others = [other for other in self._defined if other != use]
-        if plain and "did you mean" not in hint and (near := meant(use, others)):
-            return f"{near.removesuffix('?')} (a component of this recipe)?"
+        if (hints := service("hints")) is None:
+            return self.catalog.offer(group)
+        hint: str = hints.suggest(self.catalog, group, use, [*self._defined] if plain else ())
         return hint
 
     def _file(self, at: KeyPath, use: str, sha256: Any) -> Own | None:

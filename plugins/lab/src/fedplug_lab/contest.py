@@ -26,6 +26,7 @@ from typing import Annotated, Any
 from fedplug.api.component import Options
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.source import in_order
 from fedplug_runs import shelf
 from fedplug_runs.shelf import located
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -161,7 +162,7 @@ def read_contest(path: Path) -> Contest:
         choices = (*choices_of(source, text.set, ("set",)), *choices_of(source, one.set, (*at, "set")))
         entries.append(Entry(file, one.name, choices))
     if source.problems:
-        raise RecipeError([str(problem) for problem in source.problems])
+        raise RecipeError(in_order(source, source.problems))
     cases = cases_of(source, text.cases)
     return Contest(path.stem, text.question, text.baseline, tuple(text.seeds), tuple(entries), cases)
 

@@ -24,7 +24,7 @@ from fedplug.api.component import Options
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug.recipe.source import KeyPath, Position, Problem, Source
+from fedplug.recipe.source import KeyPath, Position, Problem, Source, in_order
 from fedplug_runs import shelf, yaml_source
 from fedplug_runs.overlay import load_recipe
 from pydantic import AfterValidator, Field, model_validator
@@ -176,7 +176,7 @@ def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -
     cases = cases_of(source, text.cases) or (Case(),)
     fixed = {assignment.partition("=")[0] for assignment in sets}
     of_cases = {choice.path: case.name for case in cases for choice in case.choices}
-    for name in {*parameters, *of_cases}:
+    for name in {**parameters, **of_cases}:
         at = ("parameters", name) if name in parameters else ("cases", name)
         if name in fixed:
             source.complain(at, f"{name} is given by --set as well; keep one of them", key=True)
@@ -192,7 +192,7 @@ def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -
     if len(grid) > MOST:
         source.complain((), f"the grid makes {len(grid):,} runs; a sweep has at most {MOST:,}")
     if source.problems:
-        raise RecipeError([str(problem) for problem in source.problems])
+        raise RecipeError(in_order(source, source.problems))
     return grid
 
 

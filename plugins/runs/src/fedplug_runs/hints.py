@@ -10,18 +10,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.source import closest
+from fedplug.recipe.source import closest, meant
 
 
-def suggest(catalog: Catalog, group: str | None, name: str) -> str:
-    """What to say of a name that `group` (None: any group) does not offer, as half a sentence; never empty."""
+def suggest(catalog: Catalog, group: str | None, name: str, defined: Iterable[str] = ()) -> str:
+    """What to say of a name that `group` (None: any group) does not offer, as half a sentence; never empty.
+
+    Args:
+        catalog: what there is.
+        group, name: what was looked for.
+        defined: components of the recipe, which a plain name may refer to.
+    """
+    said = _of_catalog(catalog, group, name)
+    if "did you mean" not in said and (other := meant(name, [each for each in defined if each != name])):
+        return f"{other.removesuffix('?')} (a component of this recipe)?"
+    return said
+
+
+def _of_catalog(catalog: Catalog, group: str | None, name: str) -> str:
     elsewhere = catalog.named(name)
     if group and elsewhere:
         groups = " and ".join(entry.group for entry in elsewhere)
         return f"it is a {groups} component; {catalog.offer(group)}"
     candidates = list(catalog.groups[group] if group else dict.fromkeys(entry.name for entry in catalog))
-    if meant := near(name, candidates):
-        return meant
+    if close := near(name, candidates):
+        return close
     plugin, dot, _ = name.partition(".")
     if dot and not any(entry.name.startswith(plugin + ".") for entry in catalog):
         remedy = f"install the plugin, by convention fedplug-{plugin}, or name its file: --plugin {plugin}.py"

@@ -215,8 +215,9 @@ def read_as(model: type[BaseModel], path: Path, what: str) -> tuple[Any, Source]
     source.problems = [p._replace(message=p.message.replace("the recipe", f"the {what}")) for p in source.problems]
     if isinstance(source.data, Mapping):
         keys = model.model_fields
-        for key in source.data.keys() - keys:  # all else is looked at nevertheless
-            source.complain((key,), f"unknown key {key!r}; {closest(str(key), keys)}", key=True)
+        for key in source.data:
+            if key not in keys:  # all else is looked at nevertheless
+                source.complain((key,), f"unknown key {key!r}; {closest(str(key), keys)}", key=True)
         known = {key: value for key, value in source.data.items() if key in keys}
         return validated(source, model, known, (), f"the {what}"), source
     if not source.problems:
