@@ -14,10 +14,10 @@ import dataclasses
 import math
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from fedplug.api.component import Options
-from fedplug.api.errors import FedplugError, PluginError, ProtectionError, cause_of, of_component
+from fedplug.api.errors import FedplugError, PluginError, ProtectionError, of_component
 from fedplug.api.operations import Cover, Open, Operations, Party
 from fedplug.api.records import Checked, Record, Text
 
@@ -283,13 +283,6 @@ class GroundTruth(Checked, kw_only=True):
     categories: Sequence[int] | None = None
 
 
-RECORDS: dict[str, type] = {
-    "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
-    "account": Account, "declares": Declares,
-}  # fmt: skip
-"""The declarations of a role, by the member that holds each."""
-
-
 _ROLES: list[type] = []
 """Every role, in the order of definition."""
 
@@ -297,23 +290,6 @@ _ROLES: list[type] = []
 def roles_of(cls: type) -> list[type]:
     """The roles that a class serves, `Component` the last of them."""
     return [base for base in cls.__mro__ if base in _ROLES]
-
-
-def record_problems(component: Component) -> Iterable[str]:
-    """The declarations of a built component that have a wrong type or fail, as half sentences."""
-    known = {name for role in roles_of(type(component)) for name in dir(role)}
-    for name, kind in {**RECORDS, "site": str}.items():
-        if name not in known:
-            continue
-        try:
-            value = getattr(component, name)
-        except Exception as error:
-            yield f"fails to say its {name}: {cause_of(error)}"
-            continue
-        if name == "site" and value not in get_args(Site):
-            yield f"has the site {value!r:.60}; it must be {', '.join(get_args(Site)[:-1])} or {get_args(Site)[-1]}"
-        elif not isinstance(value, kind) and not (name == "reads" and value is None):
-            yield f"has {value!r:.60} for its {name}; it must be a {kind.__name__}(...)"
 
 
 class Component(abc.ABC):

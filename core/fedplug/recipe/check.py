@@ -7,96 +7,28 @@ wrong is left out, and everything else is still judged.
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from fedplug.api.blocks import BASE_ZONES, CLEAR, RETAINED, Layout
-from fedplug.api.errors import FedplugError, PluginError, cause_of
+from fedplug.api.errors import FedplugError, PluginError
 from fedplug.api.facts import Facts
 from fedplug.api.links import Step, fold, uploaded
-from fedplug.api.operations import Clip, Noise, Seal
 from fedplug.api.order import misplaced_links
 from fedplug.api.roles import (
     Closer,
     Component,
-    DataSource,
-    Declares,
-    ModelSource,
     Negotiation,
     Opener,
-    PublicPlan,
-    record_problems,
-    stated_plan,
 )
-from fedplug.recipe.catalog import RULES, installed
+from fedplug.recipe.catalog import RULES, installed, service
 from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.parts import Use, zone_order
 from fedplug.recipe.reader import Draft
 from fedplug.recipe.sections import Around, Resolved
 from fedplug.recipe.source import KeyPath, closest
 
-
-def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
-    """Why a model takes no examples of a data set, in one sentence; None: it does, or only building it tells.
-
-    Args:
-        model: is asked.
-        data: what the data set is called.
-        holds: what it is known to hold.
-    """
-    if holds.shape is None:
-        return None
-    why = model.refuses(holds.shape, holds.num_classes, holds.per)
-    size = "x".join(map(str, holds.shape))
-    return f"{model.name} cannot take the examples of {data}, which have the shape {size}: {why}" if why else None
-
-
-def memory() -> int | None:
-    """Bytes of memory that this machine has; None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
-
-
-def too_large(model: ModelSource, shape: tuple[int, ...], num_classes: int | None) -> str | None:
-    """Why a model does not fit into this machine's memory, in one sentence; None: it may, or only building it tells.
-
-    Every run holds at least two copies of its float32 parameters: those that it begins with, and those that change.
-    """
-    count, there_is = model.num_parameters(shape, num_classes or 1), memory()
-    if count is None or there_is is None or 8 * count <= there_is:
-        return None
-    return (
-        f"{model.name} has {count:,} parameters, and two copies of them, which is the least, are "
-        f"{8 * count:,} bytes: it does not fit into this machine's memory of {there_is:,} bytes; make it "
-        "smaller (fewer or narrower layers, smaller inputs), or run it on another machine"
-    )
-
-
-def model_problems(draft: Draft, parts: Mapping[str, Component]) -> Iterator[tuple[KeyPath, str]]:
-    """The complaints about the model for the shape that the data set declares, or that sites have agreed on."""
-    use, data = draft.known.get("model"), draft.known.get("data")
-    if use is None or data is None or draft.split is None:
-        return
-    model, source = parts.get(use.name), parts.get(data.name)
-    if not isinstance(model, ModelSource) or not isinstance(source, DataSource):
-        return
-    agreed = draft.split.agreed
-    try:
-        holds = agreed.holds if agreed else source.declares
-        why = misfit(model, source.name, holds)
-        if why is None and holds.shape is not None:
-            why = too_large(model, holds.shape, holds.num_classes)
-    except Exception as error:
-        why = f"component {use.use} fails to say what it refuses: {cause_of(error)}"
-    if why:
-        yield use.path, why
-
-
-Complaint = tuple["KeyPath", str]
+Complaint = tuple[KeyPath, str]
 
 
 def find_problems(draft: Draft, recipe: Resolved | None) -> tuple[list[Complaint], list[str]]:
@@ -107,8 +39,8 @@ def find_problems(draft: Draft, recipe: Resolved | None) -> tuple[list[Complaint
     rules = Rules(draft, recipe)
     others: list[Any] = [entry.imported() for entry in installed(RULES).values()]
     problems = [
-        *rules.zones(), *rules.order(), *rules.undo(), *rules.shared_noise(), *rules.masks(), *rules.sections(),
-        *model_problems(draft, rules.parts), *(problem for each in others for problem in each.problems(rules)),
+        *rules.zones(), *rules.order(), *rules.shared_noise(), *rules.sections(),
+        *(problem for each in others for problem in each.problems(rules)),
     ]  # fmt: skip
     if recipe is not None and not problems and not rules.failed:
         problems += rules.own_checks(recipe)
@@ -135,6 +67,7 @@ class Rules:
         self.num_clients = draft.split.clients if draft.split else None
         self.failed: list[Complaint] = []
         self.parts: dict[str, Component] = {}
+        members = service("members")
         for use in draft.uses:
             if use.is_reference or use.options is None or use.made_of is None:
                 continue
@@ -152,7 +85,7 @@ class Rules:
             except PluginError as error:
                 self.failed.append((use.path, str(error)))
                 continue
-            if problems := list(record_problems(part)):
+            if problems := [*members.of_part(part)] if members else []:
                 self.failed += [(use.path, f"component {use.use} {problem}") for problem in problems]
             else:
                 self.parts[use.name] = part
@@ -180,10 +113,6 @@ class Rules:
         use = self.draft.known.get("negotiate_mask")
         part = self.parts.get(use.name) if use else None
         return (use, part) if use and isinstance(part, Negotiation) else None
-
-    def sealers(self, chain: Iterable[Use]) -> list[Use]:
-        """Those of a chain that close a zone."""
-        return [use for use in chain if isinstance(self.parts.get(use.name), Closer)]
 
     def context(self, round: int) -> Facts:
         """The public facts of a round, as far as the draft tells them; no model is known yet."""
@@ -227,7 +156,6 @@ class Rules:
         chosen = self.negotiation()
         if chosen is None:
             return
-        yield from self.public_plan(*chosen)
         negotiation, held = chosen[0], chosen[1].plans.zones
         for zone in sorted(set(held) - set(protect) - {RETAINED}):
             remedy = f"{zone}: [{{use: ...}}], or {zone}: [] to send it unprotected"
@@ -240,60 +168,14 @@ class Rules:
             hint = closest(zone, sorted(held)) if zone not in BASE_ZONES else f"remove it ({_zones(sorted(held))})"
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
-    def public_plan(self, use: Use, part: Negotiation) -> Iterator[Complaint]:
-        """Plans that everybody works out are some, in the first round and the last."""
-        if isinstance(part, PublicPlan) and part.plans.zones <= set(self.zone_names):
-            for round in dict.fromkeys((0, self.last)):
-                facts = self.context(round)
-                try:
-                    given = stated_plan(part, facts)
-                    if given not in facts.zones:  # numpy, which takes a while, builds the others
-                        part.planned(facts)
-                except FedplugError as error:
-                    yield use.path, str(error)
-                    return
-
-    def absent_clients(self, zone: str, facts: Facts) -> Iterator[Complaint]:
-        """Operations name clients that there are."""
-        for step in self.steps(zone, facts.round):
-            for operation in step.operations:
-                named = operation.clients if isinstance(operation, Clip | Noise) else frozenset[int]()
-                beyond = [client for client in sorted(named) if client >= (self.num_clients or math.inf)]
-                if beyond:
-                    there = f"the recipe has clients 0 to {facts.num_clients - 1}"
-                    what = f"{type(operation).__name__} names client {beyond[0]}"
-                    where = f"component {step.link.name}, hook {step.link.hook}"
-                    yield step.link.path, f"{where}: {what}, and {there}; leave it out, or name one of those"
-
     def order(self) -> Iterator[Complaint]:
         """Every link is in a valid place and can run there, in the first round and the last."""
         for zone in self.foldable:
             for round in dict.fromkeys((0, self.last)):
                 facts = self.context(round)
-                misplaced = misplaced_links(facts.links[zone], facts)
-                found = [(link.path, message) for link, message in misplaced] or [*self.absent_clients(zone, facts)]
-                yield from found
-                if found:
+                if misplaced := misplaced_links(facts.links[zone], facts):
+                    yield from ((link.path, message) for link, message in misplaced)
                     break
-
-    def undo(self) -> Iterator[Complaint]:
-        """What closes a zone is undone by the same zone's postprocess."""
-        for zone in self.readable:
-            sealed = [use.name for use in self.sealers(self.protect[zone])]
-            if not sealed and zone in self.foldable:
-                continue  # `order` complains about links that open what nothing has closed
-            opening = self.postprocess.get(zone, [])
-            opened = self.sealers(opening)
-            remedy = f"write postprocess: {{{zone}: [{', '.join(sealed)}]}}"
-            strangers = [use for use in opened if use.name not in sealed]
-            for use in strangers:
-                named = next((own.name for own in self.protect[zone] if own.use == use.use), "")
-                hint = f"refer to that of this zone by its name, {named}" if named else "remove it"
-                yield use.path, f"{use.name} does not protect the zone {zone}, so it cannot open it; {hint}"
-            missing = [name for name in sealed if name not in {use.name for use in opened}]
-            if missing and not strangers:
-                at = ("postprocess", zone) if opening else ("protect", zone)
-                yield at, f"{missing[0]} protects the zone {zone}, but nothing opens the sum; {remedy}"
 
     def shared_noise(self) -> Iterator[Complaint]:
         """A component that draws noise protects one zone only: its stream and its release are kept under its name."""
@@ -306,18 +188,6 @@ class Rules:
                     use = next(use for use in self.draft.uses if use.path == link.path)
                     remedy = f"write {{use: {use.use}, ...}} to get a separate one"
                     yield link.path, f"{link.name} draws the noise of zone {seen[link.name]} already; {remedy}"
-
-    def masks(self) -> Iterator[Complaint]:
-        """Encryptions that need a zone to lie alike at all clients are only where it does."""
-        chosen = self.negotiation()
-        own = chosen[1].plans.own if chosen else frozenset()
-        for zone in self.foldable if chosen else ():
-            for step in self.steps(zone) if zone in own else ():
-                seals = [one for one in step.operations if isinstance(one, Seal)]
-                if step.link.hook == "protect" and any(not seal.position_block for seal in seals) and chosen:
-                    message = f"{step.link.name} needs a zone that lies alike at all clients, but {chosen[0].name} lets"
-                    remedy = "choose another negotiation or protector"
-                    yield step.link.path, f"{message} each have a different zone {zone}; {remedy}"
 
     def sections(self) -> Iterator[Complaint]:
         """What plugins' sections say of the recipe around them."""

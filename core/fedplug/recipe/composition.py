@@ -57,7 +57,7 @@ def hook_problems(component_class: type, group: str) -> tuple[str, ...]:
         a = "an" if role.__name__[0] in "AEIO" else "a"
         return (f"is not {a} {role.__name__}; write class {component_class.__name__}(fedplug.{role.__name__})",)
     members = service("members")
-    return () if members is None else tuple(members(component_class))
+    return () if members is None else tuple(members.of_class(component_class))
 
 
 def wrapped_hooks(extension: type) -> dict[str, dict[str, Any]]:

@@ -27,7 +27,6 @@ from fedplug.api.records import shown
 from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.api.streams import stream
 from fedplug.recipe.catalog import EXAMINE, installed, service
-from fedplug.recipe.check import misfit, too_large
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed
 from fedplug.recipe.recipe import Recipe
@@ -339,10 +338,8 @@ class World:
         recipe = self._recipe
         try:
             with of_component(self._source.name, "build"):
-                if why := misfit(self._source, recipe.data.name, self._holds):
-                    raise DataError(why)
-                if why := too_large(self._source, self.shape, len(self.classes)):
-                    raise SetupError(why)
+                if fitting := service("fitting"):
+                    fitting.require(self._source, recipe.data.name, self._holds)
                 made = self._source.build(self.shape, len(self.classes), recipe.seed, device)
         except (DataError, SetupError) as error:
             raise type(error)(f"{recipe.model.place}: {error}") from error

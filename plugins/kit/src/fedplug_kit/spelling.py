@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedplug.api import roles
-from fedplug.api.roles import RECORDS, Component, roles_of
+from fedplug.api.roles import Component, roles_of
+from fedplug_runs.members import RECORDS
 
 _CLOSE = 0.8
 """How alike two names must be for one to be taken for the other, by difflib."""

@@ -28,7 +28,6 @@ from fedplug.api.roles import Extension
 from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.check import memory
 from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
@@ -44,6 +43,7 @@ from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.choice import engine_entry, options_of
 from fedplug_runs.events import ResultsWritten, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug_runs.files import Files, private_process, write_text
+from fedplug_runs.fitting import memory
 from fedplug_runs.folder import (
     Summary,
     assessments,

@@ -1,28 +1,66 @@
-"""What is wrong with the members of a component's class, before one is made: what a role leaves open and the class does
-not give, methods that cannot be called as the role's are, hooks that an extension wraps wrongly.
+"""What is wrong with the members of a component: what a role leaves open and its class does not give, methods that
+cannot be called as the role's are, hooks that an extension wraps wrongly, declarations of a wrong type.
 
-The kernel asks `problems`, which is the service `members`.
+The kernel asks, as the service `members`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
-from fedplug.api.roles import ROLES, Extension, roles_of
+from fedplug.api.errors import cause_of
+from fedplug.api.roles import (
+    ROLES,
+    Account,
+    Component,
+    Declares,
+    Extension,
+    Finds,
+    Measures,
+    Plans,
+    Reads,
+    Scoring,
+    Site,
+    Wants,
+    roles_of,
+)
 from fedplug.recipe.catalog import HOOK_GROUPS
 from fedplug.recipe.composition import Hooks, wrapped_hooks
 
+RECORDS: dict[str, type] = {
+    "scoring": Scoring, "plans": Plans, "reads": Reads, "wants": Wants, "finds": Finds, "measures": Measures,
+    "account": Account, "declares": Declares,
+}  # fmt: skip
+"""The declarations of a role, by the member that holds each."""
 
-def problems(component_class: type) -> list[str]:
-    """All of it, as half sentences; empty if nothing is wrong."""
+
+def of_class(component_class: type) -> list[str]:
+    """All of it that shows before one is made, as half sentences; empty if nothing is wrong."""
     found = [f"has no {what}, which {_a(owner)} must have" for owner, what in undecided(component_class)]
     found += [
         f"has {given}, which {_a(owner)} has as {wanted}; take these arguments"
         for owner, given, wanted in strangely_called(component_class)
     ]
     return [*found, *(_wrapping_problems(component_class) if issubclass(component_class, Extension) else ())]
+
+
+def of_part(part: Component) -> Iterator[str]:
+    """The declarations of a built component that have a wrong type or fail, as half sentences."""
+    known = {name for role in roles_of(type(part)) for name in dir(role)}
+    for name, kind in {**RECORDS, "site": str}.items():
+        if name not in known:
+            continue
+        try:
+            value = getattr(part, name)
+        except Exception as error:
+            yield f"fails to say its {name}: {cause_of(error)}"
+            continue
+        if name == "site" and value not in get_args(Site):
+            yield f"has the site {value!r:.60}; it must be {', '.join(get_args(Site)[:-1])} or {get_args(Site)[-1]}"
+        elif not isinstance(value, kind) and not (name == "reads" and value is None):
+            yield f"has {value!r:.60} for its {name}; it must be a {kind.__name__}(...)"
 
 
 def _a(role: type) -> str:

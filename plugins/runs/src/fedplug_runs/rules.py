@@ -1,20 +1,31 @@
-"""Rules for recipes that would fail in a run: the cohort, evaluation, references, scores (`fedplug.rules`)."""
+"""Rules for recipes that would fail in a run: the cohort, evaluation, references, scores, plans, what must be undone.
+
+The entry point is of the group `fedplug.rules`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from fedplug.api.errors import FedplugError
+from fedplug.api.operations import Clip, Noise, Seal
 from fedplug.api.roles import (
     AccountKeeper,
+    Closer,
     Groups,
     Negotiation,
     Protector,
+    PublicPlan,
     Reads,
     Scorer,
     Trainer,
+    stated_plan,
 )
 from fedplug.recipe.check import Complaint, Rules
 from fedplug.recipe.composition import hook_problems
+from fedplug.recipe.parts import Use
+
+from fedplug_runs import fitting
 
 
 def problems(rules: Rules) -> Iterator[Complaint]:
@@ -23,6 +34,11 @@ def problems(rules: Rules) -> Iterator[Complaint]:
     yield from clients(rules)
     yield from evaluation(rules)
     yield from scores(rules)
+    yield from public_plan(rules)
+    yield from absent_clients(rules)
+    yield from undone(rules)
+    yield from masks(rules)
+    yield from fitting.problems(rules)
 
 
 def notes(rules: Rules) -> list[str]:
@@ -103,3 +119,73 @@ def scores(rules: Rules) -> Iterator[Complaint]:
         other = "scalar" if reads.per == "layer" else "layer"
         message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
         yield use.path, f"{message}; {remedy}"
+
+
+def public_plan(rules: Rules) -> Iterator[Complaint]:
+    """Plans that everybody works out are some, in the first round and the last."""
+    use, part = rules.negotiation() or (None, None)
+    if use is None or not isinstance(part, PublicPlan) or not part.plans.zones <= set(rules.zone_names):
+        return
+    for round in dict.fromkeys((0, rules.last)):
+        facts = rules.context(round)
+        try:
+            if stated_plan(part, facts) not in facts.zones:  # numpy, which takes a while, builds the others
+                part.planned(facts)
+        except FedplugError as error:
+            yield use.path, str(error)
+            return
+
+
+def absent_clients(rules: Rules) -> Iterator[Complaint]:
+    """Operations name clients that there are."""
+    if rules.num_clients is None:
+        return
+    told = set()
+    for step in (step for zone in rules.foldable for round in (0, rules.last) for step in rules.steps(zone, round)):
+        for operation in step.operations:
+            named = operation.clients if isinstance(operation, Clip | Noise) else frozenset[int]()
+            beyond = [client for client in sorted(named) if client >= rules.num_clients]
+            if beyond and step.link.path not in told:
+                told.add(step.link.path)
+                there = f"the recipe has clients 0 to {rules.num_clients - 1}"
+                what = f"{type(operation).__name__} names client {beyond[0]}"
+                where = f"component {step.link.name}, hook {step.link.hook}"
+                yield step.link.path, f"{where}: {what}, and {there}; leave it out, or name one of those"
+
+
+def undone(rules: Rules) -> Iterator[Complaint]:
+    """What closes a zone is undone by the same zone's postprocess."""
+
+    def closers(chain: Iterable[Use]) -> list[Use]:
+        return [use for use in chain if isinstance(rules.parts.get(use.name), Closer)]
+
+    for zone in rules.readable:
+        closed = [use.name for use in closers(rules.protect[zone])]
+        if not closed and zone in rules.foldable:
+            continue  # the order of links is wrong where they open what nothing has closed
+        opening = rules.postprocess.get(zone, [])
+        opened = closers(opening)
+        strangers = [use for use in opened if use.name not in closed]
+        for use in strangers:
+            named = next((own.name for own in rules.protect[zone] if own.use == use.use), "")
+            hint = f"refer to that of this zone by its name, {named}" if named else "remove it"
+            yield use.path, f"{use.name} does not protect the zone {zone}, so it cannot open it; {hint}"
+        missing = [name for name in closed if name not in {use.name for use in opened}]
+        if missing and not strangers:
+            at = ("postprocess", zone) if opening else ("protect", zone)
+            remedy = f"write postprocess: {{{zone}: [{', '.join(closed)}]}}"
+            yield at, f"{missing[0]} protects the zone {zone}, but nothing opens the sum; {remedy}"
+
+
+def masks(rules: Rules) -> Iterator[Complaint]:
+    """Encryptions that need a zone to lie alike at all clients are only where it does."""
+    use, part = rules.negotiation() or (None, None)
+    if use is None or part is None:
+        return
+    for zone in (zone for zone in rules.foldable if zone in part.plans.own):
+        for step in rules.steps(zone):
+            seals = [one for one in step.operations if isinstance(one, Seal)]
+            if step.link.hook == "protect" and any(not seal.position_block for seal in seals):
+                message = f"{step.link.name} needs a zone that lies alike at all clients, but {use.name} lets"
+                remedy = "choose another negotiation or protector"
+                yield step.link.path, f"{message} each have a different zone {zone}; {remedy}"

@@ -215,7 +215,8 @@ def _bold(text: str) -> str:
 
 def _declared(component: type) -> list[tuple[str, str]]:
     """What a class declares in its roles, as far as that does not depend on options."""
-    from fedplug.api.roles import RECORDS, Component, Finds, Measures, Plans, roles_of
+    from fedplug.api.roles import Component, Finds, Measures, Plans, roles_of
+    from fedplug_runs.members import RECORDS
 
     facts: list[tuple[str, str]] = []
     served = [role for role in roles_of(component) if role is not Component]

@@ -11,8 +11,8 @@ from cli_calls import GOOD, LIGHT, MAIN, call, python
 from fedplug import Declares
 from fedplug.api.errors import DataError, RecipeError
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.check import misfit
 from fedplug.recipe.recipe import Recipe
+from fedplug_runs.fitting import misfit
 from fedplug_runs.overlay import load_recipe
 
 SITES = (
@@ -167,12 +167,12 @@ def test_a_model_that_fits_twice_is_not_refused(
 ) -> None:
     monkeypatch.setattr(fake_classes["dataset"]["std.digits"], "declares", Declares(shape=(1, 2, 2)))
     monkeypatch.setattr(fake_classes["model"]["std.mlp"], "num_parameters", lambda *given: 100)
-    monkeypatch.setattr("fedplug.recipe.check.memory", lambda: 800)
+    monkeypatch.setattr("fedplug_runs.fitting.memory", lambda: 800)
     Recipe.from_plain(plain_recipe, Catalog.of(fake_classes))
-    monkeypatch.setattr("fedplug.recipe.check.memory", lambda: 799)
+    monkeypatch.setattr("fedplug_runs.fitting.memory", lambda: 799)
     with pytest.raises(RecipeError, match=r"has 100 parameters, and two copies .* are 800 bytes: it does not fit"):
         Recipe.from_plain(plain_recipe, Catalog.of(fake_classes))
-    monkeypatch.setattr("fedplug.recipe.check.memory", lambda: None)
+    monkeypatch.setattr("fedplug_runs.fitting.memory", lambda: None)
     Recipe.from_plain(plain_recipe, Catalog.of(fake_classes))
 
 
