@@ -28,10 +28,11 @@ from typing import Any, get_args
 
 import fedplug
 from fedplug.api.operations import Operation
-from fedplug.api.roles import RECORDS, ROLES, AccountKeeper, Ballots, Component, PublicPlan, Scrambler, Sealer
+from fedplug.api.roles import ROLES, AccountKeeper, Ballots, Component, PublicPlan, Scrambler, Sealer
 from fedplug.api.words import Numbers
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.parts import Use
+from fedplug_runs.members import RECORDS
 from fedplug_terminal.catalog import inner_rows, option_rows
 
 DOCS = Path(__file__).parent

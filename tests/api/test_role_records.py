@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import fedplug
 import pytest
 from fedplug import Declares, Finds, Plans, Reads, Scoring, Wants
-from fedplug.api.roles import RECORDS, ROLES, Account
+from fedplug.api.roles import ROLES, Account
 from fedplug_attacks.api.needs import Needs
+from fedplug_runs.members import RECORDS
 
 
 @pytest.mark.parametrize(

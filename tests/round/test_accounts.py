@@ -11,12 +11,12 @@ import pytest
 from account_toys import Flips, Labels
 from fedplug import Account, Block, Map, Operations, RecipeError
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
-from fedplug.api.roles import record_problems
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.parties import ClientHost
 from fedplug.round.uploads import read_hello
 from fedplug_ledger.spent import level_epsilons
+from fedplug_runs.members import of_part
 from toy_components import TOYS, recipe_of, toy_catalog
 from toy_protocol import Outcome, run_protocol
 
@@ -98,7 +98,7 @@ def test_an_account_says_a_level_and_a_release(field: str, value: Any, rule: str
     facts = {"level": "label", "release": Flips, "unit": "", "trust": "", "covers": ""}
     with pytest.raises(TypeError, match=rf"Account\.{field} is .*{rule}"):
         Account(**{**facts, field: value})  # type: ignore[arg-type]
-    assert not [*record_problems(Labels(None))]
+    assert not [*of_part(Labels(None))]
 
 
 @pytest.mark.parametrize(

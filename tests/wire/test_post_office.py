@@ -111,7 +111,7 @@ MALFORMED: dict[str, Any] = {
     "saved": [[], 1.5, 1],
     "reports": [5, None, [], {"seconds": 3}, {"seconds": {"train": "x"}}, {"seconds_total": "x"},
                 {"train": {"loss": []}}, {"zones": {1: 0.5}},
-                {"log": {"a": "x"}}, {"evaluation": {"count": 1}}, {"unopened": {"clear": 3}},
+                {"log": {"a": "x"}}, {"evaluation": {5: 1}}, {"unopened": {"clear": 3}},
                 {"churn": b"x"}],
     "error": [None, "no", {"call": 1, "message": "x"}],
 }  # fmt: skip

@@ -45,9 +45,10 @@ RECIPES = "recipes"
 SERVICE = "service"
 """The entry-point group of what the kernel does without where nobody offers it. `files` is a `Resolver`, `explain` has
 words for what pydantic finds (`fedplug_runs.option_errors`), and `sites` reads data at the sites of clients
-(`fedplug_runs.sites`). `evaluation` says on which examples clients judge models (`fedplug_runs.evaluation`), `members`
-looks at a class (`fedplug_runs.members`), `fitting` at a model before it is built (`fedplug_runs.fitting`), and `hints`
-says what may have been meant (`fedplug_runs.hints`).
+(`fedplug_runs.sites`). `evaluation` says on which examples clients judge models (`fedplug_runs.evaluation`), `drawn`
+has what they draw as it travels (`fedplug_runs.drawn`), `members` looks at a component (`fedplug_runs.members`),
+`fitting` at a model before it is built (`fedplug_runs.fitting`), and `hints` says what may have been meant
+(`fedplug_runs.hints`).
 """
 EXAMINE = "examine"
 """The entry-point group of modules that look at examples before the first round. `problem(examples, about)` says why

@@ -17,8 +17,9 @@ from fedplug.api.data import Model
 from fedplug.api.errors import OpenedBefore, PluginError, ProtectionError, describe
 from fedplug.api.links import ballots_of
 from fedplug.api.parties import Client, KeyServer, Server
-from fedplug.api.reports import Compared, Reports, drawn
+from fedplug.api.reports import Reports
 from fedplug.mechanisms.execution import release
+from fedplug.recipe.catalog import service
 
 
 class Host(Protocol):
@@ -56,7 +57,7 @@ class Looks(Protocol):
         between links.
         """
 
-    def look(self, round: int, data: bytes) -> Compared | None:
+    def look(self, round: int, data: bytes) -> dict[str, Any]:
         """Looks through a message that is about to leave; gives what there is to say since the last time."""
 
 
@@ -143,7 +144,9 @@ class HostedClient(Client):
 
     def collect_reports(self) -> Reports:
         reports, self.reports = self.reports, Reports()
-        reports.pictures, reports.unpictured = drawn(self.figures)
+        if self.figures and (drawn := service("drawn")):
+            reports.pictures, reports.unpictured = drawn(self.figures)
+        self.figures.clear()
         if self._host.counts:
             reports.operations = self.operations
         self.operations = {}

@@ -25,7 +25,6 @@ from fedplug.api.facts import Facts, Snapshots, in_force, published_to, with_pub
 from fedplug.api.links import ballots_of
 from fedplug.api.operations import Noise
 from fedplug.api.parties import KEY_SERVER, Openings, client_address
-from fedplug.api.reports import Compared
 from fedplug.api.roles import Ballots, stated_reveals
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -211,7 +210,7 @@ class ClientHost:
                 self._residents.loaded(client)
         self.model_user = None
 
-    def _watching(self, client: HostedClient) -> Callable[[int, bytes], Compared | None] | None:
+    def _watching(self, client: HostedClient) -> Callable[[int, bytes], dict[str, Any]] | None:
         """What looks through a client's replies for its plain values, where the store has something that does."""
         client.comparison = client.comparison or self.store.comparison()
         return None if client.comparison is None else client.comparison.look

@@ -579,7 +579,8 @@ class Adopting(PartySteps):
             )
         memory.evaluated = round
         if self._evaluation is not None:
-            client.reports.evaluation = self._evaluation.evaluated(self.recipe, self.composition, client, members)
+            found = self._evaluation.evaluated(self.recipe, self.composition, client, members)
+            client.reports.evaluation = found.to_plain()
 
     @at_client
     def fingerprint(self, client: HostedClient) -> bytes:

@@ -23,7 +23,7 @@ from fedplug.api.component import named, remote_method
 from fedplug.api.errors import FedplugError, MessageError, OpenedBefore, describe, log_error
 from fedplug.api.parties import CalledMemory
 from fedplug.api.records import is_count, one_line, shown
-from fedplug.api.reports import Compared, Reports
+from fedplug.api.reports import Reports
 from fedplug.api.roles import place_of
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -184,7 +184,7 @@ class Receiver:
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
         handing: Mapping[str, Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]]] = NOTHING,
-        watching: Callable[[Any], Callable[[int, bytes], Compared | None] | None] | None = None,
+        watching: Callable[[Any], Callable[[int, bytes], dict[str, Any]] | None] | None = None,
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
         self.handing, self.watching = handing, watching

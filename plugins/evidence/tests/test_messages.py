@@ -11,8 +11,8 @@ import pytest
 from fedplug.api import codec
 from fedplug.api.blocks import Block
 from fedplug.api.errors import CheckpointError
-from fedplug.api.reports import Compared
 from fedplug_evidence.messages import entropy, entropy_of_random, sent_in, ways_of
+from fedplug_runs.compared import Compared
 from fedplug_runs.folder import read_rows
 from fedplug_runs.rows import Sent, Traffic
 from fedplug_runs.wire_record import Message, framed

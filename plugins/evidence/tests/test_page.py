@@ -6,7 +6,6 @@ import dataclasses
 import re
 from pathlib import Path
 
-from fedplug.api.reports import Compared
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
 from fedplug_evidence.manifest import Checked
 from fedplug_evidence.page import render, unprotected
@@ -14,6 +13,7 @@ from fedplug_evidence.picture import draw, words
 from fedplug_ledger.grades import Epsilons
 from fedplug_ledger.ledger_record import LevelReport
 from fedplug_ledger.verdict import Verdict
+from fedplug_runs.compared import Compared
 
 
 def contents(folder: Path) -> Contents:

@@ -23,11 +23,10 @@ from fedplug import (
     Reveals,
     at_client,
 )
-from fedplug.api.reports import Compared
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs import execution
-from fedplug_runs.compared import MOST, Comparison, Sought
+from fedplug_runs.compared import MOST, Compared, Comparison, Sought
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.settings import Settings
 from hypothesis import given
@@ -73,20 +72,21 @@ def test_zeros_and_round_numbers_are_not_looked_for() -> None:
 
 def test_what_left_before_the_values_were_known_is_compared_once_they_are() -> None:
     comparison, leak = Comparison(), UPDATE[HALF].tobytes()
-    assert comparison.look(0, b"a ballot of eight bytes" + leak) is None
+    assert comparison.look(0, b"a ballot of eight bytes" + leak) == {}
     comparison.hold(0, UPDATE, {"noised": HALF}, {})
-    assert comparison.look(0, b"an upload of that round") == Compared(2, {"noised": 200}, {"noised": 199})
-    assert comparison.look(1, leak) == Compared(0, {}, {"noised": 199}), "with the values of the round before"
+    assert comparison.look(0, b"an upload of that round") == Compared(2, {"noised": 200}, {"noised": 199}).to_plain()
+    found = comparison.look(1, leak)
+    assert found == Compared(0, {}, {"noised": 199}).to_plain(), "with the values of the round before"
     comparison.hold(1, -UPDATE, {"noised": HALF}, {})
-    assert comparison.look(1, b"an upload of the next one") == Compared(2, {"noised": 200}, {})
+    assert comparison.look(1, b"an upload of the next one") == Compared(2, {"noised": 200}, {}).to_plain()
 
 
 def test_what_was_sent_in_a_round_without_an_upload_waits_no_longer() -> None:
     comparison = Comparison()
-    assert comparison.look(0, UPDATE.tobytes()) is None
+    assert comparison.look(0, UPDATE.tobytes()) == {}
     comparison.look(1, b"12345678")
     comparison.hold(1, UPDATE, {"noised": HALF}, {})
-    assert comparison.look(1, b"12345678") == Compared(2, {"noised": 200}, {})
+    assert comparison.look(1, b"12345678") == Compared(2, {"noised": 200}, {}).to_plain()
 
 
 class Logs(Toy, fedplug.Protector):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from examples import examples
 from fedplug.api.data import Dataset, Examples
 from fedplug.round.world import client_data
 from fedplug_runs import evaluation
-from fedplug_runs.evaluation import matched_test, slice_of_test
+from fedplug_runs.evaluation import Evaluated, matched_test, slice_of_test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -77,3 +80,47 @@ def test_client_data() -> None:
     assert len(other.own_test) == 40
     with pytest.raises(ValueError, match="no share"):
         client_data(dataset, assignment, 2, 3, seed=3)
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_there_are_no_more_right_answers_than_questions(correct: int, count: int) -> None:
+    plain = {"correct": correct, "count": count, "loss": 0.0, "own_correct": 0, "own_count": 0}
+    if correct <= count:
+        assert Evaluated.from_plain(plain).correct == correct
+    else:
+        with pytest.raises(ValueError, match=f"evaluation.correct is {correct}.* of {count}.* examples"):
+            Evaluated.from_plain(plain)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"count": 3.5}, {"count": math.nan}, {"count": math.inf}, {"correct": -1}, {"correct": math.nan},
+        {"own_correct": 3}, {"personal_correct": 5}, {"personal_own_correct": 3}, {"count": 2.0**53},
+        {"own_count": 1e300},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_evaluation_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
+    right = {"correct": 1, "count": 4, "loss": 0.0, "own_correct": 0, "own_count": 2}
+    with pytest.raises(ValueError, match=r"evaluation\..* examples"):
+        Evaluated.from_plain({**right, **changes})
+
+
+@pytest.mark.parametrize(("loss", "fits"), [(math.nan, True), (math.inf, True), (1e300, True), (-math.inf, False)])
+def test_a_loss_may_diverge_and_not_be_less_than_any_number(loss: float, fits: bool) -> None:
+    plain = {"correct": 1, "count": 4, "loss": loss, "own_correct": 0, "own_count": 2}
+    if fits:
+        assert repr(Evaluated.from_plain(plain).loss) == repr(loss)
+    else:
+        with pytest.raises(ValueError, match=r"evaluation\.loss is -inf"):
+            Evaluated.from_plain(plain)
+
+
+def test_shares_are_of_one_answer() -> None:
+    own = {"personal_correct": 2, "personal_own_correct": 2, "personal_task": {"pixels": 2.0}}
+    assert Evaluated(3, 4, 2.0, 1, 2, task={"pixels": 6.0}, **own).shares() == Evaluated(
+        0.75, 1, 0.5, 0.5, 1, personal_correct=0.5, personal_own_correct=1.0, task={"pixels": 1.5},
+        personal_task={"pixels": 0.5},
+    )  # fmt: skip
+    assert Evaluated(0, 0, 0.0, 0, 0).shares() == Evaluated(0, 0, 0.0, 0, 0)

@@ -70,7 +70,7 @@ class Rewriter(Ear):
             event.block.values[:] = 7.0
         if isinstance(event, ReplyArrived):
             event.reports.seconds.clear()
-            event.reports.evaluation = None
+            event.reports.evaluation = {}
         if isinstance(event, RowMade | RowComplete):
             event.row.accuracy = 1.0
             event.row.bytes.up.zones.clear()

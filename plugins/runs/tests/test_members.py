@@ -7,8 +7,7 @@ from typing import Any
 import fedplug
 import pytest
 from fedplug import Client, Facts, Known, Operations, Wants
-from fedplug.api.roles import record_problems
-from fedplug_runs.members import undecided
+from fedplug_runs.members import of_part, undecided
 from role_toys import made, method, protecting
 
 # -- what would promise more by its absence ----------------------------------------------------------------------------
@@ -99,14 +98,14 @@ class Scores(fedplug.Scorer):
 def test_what_a_component_declares_is_looked_at_once_it_is_built(
     plain_recipe: dict[str, Any], fake_classes: dict[str, dict[str, type]]
 ) -> None:
-    assert list(record_problems(Passes(None))) == []
+    assert list(of_part(Passes(None))) == []
     (problem,) = protecting(fake_classes, plain_recipe, ReadsBadly)
     assert problem == (
         "recipe.protect.encrypted.0: component odd has 'std.size' for its reads; it must be a Reads(...)"
     )
     (problem,) = protecting(fake_classes, plain_recipe, ReadsNothing)
     assert "component odd fails to say its reads: KeyError: 'by' (test_members.py:" in problem
-    (problem,) = record_problems(Elsewhere(None))
+    (problem,) = of_part(Elsewhere(None))
     assert problem == "has the site 'sever'; it must be client, server or key_server"
 
 
@@ -120,5 +119,5 @@ def test_what_a_component_declares_is_looked_at_once_it_is_built(
     ids=str,
 )
 def test_a_declaration_of_another_kind_is_refused(kind: type, declared: dict[str, Any], said: str) -> None:
-    (problem,) = record_problems(type("Odd", (kind,), declared)(None))
+    (problem,) = of_part(type("Odd", (kind,), declared)(None))
     assert said in problem

@@ -58,9 +58,8 @@ def test_a_client_that_claims_the_whole_test_set_does_not_count_in_the_accuracy(
         protocol.events.note = notes.append  # type: ignore[method-assign]
 
         def lying(event: ReplyArrived, lies: bool = lies) -> None:
-            evaluation = event.reports.evaluation
-            if event.client_id == 1 and evaluation is not None and lies:
-                evaluation.correct = evaluation.count = 1e15
+            if event.client_id == 1 and event.reports.evaluation and lies:
+                event.reports.evaluation |= {"correct": 1e15, "count": 1e15}
 
         protocol.events.subscribe(ReplyArrived, lying, first=True)
         try:
@@ -119,15 +118,35 @@ def test_a_client_that_lies_of_sums_it_could_not_open_writes_no_warning() -> Non
     assert not any("repeated" in warning for warning in protocol.ledger.report().warnings)
 
 
+def test_an_evaluation_that_cannot_be_costs_its_client_the_figures_and_nothing_else() -> None:
+    protocol, engine, _ = build(recipe_of(rounds=1))
+    notes: list[str] = []
+    protocol.events.note = notes.append  # type: ignore[method-assign]
+
+    def lying(event: ReplyArrived) -> None:
+        if event.client_id == 1 and (found := event.reports.evaluation):
+            found |= {"correct": found["count"] + 1}
+
+    protocol.events.subscribe(ReplyArrived, lying, first=True)
+    try:
+        protocol.setup()
+        protocol.run()
+    finally:
+        engine.close()
+    (row,) = protocol.books.metrics.rows
+    assert 1 not in row.client_accuracy
+    assert row.client_accuracy, "of the others"
+    assert [note for note in notes if note.startswith("client 1 reports what cannot be, and it does not count: ")]
+
+
 def test_a_site_cannot_make_itself_count_for_more(tmp_path: Path) -> None:
     rows = []
     for lies in (False, True):
         protocol, engine, _ = build(at_sites(rounds=1), data_root=str(write_sites(tmp_path)))
 
         def lying(event: ReplyArrived, lies: bool = lies) -> None:
-            if event.client_id == 1 and event.reports.evaluation is not None and lies:
-                found = event.reports.evaluation
-                found.correct, found.count, found.loss = found.correct * 1e9, 1e9, found.loss * 1e9
+            if event.client_id == 1 and (found := event.reports.evaluation) and lies:
+                found |= {"correct": found["correct"] * 1e9, "count": 1e9, "loss": found["loss"] * 1e9}
 
         protocol.events.subscribe(ReplyArrived, lying, first=True)
         try:

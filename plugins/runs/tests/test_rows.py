@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError
-from fedplug.api.reports import Compared, Evaluated, Reports
+from fedplug.api.reports import Reports
+from fedplug_runs.compared import Compared
 from fedplug_runs.folder import read_rows
 from fedplug_runs.rows import GroupResult, Row, Sent, Traffic, Unopened
 from row_toys import a_row
@@ -75,14 +76,13 @@ def test_a_damaged_line_is_named_with_its_field(changes: Any, problem: str, tmp_
 
 def test_reports_hold_numbers_that_the_server_can_compute_with() -> None:
     whole = Reports(0.5, {"train": 0.25}, {"loss": math.nan}, {"clear": 1.0}, 0.0, {"a.b": 3.0},
-                    Evaluated(5, 6, 1.0, 0, 0, task={"hits": 2.0}))  # fmt: skip
+                    {"correct": 5.0, "task": {"hits": 2.0}})  # fmt: skip
     again = Reports.from_plain(whole.to_plain())
     assert math.isnan(again.train.pop("loss"))
     del whole.train["loss"]
     assert again == whole
     for plain, problem in (
         ({"train": {"loss": 10**400}}, "train.loss is a whole number of 1329 bits: "),
-        ({"evaluation": {"count": 1}}, "evaluation.correct: field required"),
         ({"opened_before": {"clear": [-1]}}, "opened_before.clear.0 is -1: "),
         ({"surprise": 1}, "surprise is 1: unexpected keyword argument"),
     ):

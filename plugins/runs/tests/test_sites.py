@@ -150,8 +150,8 @@ def test_accuracy_is_over_what_sites_hold_out_by_the_weights_of_the_protocol(tmp
     counted: set[tuple[float, float]] = set()
 
     def hear(event: ReplyArrived) -> None:
-        if (found := event.reports.evaluation) is not None:
-            counted.add((found.count, found.own_count))
+        if found := event.reports.evaluation:
+            counted.add((found["count"], found["own_count"]))
 
     for weighting, weights in (("examples", SIZES), ("uniform", (1, 1, 1))):
         plain = at_sites(aggregate={"use": "std.mean", "weighting": weighting})

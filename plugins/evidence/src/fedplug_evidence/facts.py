@@ -10,11 +10,11 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug.api.records import Count, Number, Record, Text, one_line
-from fedplug.api.reports import Compared
 from fedplug.api.roles import Reveals
 from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_runs import yaml_source
+from fedplug_runs.compared import Compared
 
 from fedplug_evidence.manifest import canonical
 from fedplug_evidence.strict import read_json, read_yaml

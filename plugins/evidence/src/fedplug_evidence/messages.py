@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from fedplug.api.errors import CheckpointError, MessageError
 from fedplug.api.parties import SERVER
-from fedplug.api.reports import Compared
+from fedplug_runs.compared import Compared
 from fedplug_runs.rows import Row
 from fedplug_runs.wire_record import Message, read_wire
 

@@ -13,7 +13,6 @@ from fedplug.api.facts import Facts
 from fedplug.api.known import Release
 from fedplug.api.links import amplified, released
 from fedplug.api.operations import INTEGER, OF_EPSILON
-from fedplug.api.reports import Compared
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate, shipped
@@ -26,6 +25,7 @@ from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Verdict
+from fedplug_runs.compared import Compared
 from fedplug_runs.own_files import is_own
 from fedplug_runs.plan import plan_of
 

@@ -287,4 +287,4 @@ def _is_answer(reply: bytes, in_round: bool) -> bool:
     After the last round, only an evaluation of the delivered model does.
     """
     found, _ = read_reply(reply)
-    return found.error is None and not found.behind and (in_round or found.reports.evaluation is not None)
+    return found.error is None and not found.behind and (in_round or bool(found.reports.evaluation))

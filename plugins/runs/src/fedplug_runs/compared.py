@@ -12,12 +12,15 @@ of equal values. What is scaled, rounded or encoded otherwise before it is sent 
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from fedplug.api.reports import Compared
+from fedplug.api.records import Count, Record
+from fedplug.api.reports import MOST_NAMES, Name
+from pydantic import Field
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +33,31 @@ _PIECE = 1 << 17
 """Bytes of a message that are looked through at once."""
 MOST = 1 << 18
 """Values that a client looks for in a round; of more, every second, third, ... A leak of many is found all the same."""
+
+
+class Compared(Record):
+    """What clients found in their own messages of the plain values of zones that they protect, while a run is recorded.
+
+    Attributes:
+        messages: how many were looked through.
+        values: by zone, how many values were looked for, over clients and rounds.
+        found: by zone, at how many places of messages there was one.
+    """
+
+    messages: Count = 0
+    values: Annotated[dict[Name, Count], Field(max_length=MOST_NAMES)] = dataclasses.field(default_factory=dict)
+    found: Annotated[dict[Name, Count], Field(max_length=MOST_NAMES)] = dataclasses.field(default_factory=dict)
+
+    def __add__(self, other: Compared) -> Compared:
+        """Both together."""
+        return Compared(
+            self.messages + other.messages, added(self.values, other.values), added(self.found, other.found)
+        )
+
+
+def added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """The counts of both, by name."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 class Sought:
@@ -132,15 +160,17 @@ class Comparison:
         for data in waiting:
             self._look(data)
 
-    def look(self, round: int, data: bytes) -> Compared | None:
-        """Compares a message of a round that is about to leave; gives what there is to say since the last time."""
+    def look(self, round: int, data: bytes) -> dict[str, Any]:
+        """Compares a message of a round that is about to leave; gives what there is to say since the last time: a
+        `Compared` as it travels.
+        """
         self._at(round)
         if self._sought:
             self._look(data)
         if not self._holds:
             self._waiting.append(data)
         said, self._said = self._said, Compared()
-        return said if said.messages or said.found else None
+        return said.to_plain() if said.messages or said.found else {}
 
     def _look(self, data: bytes) -> None:
         # The same values may be there as they were trained and as they were clipped: the form that tells more counts.

@@ -9,6 +9,7 @@ train on one of them.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ import numpy as np
 from fedplug.api.blocks import RETAINED
 from fedplug.api.data import Evaluation, Examples
 from fedplug.api.errors import of_component
-from fedplug.api.reports import Evaluated
+from fedplug.api.records import Number, Record, shown
+from fedplug.api.reports import Numbers
 from fedplug.api.roles import Trainer
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -28,6 +30,82 @@ if TYPE_CHECKING:
 
 _KEPT_BYTES = 1 << 27
 """Clients keep standardised test examples between rounds where those of all of them take at most this much memory."""
+
+
+class Evaluated(Record):
+    """Counts of a client's evaluation of the global model, and of its personal model where it has one.
+
+    Attributes:
+        correct, count, loss: on its share of the common test set; the loss is a sum, in nats. With data at sites, on
+            the site's held-out examples.
+        own_correct, own_count: on test data like its own.
+        personal_correct, personal_own_correct: of its personal model, on the same; None where it has none.
+        task: what else the model counted, on its share of the common test set; see `Evaluation.task`.
+        personal_task: the same of its personal model.
+        own_task, personal_own_task: the same of both models on test data like its own.
+        tuned_correct, tuned_own_correct, tuned_task, tuned_own_task: of the global model, fine-tuned on its own
+            training examples; None and empty where the recipe asks for none.
+    """
+
+    correct: Number
+    count: Number
+    loss: Number
+    own_correct: Number
+    own_count: Number
+    personal_correct: Number | None = None
+    personal_own_correct: Number | None = None
+    task: Numbers = dataclasses.field(default_factory=dict)
+    personal_task: Numbers = dataclasses.field(default_factory=dict)
+    own_task: Numbers = dataclasses.field(default_factory=dict)
+    personal_own_task: Numbers = dataclasses.field(default_factory=dict)
+    tuned_correct: Number | None = None
+    tuned_own_correct: Number | None = None
+    tuned_task: Numbers = dataclasses.field(default_factory=dict)
+    tuned_own_task: Numbers = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where there are more right answers than questions, or more of these than anybody counts."""
+        for name, of in _RIGHT.items():
+            right, asked = getattr(self, name), getattr(self, of)
+            if right is not None and not (float(asked).is_integer() and 0 <= right <= asked < 2**53):
+                raise ValueError(f"evaluation.{name} is {shown(right)} of {shown(asked)} examples")
+        if self.loss == -math.inf:
+            raise ValueError("evaluation.loss is -inf, which no sum of losses is")
+
+    def shares(self) -> Evaluated:
+        """The same for one answer: shares and means, which do not say outright of how many answers."""
+        answers, own_answers = self.count or 1.0, self.own_count or 1.0
+
+        def of(count: float | None, asked: float) -> float | None:
+            return None if count is None else count / asked
+
+        def each(counts: Mapping[str, float], asked: float) -> dict[str, float]:
+            return {name: total / asked for name, total in counts.items()}
+
+        return Evaluated(
+            correct=self.correct / answers,
+            count=min(self.count, 1.0),
+            loss=self.loss / answers,
+            own_correct=self.own_correct / own_answers,
+            own_count=min(self.own_count, 1.0),
+            personal_correct=of(self.personal_correct, answers),
+            personal_own_correct=of(self.personal_own_correct, own_answers),
+            task=each(self.task, answers),
+            personal_task=each(self.personal_task, answers),
+            own_task=each(self.own_task, own_answers),
+            personal_own_task=each(self.personal_own_task, own_answers),
+            tuned_correct=of(self.tuned_correct, answers),
+            tuned_own_correct=of(self.tuned_own_correct, own_answers),
+            tuned_task=each(self.tuned_task, answers),
+            tuned_own_task=each(self.tuned_own_task, own_answers),
+        )
+
+
+_RIGHT = {
+    "correct": "count", "own_correct": "own_count", "personal_correct": "count", "personal_own_correct": "own_count",
+    "tuned_correct": "count", "tuned_own_correct": "own_count",
+}  # fmt: skip
+"""The counts of an evaluation, and their total."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

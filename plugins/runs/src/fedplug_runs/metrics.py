@@ -24,7 +24,7 @@ from fedplug.api.events import (
     Uploaded,
 )
 from fedplug.api.parties import Server
-from fedplug.api.reports import Compared, Evaluated, Reports, drawn
+from fedplug.api.reports import Reports
 from fedplug.api.roles import ModelSource, Task
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -34,6 +34,9 @@ from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug_ledger.wording import PLAIN_VALUES
 
+from fedplug_runs.compared import Compared
+from fedplug_runs.drawn import drawn
+from fedplug_runs.evaluation import Evaluated
 from fedplug_runs.events import RowComplete, RowMade, RowsRestored
 from fedplug_runs.rows import Attendance, GroupResult, Row, Unopened
 from fedplug_runs.wire_record import Wire
@@ -70,6 +73,8 @@ class Metrics:
         self.awaiting: Row | None = None
         self.server = server
         self._reports: list[tuple[int, Reports]] = []
+        self._evaluated: dict[int, Evaluated] = {}
+        self._looked: list[Compared] = []
         self._noted: set[int] = set()  # drop-outs of this round that a note has named
         events.subscribe(SetUpDone, lambda event: self.forget())
         events.subscribe(ReplyArrived, self._hear)
@@ -80,7 +85,12 @@ class Metrics:
 
     def forget(self) -> None:
         """Drops what was reported during the set-up."""
-        self._reports, self._noted = [], set()
+        self._noted = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        """From here on, reports are those of the next row."""
+        self._reports, self._evaluated, self._looked = [], {}, []
 
     def restore(self, rows: list[Row], awaiting: Row | None) -> None:
         """Continues from the rows of a checkpoint."""
@@ -88,7 +98,7 @@ class Metrics:
         self.events.tell(RowsRestored([*rows, *([awaiting] if awaiting else [])]))
 
     def _after_negotiation(self, event: Negotiated) -> None:
-        if len(self._evaluations()) == len(event.asked):
+        if len(self._evaluated) == len(event.asked):
             self.complete(event.groups)
 
     def complete(self, groups: Mapping[str, Sequence[int]]) -> None:
@@ -96,7 +106,7 @@ class Metrics:
         row, self.awaiting = self.awaiting, None
         if row is None:
             return
-        counts, results = self._evaluations(), {}
+        counts, results = dict(sorted(self._evaluated.items())), {}
         public, worth = dict(counts), self._worth(counts)
         for group, ids in groups.items():
             sizes = {member: counts[member].count for member in ids if member in counts}
@@ -173,7 +183,7 @@ class Metrics:
             leads=self.leads,
         )
         self.events.tell(RowMade(event.round, self.awaiting, self._reports, event.own))
-        self._reports = []
+        self._begin()
         self._show(None, *drawn(self.server.figures))
 
     def _end(self, event: ModelDelivered) -> None:
@@ -189,6 +199,13 @@ class Metrics:
         if reports.pictures or reports.unpictured:  # a round of many clients would hold all of them
             reports = dataclasses.replace(reports, pictures={}, unpictured={})
         self._reports.append((event.client_id, reports))
+        try:
+            if reports.evaluation:
+                self._evaluated[event.client_id] = Evaluated.from_plain(reports.evaluation)
+            if reports.compared:
+                self._looked.append(Compared.from_plain(reports.compared))
+        except ValueError as error:
+            self.events.note(f"client {event.client_id} reports what cannot be, and it does not count: {error}")
         if event.answered == event.asked:
             self._note_drop_outs()
 
@@ -227,11 +244,6 @@ class Metrics:
         for _, reason, ids in sums:
             self.events.note(f"client {listed(ids)} {reason}; the model keeps its values there")
         return [Unopened(*each) for each in sums]
-
-    def _evaluations(self) -> dict[int, Evaluated]:
-        """Of each client that has evaluated, in the order of ids."""
-        heard = sorted(self._reports, key=lambda pair: pair[0])
-        return {client_id: reports.evaluation for client_id, reports in heard if reports.evaluation is not None}
 
     def _worth(self, counts: Mapping[int, Evaluated]) -> dict[int, float]:
         """By what each client's counts are multiplied before they are added up.
@@ -309,10 +321,9 @@ class Metrics:
 
     def _compared(self, before: Compared | None) -> Compared | None:
         """What clients have found in their own messages, added to what they had `before`."""
-        said = [report.compared for _, report in self._reports if report.compared is not None]
-        if any(any(each.found.values()) for each in said):
+        if any(any(each.found.values()) for each in self._looked):
             self.ledger.message_uncovered(*PLAIN_VALUES.split(" ", 1))
-        return sum(said, before or Compared()) if said else before
+        return sum(self._looked, before or Compared()) if self._looked else before
 
 
 def _shares(

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.records import Amount, Count, Number, Record, Text
-from fedplug.api.reports import Compared, added
 
+from fedplug_runs.compared import Compared, added
 from fedplug_runs.units import spread
 
 
