@@ -104,16 +104,17 @@ def test_an_account_says_a_level_and_a_release(field: str, value: Any, rule: str
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (None, "not a release for each of 2 rounds"), ({"label": [[0.5]]}, "each of 2 rounds"),
-        ({"label": [[0.5], [0.5, 1.0]]}, "not 1 numbers"), ({"label": [[0.5], [-1.0]]}, "not a finite"),
-        ({"label": [[0.5], [math.nan]]}, "not a finite"), ({"label": [[0.5], [1]]}, "holds 1, not a finite"),
-        ({"label": [[0.5], [math.inf]]}, "not a finite"), ({"label": [[0.5], [1.0]]}, "cannot be: kept=1 must"),
+        (None, "has 0 releases, not one for each of 2 rounds"), ({"label": [[0.5]]}, "each of 2 rounds"),
+        ({"label": [[0.5], [0.5, 1.0]]}, "holds 2 numbers, not 1"), ({"label": [[0.5], [-1.0]]}, "is -1.0: input"),
+        ({"label": [[0.5], [math.nan]]}, "is nan: input should be a finite number"),
+        ({"label": [[0.5], [math.inf]]}, "is inf: input should be a finite number"),
+        ({"label": [[0.5], [1.0]]}, "cannot be: kept=1 must"),
     ],
 )  # fmt: skip
 def test_a_client_that_states_no_account_does_not_join(said: Any, why: str) -> None:
-    with pytest.raises(MessageError, match=f"its account of level label .*{why}"):
+    with pytest.raises(MessageError, match=f"label.*{why}"):
         read_hello({"accounts": said}, False, False, {"label": labels()}, 2)
-    told = {"label": [[0.5], [0.25]], "other": "ignored"}
+    told = {"label": [[0.5], [0.25]], "other": [[0.5]]}
     assert read_hello({"accounts": told}, False, False, {"label": labels()}, 2).accounts == {"label": [[0.5], [0.25]]}
 
 

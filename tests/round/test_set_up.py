@@ -17,15 +17,18 @@ from toy_protocol import build, calls_of
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [(None, "its hello is None"), ({}, "num_examples is None"), ({"num_examples": "9"}, "num_examples is '9'"),
-     ({"num_examples": 0}, "num_examples is 0, not a whole number from 1 to 4294967296"),
-     ({"num_examples": 2**32 + 1}, "num_examples is 4294967297, not a whole number from 1 to 4294967296"),
-     ({"num_examples": 2**70}, "num_examples is a whole number of 71 bits, not a whole number from 1"),
-     ({"num_examples": 9, "public_key": b"short"}, "public_key is b'short', not 32 bytes")],
+    [
+        (None, "it is None: input should be a dict"), ({"num_examples": "9"}, "num_examples is '9'"),
+        ({"num_examples": 0}, "num_examples is 0: input should be greater than or equal to 1"),
+        ({"num_examples": 2**32 + 1}, "num_examples is 4294967297: input should be less than or equal to 4294967296"),
+        ({"num_examples": 2**70}, "num_examples is a whole number of 71 bits: input should be less"),
+        ({"num_examples": 9, "public_key": b"short"}, "public_key is b'short': data should have at least 32 bytes"),
+        ({}, "lacks num_examples"),
+    ],
     ids=str,
 )  # fmt: skip
 def test_a_hello_that_cannot_be_right_ends_the_set_up_with_the_reason(value: Any, reason: str) -> None:
-    with pytest.raises(TooFewClients, match=f"missing: client 1: its reply cannot be used: {reason}"):
+    with pytest.raises(TooFewClients, match=f"missing: client 1: its reply cannot be used: its hello:? {reason}"):
         tampered(paraaegis(), with_value(value), phase="setup", rounds=(-1,))
 
 

@@ -50,7 +50,7 @@ UPLOADS: dict[str, tuple[dict[str, Any], Any, str]] = {
     "elsewhere": (OWN, with_block(lambda b: b.replace(positions=b.positions + np.uint32(2))), "has position 650, but"),
     "buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": 3}}, "its batch-norm buffers are 3"),
     "other buffers": (NORMED, lambda r: {**r, "value": {**r["value"], "buffers": {}}}, "batch-norm buffers lack '"),
-    "reports": (PLAIN, lambda reply: {**reply, "reports": 5}, "reports are malformed: it is 5"),
+    "reports": (PLAIN, lambda reply: {**reply, "reports": 5}, "a reply that cannot be: reports is 5"),
 }  # fmt: skip
 
 

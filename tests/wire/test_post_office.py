@@ -113,7 +113,7 @@ MALFORMED: dict[str, Any] = {
                 {"train": {"loss": []}}, {"zones": {1: 0.5}},
                 {"log": {"a": "x"}}, {"evaluation": {5: 1}}, {"unopened": {"clear": 3}},
                 {"churn": b"x"}],
-    "error": [None, "no", {"call": 1, "message": "x"}],
+    "error": ["no", {"call": 1, "message": "x"}],
 }  # fmt: skip
 
 

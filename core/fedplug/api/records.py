@@ -307,7 +307,8 @@ class Record:
         except ValidationError as error:
             first = error.errors()[0]
             where = one_line(".".join(map(str, first["loc"])))  # keys are what somebody sent
-            rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+            said = first["msg"].partition(" or an instance of")[0]
+            rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else said
             if first["type"] not in ("missing", "json_invalid", "value_error"):
                 where = f"{where or 'it'} is {shown(first['input'])}"
             raise ValueError(": ".join(filter(None, [where, rule[:1].lower() + rule[1:]]))) from error

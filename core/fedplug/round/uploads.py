@@ -6,17 +6,17 @@ What cannot be used is refused with its reason: a faulty client costs itself the
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedplug.api.blocks import RETAINED, Block
 from fedplug.api.errors import MessageError, of_component
-from fedplug.api.records import MOST_EXAMPLES, shown
+from fedplug.api.records import MOST_EXAMPLES, Amount, Record, Text, shown
 from fedplug.api.roles import AccountKeeper, Closer, Sealer
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -69,8 +69,12 @@ def mean_of_buffers(buffers: Mapping[int, Buffers], weights: Mapping[int, float]
     return means
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Hello:
+_Size = Annotated[int, Field(strict=True, ge=1, le=MOST_EXAMPLES)]
+_OfClass = Annotated[int, Field(strict=True, ge=0, le=MOST_EXAMPLES)]
+_Key = Annotated[bytes, Field(strict=True, min_length=32, max_length=32)]
+
+
+class Hello(Record, frozen=True, eq=False):
     """What a client says before round 1; None of what it was not asked.
 
     Attributes:
@@ -80,15 +84,10 @@ class Hello:
         classes: how many training examples of each class it has, where its site lets that be told.
     """
 
-    accounts: dict[str, list[list[float]]] | None = None
-    num_examples: int | None = None
-    public_key: bytes | None = None
-    classes: list[int] | None = None
-
-    def to_plain(self) -> dict[str, Any]:
-        """As it travels."""
-        said = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in said.items() if value is not None}
+    accounts: dict[Text, list[list[Amount]]] | None = None
+    num_examples: _Size | None = None
+    public_key: _Key | None = None
+    classes: list[_OfClass] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -133,38 +132,31 @@ def read_hello(
     Raises:
         MessageError: it lacks what it must hold.
     """
-    if not isinstance(hello, dict):
-        raise MessageError(f"its hello is {shown(hello)}, not a dictionary")
-    size, key, accounts = hello.get("num_examples"), hello.get("public_key"), hello.get("accounts")
-    if wants_size and not (type(size) is int and 1 <= size <= MOST_EXAMPLES):
-        raise MessageError(f"num_examples is {shown(size)}, not a whole number from 1 to {MOST_EXAMPLES}")
-    if wants_secret and not (isinstance(key, bytes) and len(key) == 32):
-        raise MessageError(f"public_key is {shown(key)}, not 32 bytes")
-    counts = hello.get("classes") if classes else None
-    if counts is not None and not _are_counts(counts, classes):
-        raise MessageError(f"classes is {shown(counts)}, not a whole number from 0 for each of {classes}")
-    said = accounts if isinstance(accounts, dict) else {}
-    kept = {level: _releases(keeper, said.get(level), rounds) for level, keeper in (keepers or {}).items()}
-    return Hello(kept or None, size if wants_size else None, key if wants_secret else None, counts)
+    try:
+        said = Hello.from_plain(hello)
+    except ValueError as error:
+        raise MessageError(f"its hello: {error}") from error
+    for name, wanted in (("num_examples", wants_size), ("public_key", wants_secret)):
+        if wanted and getattr(said, name) is None:
+            raise MessageError(f"its hello lacks {name}")
+    counts = said.classes if classes else None
+    if counts is not None and len(counts) != classes:
+        raise MessageError(f"its hello counts examples of {len(counts)} classes, and there are {classes}")
+    accounts = said.accounts or {}
+    kept = {level: _releases(keeper, accounts.get(level, []), rounds) for level, keeper in (keepers or {}).items()}
+    size, key = said.num_examples if wants_size else None, said.public_key if wants_secret else None
+    return Hello(kept or None, size, key, counts)
 
 
-def _are_counts(given: Any, length: int) -> bool:
-    whole = isinstance(given, list) and all(type(count) is int and 0 <= count <= MOST_EXAMPLES for count in given)
-    return whole and len(given) == length
-
-
-def _releases(keeper: AccountKeeper, said: Any, rounds: int) -> list[list[float]]:
+def _releases(keeper: AccountKeeper, said: list[list[float]], rounds: int) -> list[list[float]]:
     """What each round releases at the level of which a component keeps account, as a client stated it."""
     account = keeper.account
     what = f"its account of level {account.level}"
-    if not isinstance(said, list) or len(said) != rounds:
-        raise MessageError(f"{what} is {shown(said)}, not a release for each of {rounds} rounds")
-    for numbers in said:
-        if not isinstance(numbers, list) or len(numbers) != account.size:
-            raise MessageError(f"{what} holds {shown(numbers)}, not {account.size} numbers")
-        if wrong := [number for number in numbers if not (type(number) is float and 0 <= number < math.inf)]:
-            raise MessageError(f"{what} holds {shown(wrong[0])}, not a finite number >= 0")
+    if len(said) != rounds:
+        raise MessageError(f"{what} has {len(said)} releases, not one for each of {rounds} rounds")
     for release in dict.fromkeys(map(tuple, said)):  # most rounds release the same
+        if len(release) != account.size:
+            raise MessageError(f"{what} holds {len(release)} numbers, not {account.size}")
         with of_component(keeper.name, "release_problem"):
             problem = keeper.release_problem(account.release(*release))
         if problem:

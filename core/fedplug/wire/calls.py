@@ -22,8 +22,8 @@ from fedplug.api.codec import Message, Packed
 from fedplug.api.component import named, remote_method
 from fedplug.api.errors import FedplugError, MessageError, OpenedBefore, describe, log_error
 from fedplug.api.parties import CalledMemory
-from fedplug.api.records import is_count, one_line, shown
-from fedplug.api.reports import Reports
+from fedplug.api.records import Count, Record, is_count, shown
+from fedplug.api.reports import Reason, Reports
 from fedplug.api.roles import place_of
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -90,23 +90,21 @@ def _framed(body: Any, stays: bool) -> Message:
     return codec.frame(codec.pack(body)) if stays else codec.frame(codec.encode(body))
 
 
-@dataclasses.dataclass(frozen=True)
-class Failure:
+class Failure(Record, frozen=True):
     """What went wrong at a party.
 
     Attributes:
         call: that failed, `component.method`.
-        kind: the type of the error.
         message: for people.
+        kind: the type of the error.
     """
 
-    call: str
-    kind: str
-    message: str
+    call: Reason
+    message: Reason
+    kind: Reason = ""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Reply:
+class Reply(Record, frozen=True, eq=False):
     """The answer to a message.
 
     Attributes:
@@ -118,20 +116,20 @@ class Reply:
         reports: what it reports with its answer.
     """
 
-    done: int
-    saved: int
+    done: Count
+    saved: Count
     value: Any = None
     error: Failure | None = None
     behind: bool = False
     reports: Reports = dataclasses.field(default_factory=Reports)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self, for_json: bool = False) -> dict[str, Any]:
         """As it travels."""
         answer: dict[str, Any] = {"value": self.value}
         if self.behind:
             answer = {"behind": True}
         elif self.error is not None:
-            answer = {"error": dataclasses.asdict(self.error)}
+            answer = {"error": self.error.to_plain()}
         return {**answer, "done": self.done, "saved": self.saved, "reports": self.reports.to_plain()}
 
 
@@ -142,23 +140,11 @@ def read_reply(data: Message) -> tuple[Reply, Counter[str]]:
         MessageError: the bytes are not a reply.
     """
     zones: Counter[str] = Counter()
-    reply = codec.decode(codec.unframe(data), zones)
-    if not isinstance(reply, dict) or not {"done", "saved", "reports"} <= reply.keys():
-        raise MessageError("a reply without the fields of a reply")
-    for name in ("done", "saved"):
-        if not is_count(reply[name]):
-            raise MessageError(f"a reply whose {name} is {shown(reply[name])}, not the number of a call")
+    plain = codec.decode(codec.unframe(data), zones)
     try:
-        reports = Reports.from_plain(reply["reports"])
+        return Reply.from_plain(plain), zones
     except ValueError as problem:
-        raise MessageError(f"a reply whose reports are malformed: {problem}") from problem
-    error = reply.get("error", {"call": "", "message": ""})
-    if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("call", "message")):
-        raise MessageError(f"a reply whose error is {shown(error)}, not a call and a message")
-    failure = None
-    if "error" in reply:
-        failure = Failure(*(one_line(str(error.get(name, ""))) for name in ("call", "kind", "message")))
-    return Reply(reply["done"], reply["saved"], reply.get("value"), failure, "behind" in reply, reports), zones
+        raise MessageError(f"a reply that cannot be: {problem}") from problem
 
 
 def _seconds(seconds: float) -> float:
@@ -253,7 +239,7 @@ class Receiver:
             said = describe(error)
             if asked is not None and not isinstance(error, FedplugError):
                 said = place_of(*asked) + said
-            failure = Failure(running, type(error).__name__, said)
+            failure = Failure(running, said, type(error).__name__)
         reports: Reports = party.collect_reports()  # with seconds of work that other parties of this process did for it
         reports.seconds_total = max(0.0, _seconds(reports.seconds_total + time.perf_counter() - started))
         reports.seconds = {phase: _seconds(seconds) for phase, seconds in reports.seconds.items()}
@@ -263,7 +249,7 @@ class Receiver:
             leaving = _framed(reply.to_plain(), stays)
         except MessageError as error:
             place = "" if asked is None else place_of(*asked)
-            failure = Failure(running, "MessageError", f"{place}its answer: {error}")
+            failure = Failure(running, f"{place}its answer: {error}", "MessageError")
             reply = Reply(memory.done, memory.saved, error=failure)
             leaving = _framed(reply.to_plain(), stays)
         if look is None:
