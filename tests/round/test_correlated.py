@@ -13,11 +13,13 @@ from unittest import mock
 import fedplug
 import numpy as np
 import pytest
+from fedplug import Block, Client
 from fedplug.api.errors import ProtectionError, RecipeError
 from fedplug.api.links import Link, ballot_states, fold
 from fedplug.api.norms import Bound
 from fedplug.api.operations import Misplaced, Noise
 from fedplug.api.parties import Server
+from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import execute
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol, sample
@@ -262,12 +264,19 @@ def test_a_client_that_drops_out_takes_its_noise_along_and_one_that_comes_back_b
 
 
 @pytest.mark.parametrize("seal", [MASKS, {"use": "std.bfv", "key_holder": "key_server", "range": 64}])
-def test_a_skipped_round_costs_the_noise_of_those_who_were_missing(seal: dict[str, Any]) -> None:
+def test_a_skipped_round_costs_the_noise_of_those_who_were_missing(
+    seal: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Clients whose uploads arrived have added their noise, and remove it later. The others have none to remove."""
-    fails = {"use": "toy.fail", "clients": [2, 3, 4], "rounds": [3]}
-    plain = shared(seal)
-    plain["protect"]["encrypted"].insert(0, fails)
-    outcome = run_protocol(plain)
+    closes = Closing.close
+
+    def fails(self: Closing, block: Block, client: Client) -> Block:
+        if client.client_id in (2, 3, 4) and self.facts.round == 3:
+            raise ProtectionError("this client fails")
+        return closes(self, block, client)
+
+    monkeypatch.setattr(Closing, "close", fails)
+    outcome = run_protocol(shared(seal))
     assert [row.clients.answered for row in outcome.rows] == [6, 6, 6, 0, 6, 6, 6, 6]
     views = outcome.protocol.ledger.report().views
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(3 / 5), 1e-5))

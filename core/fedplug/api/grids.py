@@ -13,6 +13,8 @@ from fedplug.api.errors import ProtectionError
 
 STEPS = 2.0**24
 """float32 represents k * grid exactly for every integer |k| <= 2^24."""
+COARSER = 16
+"""Steps of the noise's grid to which noised values may be rounded when a public vector is added."""
 _SMALLEST_REACH, _LARGEST_REACH = 2.0**-102, 2.0**127
 """Between them every multiple of the grid, from one step to 2^24, is a normal float32."""
 _TAILS = {"laplace": 74.0}

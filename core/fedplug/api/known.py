@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from fedplug.api import norms
+from fedplug.api import grids, norms
 from fedplug.api.norms import Bound
 from fedplug.api.operations import (
     GAUSSIAN,
@@ -261,7 +261,11 @@ class Known:
                 # Without noise beneath, the sum of the shifts would show how many took part.
                 beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
                 if isinstance(by, float):
-                    return replace(self, grid=0.0, bounds=(), beneath=beneath)
+                    shifted = self._off_grid(True)
+                    return replace(shifted, grid=0.0, bounds=(), beneath=beneath, releases=tuple(
+                        r if self.summed or r.mechanism in INTEGER else replace(r, step=r.step * grids.COARSER)
+                        for r in shifted.releases
+                    ))  # fmt: skip
                 # Of a sum without noise nobody can say that the vector does not follow from it.
                 shifted = replace(self._altered()._on_the_word(), loose=self.loose or self.summed)
                 return replace(shifted, grid=0.0, bounds=(), beneath=beneath)

@@ -233,6 +233,9 @@ def settled(noise: Noise, known: Known, facts: Facts) -> Noise:
     """
     if known.summed:
         noise = dataclasses.replace(noise, trust="central")
+        if noise.source == "exact":
+            what = "adds exact noise to a sum, whose values lie on no grid"
+            raise Misplaced(f"{known.link} {what}; write source: secure")
     if noise.takes_back is not None and (why := _uncorrelatable(noise, known, facts)):
         raise Misplaced(f"{known.link} gives noise that takes back some of that of earlier rounds, and {why}")
     if any(release.takes_back is not None for release in known.releases):

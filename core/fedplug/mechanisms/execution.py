@@ -58,8 +58,9 @@ _LAST_DIGITS = 1 - 1e-9
 
 
 def execute(
-    step: Step, block: Block, party: Party, facts: Facts, *, records: bool = False, senders: Sequence[int] = ()
-) -> Block:
+    step: Step, block: Block, party: Party, facts: Facts, *, records: bool = False, rests: bool = False,
+    senders: Sequence[int] = (),
+) -> Block:  # fmt: skip
     """Does what a link does to a block; of an aggregator, what it does to the sum.
 
     Args:
@@ -69,6 +70,8 @@ def execute(
         facts: the round.
         records: True where a component keeps an account of single records, so that examples are handed to no function
             that does not ask for them.
+        rests: True of a client that sends noise alone, and pays nothing: no function of a plugin runs that could put
+            something else into its zeros.
         senders: whose uploads are in a sum, for those who open it.
 
     Raises:
@@ -78,9 +81,16 @@ def execute(
     if isinstance(party, Client):
         step = step.of(party.client_id, facts)
     for number, (operation, known) in enumerate(zip(step.operations, step.states, strict=False)):
-        if not isinstance(operation, WeightedSum | Combine):
+        if not isinstance(operation, WeightedSum | Combine) and not (rests and _may_fill(operation, known)):
             block = _Execution(step.link, known, party, facts, records, number, senders=senders).run(operation, block)
     return block
+
+
+def _may_fill(operation: Operation, known: Known) -> bool:
+    """Whether it may make something else of zeros than the noise that the core adds. Behind noise a `Post` has nothing
+    but that, and what it remembers there is of noised values.
+    """
+    return isinstance(operation, Map | Look | Shift) or (isinstance(operation, Post) and not known.releases)
 
 
 _BALLOT = "count"
@@ -161,7 +171,7 @@ class _Execution:
             case Rotate(back):
                 return block.replace(values=self._rotated(back, block))
             case Shift(float() as factor):
-                return block.replace(values=block.plain() + np.float32(factor) * self._model(operation, block))
+                return block.replace(values=self._shifted(operation, factor, block))
             case Shift(by) if not isinstance(by, float):
                 vector = called(self.link, operation, by, self._public(block))
                 return block.replace(values=block.plain() + self._values(operation, vector, block))
@@ -480,11 +490,23 @@ class _Execution:
             return model
         return None if where is None else model[where]
 
-    def _model(self, shift: Shift, block: Block) -> NDArray[np.float32]:
+    def _shifted(self, shift: Shift, factor: float, block: Block) -> NDArray[np.float32]:
+        """Values and the global model, so many times.
+
+        Raises:
+            ProtectionError: the model is not known here, or float32 would round noise away next to it: a sum of such
+                uploads would hide less of each than the noise in it.
+        """
         start = self._start(block)
         if start is None:
             raise refusal(self.link, shift, "the global model at these values is not known here")
-        return start
+        values: NDArray[np.float32] = block.plain() + np.float32(factor) * start
+        steps = [release.step for release in self.known.releases if release.trust != "central" and release.step]
+        most = grids.STEPS * grids.COARSER * min(steps) if steps and not self.known.summed else math.inf
+        if (largest := float(np.abs(values).max(initial=0.0))) > most:
+            why = f"float32 holds values of up to {most:.3g} as finely as their noise asks, and one is {largest:.3g}"
+            raise refusal(self.link, shift, f"{why}: the model has diverged; lower lr in train")
+        return values
 
     def _public(self, block: Block) -> Public:
         where, start = self._positions(block), self._start(block)

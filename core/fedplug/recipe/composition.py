@@ -32,7 +32,17 @@ from fedplug.api.roles import (
     Protector,
     Trainer,
 )
-from fedplug.recipe.catalog import EXAMINE, HOOK_GROUPS, SECTION, SERVICE, installed, service
+from fedplug.recipe.catalog import (
+    DISPLAY,
+    EXAMINE,
+    HOOK_GROUPS,
+    RULES,
+    SECTION,
+    SERVICE,
+    Entry,
+    installed,
+    service,
+)
 from fedplug.recipe.parts import Use
 from fedplug.recipe.sections import Resolved
 
@@ -81,6 +91,7 @@ class Composition:
         retained: the links that a client's own values of the zone `retained` pass, after the global model has moved.
         makers: by name, what builds the component anew from its options; without extensions.
         memo: what all facts of this composition share.
+        engine: that runs it; None where there is no run.
     """
 
     def __init__(self, recipe: Resolved) -> None:
@@ -93,6 +104,7 @@ class Composition:
         self.components: dict[str, Component] = {}
         self.makers: dict[str, Callable[[], Component]] = {}
         self.memo: dict[Any, Any] = {}
+        self.engine: Entry | None = None
         self._looking_on: pluggy.PluginManager | None = None
         # Of several extensions, pluggy makes the one registered last the outermost.
         for use in recipe.components.values():
@@ -129,10 +141,13 @@ class Composition:
 
     @property
     def strangers(self) -> list[str]:
-        """The sections and services that are not of fedplug itself: they see the whole run from inside."""
+        """What else is not of fedplug itself, and sees the whole run from inside: sections, services, rules, displays,
+        the engine.
+        """
         known = {key for key, entry in installed(SECTION).items() if entry.distribution in _shipped()}
         sections = [f"section {key}" for key in self.recipe.sections if key not in known]
-        others = (entry for group in (SERVICE, EXAMINE) for entry in installed(group).values())
+        others = [entry for group in (SERVICE, EXAMINE, RULES, DISPLAY) for entry in installed(group).values()]
+        others += [] if self.engine is None else [self.engine]
         return sections + [entry.title for entry in others if entry.distribution not in _shipped()]
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,6 +70,7 @@ class PartySteps:
 
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         self.recipe, self.composition = recipe, composition
+        self.resting = functools.lru_cache(maxsize=2)(recipe.resting)  # every client of a process asks
 
 
 def facts_of(

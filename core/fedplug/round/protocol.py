@@ -166,7 +166,7 @@ class Skips:
 def uncovered(composition: Composition, office: PostOffice, facts: Facts) -> Iterator[MessageUncovered]:
     """Questions of components whose answers none of them says anything about, or that are not paid for."""
     for name, method in sorted(office.told):
-        component = facts.components.get(name)
+        component = facts.components.get(name) or composition.components.get(name)  # an extension is in no facts
         if component is not None and not any(method in shown.asked for shown in stated_reveals(component, facts)):
             whom = "clients" if remote_method(component, method, "client") else "the key server"
             yield MessageUncovered(name, method, f"asks {whom} for {method}, and says nowhere what the answers show")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +46,6 @@ class Training(PartySteps):
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         super().__init__(recipe, composition)
         self._public: dict[str, tuple[Any, Mapping[int, Scores]]] = {}
-        self._resting = functools.lru_cache(maxsize=2)(recipe.resting)  # every client of a process asks
 
     @at_client
     def hear(self, client: HostedClient, name: str, values: dict[str, Any]) -> None:
@@ -91,7 +89,7 @@ class Training(PartySteps):
         client.scores, client.update = {}, None
         require_as_stated(self.composition, client)
         client.went_by = (client.facts.fingerprint, *self._model_told(client))
-        if client.client_id in self._resting(round):
+        if client.client_id in self.resting(round):
             client.update = client.trained = unchangeable(np.zeros(client.facts.layout.size, np.float32))
             return
         client.update = client.trained = unchangeable(self._learn(client, self.composition.trainer))
@@ -231,7 +229,7 @@ class Protecting(PartySteps):
         client.went_by = (*client.went_by, client.facts.fingerprint, str(memory.most_examples).encode(), *alike)
         hidden = [RETAINED] if sizes.get(RETAINED) else []
         between: dict[str, list[NDArray[np.float32]]] = {}
-        records = bool(self.composition.keepers)
+        records, rests = bool(self.composition.keepers), client.client_id in self.resting(round)
         if self.recipe.postprocess.get(RETAINED):
             where = plan.positions(RETAINED)
             memory.retained = Block(RETAINED, len(where), client.local[where], where)
@@ -251,7 +249,7 @@ class Protecting(PartySteps):
                     if step.link.hook == "protect":
                         if client.comparison is not None and hides(steps) and not hides(steps[: steps.index(step)]):
                             between.setdefault(zone, []).append(block.plain())
-                        block = execute(step, block, client, client.facts, records=records)
+                        block = execute(step, block, client, client.facts, records=records, rests=rests)
                 blocks[zone] = block
                 hidden += [zone] if hides(steps) else []
         buffers = memory.buffers if self.recipe.buffers == "mean" else None

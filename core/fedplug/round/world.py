@@ -153,6 +153,22 @@ def _public(dataset: Dataset, examples: Examples) -> PublicData:
     return PublicData(examples, **dataset.about)
 
 
+def require_apart(train: Examples, public: PublicData | None, where: str) -> None:
+    """Refuses public examples that are private ones: what follows from those costs somebody, and nobody would pay.
+
+    Raises:
+        DataError: some are training examples of clients; `where` names the data.
+    """
+    if public is None or public.examples.inputs.dtype != train.inputs.dtype:
+        return
+    known = {row.tobytes() for row in public.examples.inputs}
+    if shared := sum(row.tobytes() in known for row in train.inputs):
+        raise DataError(
+            f"public: {shared} training examples of {where} are among the public ones, which everybody has; choose "
+            "another public data set, or set examples aside: data: {public: 32, ...}"
+        )
+
+
 def class_counts(data: ClientData) -> list[int]:
     """How many training examples there are of each label."""
     counts: list[int] = np.bincount(data.train.labels, minlength=len(data.label_names)).tolist()
@@ -223,6 +239,8 @@ class World:
             data, train=read_only(data.train), test=read_only(data.test), task=self._task
         )
         self._require_task(data.train, data.test, data)
+        if recipe.public is not None:
+            require_apart(data.train, public, recipe.data.use)
         targets = data.train.targets
         per: Literal["example", "pixel"] = "example" if targets is None or targets.ndim < 3 else "pixel"
         self._holds = Declares(shape=data.shape, num_classes=len(data.classes), per=per)
@@ -312,6 +330,7 @@ class World:
             for client_id, held in found.items():
                 at = f" of client {client_id}, in {held.folder}"
                 self._require_task(held.data.train, held.data.own_test, held.data, at)
+                require_apart(held.data.train, self.public, f"client {client_id}")
             return {
                 c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
                 for c, held in found.items()

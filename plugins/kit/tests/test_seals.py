@@ -454,7 +454,23 @@ class ScrambledAlike(Scrambled):
         return bytes(16)
 
 
+class MaskOfTheRound(Masked):
+    """Add the mask of the round, which a run that was cut off in it adds once more."""
+
+    def prepare(self, cohort: Any, facts: Any) -> None:
+        cohort.ask(self.comes)
+
+    @fedplug.at_client
+    def comes(self, client: Client) -> bool:
+        return True
+
+    def seal(self, words: Words, client: Client, facts: Any) -> Sealed:
+        nonce = f"{words.zone:8.8}{client.client_id:4}{facts.round:4}".encode()
+        return self.masked(words, self.mask(client, nonce, len(words.values)), nonce)
+
+
 REFUSED = [
+    (MaskOfTheRound, r"one vector sealed in the same round, begun anew gives \d+% of the same", "draw a fresh mask"),
     (PlainWords, "hook protect, Seal of zone clear: zeros are sealed to bytes that compress to", "add a mask"),
     (OneShareOpens, "hook protect, Seal of zone clear: the shares of 2 clients open a sum, but it declares",
      r"share the secret so that fewer shares reveal nothing \(Shamir\)"),

@@ -73,14 +73,16 @@ def test_who_is_not_of_fedplug_itself_is_named() -> None:
         assert [name for name in found.words if name.startswith("std.")] == (["std.bfv", "std.pld"] if named else [])
 
 
-def test_data_and_models_of_ones_own_answer_nobody() -> None:
-    """What a site brings is trained on and summed up as any other; on its word is nothing."""
+def test_data_and_models_of_others_are_named() -> None:
+    """Any component can ask clients in `setup` and `prepare`, a data set may hold one person's records twice, and a
+    model may mix the examples of a batch.
+    """
     catalog = toy_catalog()
     for group, name in (("dataset", "std.digits"), ("model", "std.mlp"), ("partition", "std.dirichlet")):
         catalog.groups[group][name] = dataclasses.replace(catalog.groups[group][name], distribution="acme")
     recipe = Recipe.from_plain(recipe_of(), catalog)
     found = ledger_of(recipe, Composition(recipe), Layout.of([("w", (65, 10))]))
-    assert not [name for name in found.words if name.startswith("std.")]
+    assert [name for name in found.words if name.startswith("std.")] == ["std.digits", "std.dirichlet", "std.mlp"]
 
 
 def test_buffers_that_are_averaged_are_shown_to_everybody() -> None:

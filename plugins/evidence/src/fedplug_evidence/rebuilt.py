@@ -174,6 +174,7 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
         try:
             recipe = Recipe.from_plain(plain, catalog)
             composition, layout = Composition(recipe), Layout.of([("all", (contents.facts.parameters,))])
+            composition.engine = catalog.get("engine", contents.facts.engine)
             facts = facts_of(composition, layout, 0)
             return _Begun(ledger_of(recipe, composition, layout), (recipe, composition, facts))
         except (FedplugError, ImportError) as error:

@@ -244,7 +244,10 @@ class _Trials:
                 "word"
             )
         others = {"by another client": here.seen(here.sealed(1, values))}
-        if not prepares(here.component):  # a client that prepares uploads once a round, and has keys for that
+        if prepares(here.component):  # which gives keys for one upload; a run that was cut off repeats its round
+            here.world.enter(round)
+            others["in the same round, begun anew"] = here.seen(here.sealed(0, values))
+        else:
             others["once more by the same client"] = here.seen(loud[1])
         other.world.enter(round)
         others["in another run"] = other.seen(other.sealed(0, values))

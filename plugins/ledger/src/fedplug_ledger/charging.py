@@ -40,18 +40,11 @@ from fedplug.api.parties import Server
 from fedplug.api.roles import (
     MASKS,
     Accountant,
-    Attack,
     Ballots,
     Component,
-    DataSource,
-    Metric,
-    ModelSource,
-    Partition,
     Reveals,
     Sealer,
-    Task,
     Trainer,
-    roles_of,
     stated_reveals,
 )
 from fedplug.recipe.composition import Composition
@@ -123,16 +116,12 @@ def sealed(recipe: Recipe, steps: Mapping[str, Sequence[Step]], facts: Facts) ->
     return reports
 
 
-_PASSIVE = {Component, ModelSource, DataSource, Partition, Task, Metric, Attack}
-"""Roles that neither answer the server nor touch what it gets."""
-
-
 def _words(composition: Composition) -> list[str]:
-    """The components, sections and services that are not of fedplug itself and act in a run: every guarantee is on
-    their word.
+    """All code in a run that is not of fedplug itself: every guarantee is on its word. Any component may ask clients
+    questions, a data set may hold one person's records twice, and a model may mix the examples of a batch.
     """
-    acting = {name for name, part in composition.components.items() if not {*roles_of(type(part))} <= _PASSIVE}
-    return sorted([*(name for name in acting if not composition.shipped(name)), *composition.strangers])
+    others = (name for name in composition.components if not composition.shipped(name))
+    return sorted([*others, *composition.strangers])
 
 
 def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
@@ -143,7 +132,8 @@ def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:
 
 def reveals_of(recipe: Recipe, composition: Composition, facts: Facts) -> list[Reveals]:
     """What components and sections of the recipe say that they show, and what the protocol itself shows."""
-    channels = [shown for component in facts.components.values() for shown in believed(component, facts)]
+    parts = {**composition.components, **facts.components}  # extensions are in no facts, and may ask all the same
+    channels = [shown for component in parts.values() for shown in believed(component, facts)]
     channels += [*_plans(composition, facts), *_masks(composition, facts)]
     if composition.aggregator.wants.num_examples:
         channels.append(Reveals("number of examples", ("server", "client"), note=wording.OF_NUMBERS))

@@ -495,6 +495,7 @@ class Execution:
         """Builds what needs no engine, and has everybody listen who is to hear all of the run."""
         recipe, self.memory = self.recipe, PeakMemory()
         self.composition = Composition(recipe)
+        self.composition.engine = self.equipment.entry
         device = resolve_device(self.settings.device)
         self.world = World(recipe, self.composition, self.settings.data_root)
         self.archive.data = self.world.digest.hex()
