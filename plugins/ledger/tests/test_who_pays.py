@@ -167,3 +167,11 @@ def test_rules_displays_and_engines_of_strangers_are_named(monkeypatch: pytest.M
     monkeypatch.setattr("fedplug.recipe.composition.installed", offered)
     composition.engine = strange["engine"]
     assert composition.strangers == ["rules odd", "display odd", "engine component odd"]
+
+
+@pytest.mark.parametrize(("delta", "said"), [(1e-5, ()), (0.16, ("with a chance of 96%",)), (0.5, ())])
+def test_a_delta_just_below_one_over_the_clients_is_told(delta: float, said: tuple[str, ...]) -> None:
+    plain = recipe_of(delta=delta, data={"use": "std.digits", "clients": 6, "partition": {"use": "std.iid"}})
+    notes = [note for note in Recipe.from_plain(plain, toy_catalog()).notes if note.startswith("delta=")]
+    assert len(notes) == len(said)
+    assert all(each in note for each, note in zip(said, notes, strict=True))

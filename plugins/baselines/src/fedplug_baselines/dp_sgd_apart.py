@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from fedplug_std.torch_model import TorchModel
 
-_ROWS = 4
+_ROWS = 32
 _APART: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 """Modules that were checked and answer each example independently."""
 

@@ -53,15 +53,29 @@ def _levels(rules: Rules) -> Iterator[Complaint]:
             yield use.path, f"{use.name} keeps account of {level}; nobody adds the two up: leave one out"
 
 
+_TELLING = 0.1
+"""Chance of publishing one client's data that a delta should stay below."""
+
+
 def _deltas(rules: Rules) -> list[str]:
-    """Noise that is calibrated for another delta than the ledger's: its epsilon is not the one that is stated."""
-    stated = rules.recipe.delta if rules.recipe else None
-    return [
+    """Noise that is calibrated for another delta than the ledger's: its epsilon is not the one that is stated. And a
+    delta that is too large for so few clients, though below one over their number.
+    """
+    if rules.recipe is None:
+        return []
+    stated, clients = rules.recipe.delta, rules.recipe.clients
+    found = [
         f"{use.name} calibrates its noise for delta={delta:g}, but the ledger states epsilon at "
         f"delta={stated:g}; write delta: {delta:g} at the top of the recipe, or delta: {stated:g} in {use.name}"
         for use, _ in rules.defined
-        if stated is not None and (delta := getattr(use.options, "delta", None)) not in (None, stated)
+        if (delta := getattr(use.options, "delta", None)) not in (None, stated)
     ]
+    if _TELLING <= stated * clients < 1:
+        found.append(
+            f"delta={stated:g} lets a protocol pass that publishes the data of one of the {clients} clients with a "
+            f"chance of {stated * clients:.0%}; choose a smaller delta"
+        )
+    return found
 
 
 def unpriced(steps: Iterable[Step]) -> Iterator[tuple[Link, str]]:
