@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Literal, Self
 
 import fedplug
+from fedplug import Field
+
+Form = Literal["adaptive", "naive"]
 
 
 class Formed(fedplug.Attack):
     """An attack whose option `form` selects one of the two forms."""
 
+    class Options(fedplug.Options):
+        """How hidden entries are treated."""
+
+        form: Form = Field(
+            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are treated as 0"
+        )
+
     @property
-    def form(self) -> Literal["adaptive", "naive"]:
+    def form(self) -> Form:
         """The form in the options."""
-        form: Literal["adaptive", "naive"] = self.options.form
+        form: Form = self.options.form
         return form
 
-    def in_form(self, form: Literal["adaptive", "naive"]) -> Self:
+    def in_form(self, form: Form) -> Self:
         """The same attack with the same options in the other form."""
         return type(self)(self.options.model_copy(update={"form": form}))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
@@ -67,25 +66,18 @@ class Dager(Formed):
     0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256), loss=None, classification=False),
         what=frozenset({"texts"}), headline=("text_in_place", "high"), success=("text_in_place", ">=", 0.9),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and which texts pass."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are left out or completed; naive: they are treated as 0"
-        )
         threshold: float = Field(
             1e-2, gt=0, lt=1,
             description="a text continues if its share outside of the spans, relative to random tokens, is below this",
         )  # fmt: skip
-
-    def __init__(self, options: Options) -> None:
-        self.options: Dager.Options = options
 
     def describe(self) -> str:
         """A line for the plan."""

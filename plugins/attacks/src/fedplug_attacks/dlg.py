@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import fedplug
 from fedplug import Field, Finds
 
 from fedplug_attacks._forms import Formed
@@ -31,10 +30,7 @@ _SETTLING = 5
 _MOST_LABELS = 16
 
 
-class _Search(fedplug.Options):
-    form: Literal["adaptive", "naive"] = Field(
-        "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
-    )
+class _Search(Formed.Options):
     iterations: int = Field(300, ge=1, description="outer steps of a search, each of up to 20 L-BFGS iterations")
     restarts: int = Field(5, ge=1, description="largest number of searches, each from another random start")
     line_search: Literal["strong_wolfe", "none"] = Field(
@@ -84,9 +80,6 @@ class Dlg(Formed):
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """One line for the plan."""
         chosen = self.options
@@ -113,9 +106,6 @@ class Idlg(Formed):
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 1), equal_classes=False),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-4),
     )  # fmt: skip
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """One line for the plan."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
@@ -93,7 +92,6 @@ class ExactBatch(Formed):
     Several local steps count as one if hardly any row changes between active and inactive. Naive: hidden entries are 0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             model=False, batch_size=(1, 64), loss=None, classification=False
@@ -101,18 +99,12 @@ class ExactBatch(Formed):
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and how long the search runs."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are completed; naive: they are treated as 0"
-        )
         restarts: int = Field(
             20, ge=1, description=f"largest number of sets of {_STARTS} searches; ends when all examples are found"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """A line for the plan."""

@@ -37,7 +37,6 @@ class Fishing(fedplug.Attack, Plants):
     client.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 65536), sums=True),
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 from fedplug import Field, Finds
 
 from fedplug_attacks._forms import Formed
@@ -45,12 +44,9 @@ class GradInversion(Formed):
     Gradients of candidates are clipped like updates.
     """
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How long it searches, and the weights of the penalties."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
-        )
         iterations: int = Field(2000, ge=1, description="Adam steps")
         restarts: int = Field(4, ge=1, description="seeds, which descend together")
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="first learning rate; falls to 0 along a cosine")
@@ -79,9 +75,6 @@ class GradInversion(Formed):
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256)),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
     )  # fmt: skip
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """One line for the plan."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import fedplug
 import numpy as np
-from fedplug import Field, Finds
+from fedplug import Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
@@ -35,21 +34,10 @@ class Ilrg(Formed):
     The mean feature is that of the public examples; without them, of random inputs.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(batch_size=(1, 1_000_000)),
         what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
     )  # fmt: skip
-
-    class Options(fedplug.Options):
-        """How hidden entries are treated."""
-
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are estimated; naive: they are treated as 0"
-        )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """A line for the plan."""

@@ -51,7 +51,6 @@ class Imprint(fedplug.Attack, Plants):
     mean.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             tensors=(("model", "any"),), loss=None, classification=False, sums=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import fedplug
 from fedplug import Field, Finds
 
 from fedplug_attacks._forms import Formed
@@ -44,12 +43,9 @@ class InvertingGradients(Formed):
     For an update of several steps, the steps are repeated on candidates, with the batches that fit best.
     """
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How long it searches, and how smooth images are."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
-        )
         iterations: int = Field(2400, ge=1, description="Adam steps of each trial")
         restarts: int = Field(1, ge=1, description="random starts for each weight in tv")
         tv: TvWeight | Annotated[tuple[TvWeight, ...], Field(min_length=1)] = Field(
@@ -78,9 +74,6 @@ class InvertingGradients(Formed):
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256)),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
     )  # fmt: skip
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     @property
     def weights(self) -> tuple[float, ...]:

@@ -6,7 +6,6 @@ import heapq
 import math
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
@@ -49,26 +48,19 @@ class Labels(Formed):
     Naive: hidden entries are treated as 0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(batch_size=(1, 1_000_000)),
         what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and how counts follow from the gradient."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are left out; naive: they are treated as 0"
-        )
         method: Literal["rows", "bias", "simple"] = Field(
             "rows",
             description="rows: every visible entry of a row, with labelled public examples; bias: the bias gradient "
             "and mean public probabilities; simple: the bias gradient and equal probabilities",
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """A line for the plan."""

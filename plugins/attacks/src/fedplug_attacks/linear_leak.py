@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
@@ -63,7 +62,6 @@ class LinearLeak(Formed):
     examples, each image from the rows is shrunk toward mu in the same way, by the share of noise in its biases.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 256), loss=None, classification=False
@@ -71,12 +69,9 @@ class LinearLeak(Formed):
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and which rows count as the same image."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are treated as 0"
-        )
         tolerance: float = Field(
             0.01,
             gt=0,
@@ -90,9 +85,6 @@ class LinearLeak(Formed):
             "spectrum of photographs (adaptive form); none: no prior; auto: gaussian if there are public examples, or "
             "if noise is more than a tenth of the observation",
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """A line for the plan."""

@@ -74,8 +74,6 @@ class Membership(fedplug.Attack):
     So this attack has one form, not an adaptive and a naive one.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """The statistic, its model, and its reference."""
 
@@ -116,9 +114,6 @@ class Membership(fedplug.Attack):
         def asked(self) -> str:
             """The method; a reference implies the likelihood ratio if none is named."""
             return "likelihood_ratio" if self.method == "auto" and self.reference != "auto" else self.method
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     @property
     def finds(self) -> Finds:

@@ -38,7 +38,6 @@ class Negotiation(fedplug.Attack):
     first, then ballots, then masks. A mask is visible even if the ballots were sent under a key.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(update=False, model=False, loss=None, told=True),
         what=frozenset({"labels"}), headline=("presence_auc", "high"), success=("presence_auc", ">=", 0.9),
@@ -59,9 +58,6 @@ class Negotiation(fedplug.Attack):
         large: Literal["present", "absent"] = Field(
             "present", description="the meaning of a large score; gradients are large where a class is present"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """A line for the plan."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
@@ -43,25 +43,18 @@ class Property(Formed):
     `attack: {truth: {column: sex}}`. Naive: hidden entries of the target are 0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), loss=None, equal_classes=False, classification=False, public=True),
         what=frozenset({"attribute"}), headline=("share_error", "low"), success=("share_error", "<=", 0.1),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and how many shadow updates are made."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: visible entries only; naive: hidden ones are treated as 0"
-        )
         shadow_updates: int = Field(200, ge=_FEWEST, le=10_000, description="number of shadow updates")
         seconds: float = Field(
             30.0, gt=0, description=f"seconds after which no shadow update starts; {_FEWEST} are always made"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options: Property.Options = options
 
     def describe(self) -> str:
         """A line for the plan."""
@@ -203,18 +196,12 @@ def predicted(
 class AttributeShare(fedplug.Metric):
     """Absolute error of the estimated share of examples with an attribute."""
 
-    class Options(fedplug.Options):
-        """It has none."""
-
     measures = Measures(
         kind="attribute", better={"share_error": "low"},
         conventions="0 to 1: the absolute difference of the found and the true share of the target's examples; the "
         "trivial guess is the share among public examples",
         default=True,
     )  # fmt: skip
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`share_error`, and `true_share`.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
@@ -45,12 +44,9 @@ class Rounds(Formed):
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """The rounds to use, and the method."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are treated as 0"
-        )
         method: Literal["layer", "search"] | None = Field(
             None, description="layer: from the first layer; search: match gradients; null: the first that applies"
         )
@@ -58,9 +54,6 @@ class Rounds(Formed):
         iterations: int = Field(600, ge=1, description="Adam steps of a search")
         tv: float = Field(0.01, ge=0, allow_inf_nan=False, description="weight of the total variation in a search")
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate of a search, standardised units")
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """A line for the plan."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
@@ -31,7 +31,6 @@ class Tokens(fedplug.Attack):
     layer, or with weight decay: then only `least` can separate them.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 256), loss=None, classification=False
@@ -48,9 +47,6 @@ class Tokens(fedplug.Attack):
         deviations: float = Field(
             4.0, gt=0, description="with noise: standard deviations by which a row must be longer than noise alone"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options: Tokens.Options = options
 
     def describe(self) -> str:
         """A line for the plan."""
@@ -94,18 +90,12 @@ def moving(update: ObservedUpdate, rows: TensorView, least: float, deviations: f
 class TokensFound(fedplug.Metric):
     """Share of the texts' distinct tokens that were recovered, and share of the reported tokens that are right."""
 
-    class Options(fedplug.Options):
-        """It has none."""
-
     measures = Measures(
         kind="tokens",
         better={"tokens_recovered": "high", "tokens_right": "high", "token_f1": "high"},
         conventions="0 to 1; over the distinct tokens of the batch, whatever their order and number; F1 is of both",
         default=True,
     )
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`tokens_recovered`, `tokens_right`, `token_f1`.
@@ -126,9 +116,6 @@ class TokensFound(fedplug.Metric):
 class TextFound(fedplug.Metric):
     """Share of the texts that was recovered: whole texts, tokens in their places, and runs of one and two tokens."""
 
-    class Options(fedplug.Options):
-        """It has none."""
-
     measures = Measures(
         kind="texts",
         better={"text_in_place": "high", "texts_exact": "high", "rouge_1": "high", "rouge_2": "high"},
@@ -137,9 +124,6 @@ class TextFound(fedplug.Metric):
         "2004), over all texts together, of tokens rather than words",
         default=True,
     )
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`text_in_place`, the share of all tokens; `texts_exact`, the share of all texts; `rouge_1`, `rouge_2`.
