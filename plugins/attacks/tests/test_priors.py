@@ -24,7 +24,7 @@ from fedplug_attacks.labels import _nearest_counts, likely_counts
 from fedplug_attacks.linear_leak import LinearLeak
 from fedplug_std.models import Mlp
 from fedplug_std.torch_model import to_tensor
-from gradient_toys import DIGITS, digits, error, gradient, relu_net, top, view
+from gradient_toys import DIGITS, answer, digits, error, gradient, relu_net, top, view
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ def attacker(known: PublicData | None) -> Attacker:
 
 
 def run(component: Any, seen: View, known: PublicData | None, **options: Any) -> AttackReport:
-    report: AttackReport = component(component.Options(**options)).attack(seen, attacker(known))
+    report: AttackReport = answer(component(component.Options(**options)), seen, attacker(known))
     return report
 
 
@@ -189,10 +189,13 @@ def test_a_prior_is_taken_where_it_has_something_to_say() -> None:
     clear, loud = (Matcher(noisy(model, 0, level), "adaptive", 1, "cpu") for level in (1e-6, 1.0))
     assert clear.noise < 1e-3
     assert loud.noise == pytest.approx(0.5, abs=0.05)
-    assert chosen("auto", clear, None) is None
-    assert chosen("auto", loud, None) is not None
-    assert chosen("auto", clear, public()) is not None
-    assert chosen("none", loud, public()) is None
+    either, noise, known = ("noise", "public"), ("noise",), ("public",)
+    assert chosen("auto", clear, None, either) is None
+    assert chosen("auto", loud, None, either) is not None
+    assert chosen("auto", loud, None, known) is None
+    assert chosen("auto", clear, public(), either) is not None
+    assert chosen("auto", clear, public(), noise) is None
+    assert chosen("none", loud, public(), either) is None
 
 
 # -- floors ------------------------------------------------------------------------------------------------------------

@@ -29,3 +29,13 @@ class Formed(fedplug.Attack):
     def in_form(self, form: Form) -> Self:
         """The same attack with the same options in the other form."""
         return type(self)(self.options.model_copy(update={"form": form}))
+
+
+class SearchOptions(Formed.Options):
+    """How hidden entries are treated, and where a search for inputs starts."""
+
+    init: Literal["normal", "uniform", "public_mean"] = Field(
+        "normal",
+        description="where a search starts: normal (noise around the mean pixel), uniform (random pixels), public_mean "
+        "(mean of the public examples and a little noise; without public examples the same as normal)",
+    )

@@ -11,7 +11,7 @@ import torch
 from fedplug.api.errors import ViewError
 from torch import nn
 
-from fedplug_attacks._descent import adam, total_variation
+from fedplug_attacks._descent import adam, stepped, total_variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fedplug_attacks.api.view import View
 
-_STEPS, _RATE, _MILESTONES = 600, 0.05, (3 / 8, 5 / 8, 7 / 8)
+_STEPS, _RATE = 600, 0.05
 # Weight of the total variation, next to the share of the features that is not matched.
 _SMOOTH = 1e-5
 
@@ -88,12 +88,11 @@ class Front:
         state = torch.from_numpy(rng.standard_normal((len(features), *self.shape))).float()
         state = state.clamp(self.low, self.high)
         moments = [torch.zeros_like(state), torch.zeros_like(state)]
-        for step in range(1, _STEPS + 1):
+        for step, rate in enumerate(stepped(_RATE, _STEPS), start=1):
             state.requires_grad_()
             shares = ((self.features(state) - wanted) * known).square().sum(1) / sizes
             value = shares.sum() + _SMOOTH * total_variation(state[None]).sum()
             (gradient,) = torch.autograd.grad(value, state)
-            rate = _RATE * 0.1 ** sum(step > share * _STEPS for share in _MILESTONES)
             state = adam(state.detach(), gradient, moments, step, rate).clamp(self.low, self.high)
             progress(step, _STEPS, float(shares.detach().mean()))
         with torch.no_grad():

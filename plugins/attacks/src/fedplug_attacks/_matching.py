@@ -124,12 +124,17 @@ class Matcher:
         self._prepare(view.model.module, self.update.meaning.training_mode, single)
         self.local = None if schedule is None else LocalSteps(schedule, self._parameters, self._loss)
 
+    @classmethod
+    def of(cls, view: View, form: str, attacker: Attacker, double: bool = False) -> Matcher:
+        """A matcher of as many examples as are behind the update, or of one."""
+        assert view.update is not None  # the core has checked what the attack needs
+        return cls(view, form, view.update.meaning.examples or 1, attacker.device, double)
+
     def _prepare(self, module: torch.nn.Module, training: bool, single: bool) -> None:
         self.module = copy.deepcopy(module).to(self.device, self.dtype).train(training)
         self._parameters = {
             name: tensor.detach() for name, tensor in self.module.named_parameters() if tensor.requires_grad
         }
-        self._norms: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
         self._penalties: list[torch.Tensor] = []
         self.normalised = 0
         for part in self.module.modules():
@@ -211,6 +216,13 @@ class Matcher:
         gradients = self._sent(gradients)
         along = (gradients * (self.weight * self.target)).sum(1)
         return 1 - along / ((self.weight * gradients.square()).sum(1) * self._norm).sqrt()
+
+    def distance(self, measure: Measure, gradients: torch.Tensor) -> torch.Tensor:
+        """The distance from the observed gradient by a measure; (T, P) to (T,)."""
+        if measure == "cosine":
+            return self.cosine(gradients)
+        squared = self.squared(gradients)
+        return squared if measure == "squared" else squared.clamp_min(1e-24).sqrt()
 
     def misfit(self, gradients: torch.Tensor) -> torch.Tensor:
         """Negative log likelihood of the observed update, in nats, up to a constant; (T, P) to (T,)."""
@@ -361,12 +373,12 @@ class Record:
         self.best, self.score, self.inputs, self.labels = loss, score, inputs.detach().clone(), list(labels)
         return True
 
-    def report(self, seed: int, **metrics: float) -> AttackReport:
+    def report(self, **metrics: float) -> AttackReport:
         """The attack's report. It is selected by the attack's own loss, since the truth is not known here."""
         losses = tuple(thinned(self.losses))
         self.attacker.progress(self.total, self.total, losses[-1] if losses else None)
         common: dict[str, Any] = {
-            "seed": seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
+            "seed": self.matcher.view.seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
             "metrics": {
                 "searches": self.searches, "diverged": self.diverged, "loss": self.best,
                 **({"steps_unrolled": self.matcher.local.schedule.steps} if self.matcher.local else {}), **metrics,

@@ -13,7 +13,7 @@ from fedplug_attacks._forms import Formed
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks._spans import Span
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.tokens import moving
 
@@ -87,14 +87,10 @@ class Dager(Formed):
         """Rebuilds the texts; not applicable to other models, or where there are too many tokens for every layer."""
         assert view.update is not None
         examples = int(view.update.meaning.examples or 1)
-        try:
-            inner = _Inner.of(view)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        inner = _Inner.of(view)
         spans, why = _spans_of(view, inner, examples * inner.positions, naive=self.options.form == "naive")
         if not any(name not in inner.local for name in spans):
-            hopeless, reason = _reason(view, inner, examples, why)
-            return AttackReport(NOT_APPLICABLE if hopeless else DIVERGED, reason=reason)
+            return AttackReport(DIVERGED, reason=_reason(view, inner, examples, why))
         search = _Search(inner, spans, examples, self.options.threshold, view.seed, _possible(view, inner))
         texts, shares = search.texts(attacker)
         metrics = {"layers": float(len(spans)), "outside": float(shares.max()), "rank": float(search.rank)}
@@ -267,16 +263,20 @@ def _possible(view: View, inner: _Inner) -> NDArray[np.int64]:
     return np.arange(inner.vocabulary)
 
 
-def _reason(view: View, inner: _Inner, examples: int, why: list[str]) -> tuple[bool, str]:
-    """Whether no search could help, and why no deeper layer has an informative span."""
+def _reason(view: View, inner: _Inner, examples: int, why: list[str]) -> str:
+    """Why no deeper layer has an informative span.
+
+    Raises:
+        ViewError: there are too many tokens for every layer, so that no search could help.
+    """
     assert view.update is not None
     shapes = {p.name: p.shape for p in view.update.layout.parameters}
     most = max(min(shapes[f"{name}.weight"]) for name in inner.layers)
     pairs = examples * inner.positions
     said = f"{examples} x {inner.positions} tokens are behind the update, and spans are of {most} dimensions at most"
     if pairs > most:
-        return True, said
-    return False, f"{why[-1] if why else said}; the update descends {view.update.meaning.loss}"
+        raise ViewError(said)
+    return f"{why[-1] if why else said}; the update descends {view.update.meaning.loss}"
 
 
 class _Search:

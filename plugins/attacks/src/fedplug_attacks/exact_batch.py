@@ -32,7 +32,7 @@ from fedplug_attacks._low_rank import (
     zeros_of,
 )
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -119,21 +119,15 @@ class ExactBatch(Formed):
             self.finds.needs, tensors=((behind[0] if behind else FIRST_WEIGHT, "any"),), model=behind is not None
         )
         if reason := needs.unmet(view, attacker.facts.public):
-            return AttackReport(NOT_APPLICABLE, reason=reason)
-        try:
-            if behind is None:
-                layer = first_layer(view, naive)
-            else:
-                layer, front = feature_layer(view, naive, *behind), _front(view, behind[0])
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+            raise ViewError(reason)
+        if behind is None:
+            layer = first_layer(view, naive)
+        else:
+            layer, front = feature_layer(view, naive, *behind), _front(view, behind[0])
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
         examples = int(view.update.meaning.examples or 1)
-        try:
-            problem = _Problem.of(layer, examples, view.seed % 2**63)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        problem = _Problem.of(layer, examples, view.seed % 2**63)
         found = self._search(problem, _model_rows(view, behind), view.seed, attacker)
         if found is None:
             reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"

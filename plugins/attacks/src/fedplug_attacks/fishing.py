@@ -13,7 +13,7 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.planting import Plants, parameter, to_target
-from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Fishing(fedplug.Attack, Plants):
         assert view.update is not None
         weight, bias = (role(attacker.facts.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
         if weight is None:
-            return AttackReport(NOT_APPLICABLE, reason="the last layer is not fully connected")
+            raise ViewError("the last layer is not fully connected")
         update = _of_one(view.update, [weight, *([bias] if bias else [])], self.options.label)
         caught = dataclasses.replace(view, update=update)
         report: AttackReport = self._inner(view, attacker).attack(view=caught, attacker=attacker)

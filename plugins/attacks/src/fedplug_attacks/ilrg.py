@@ -10,7 +10,7 @@ from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -45,23 +45,20 @@ class Ilrg(Formed):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
-        try:
-            from fedplug_attacks._label_layer import bias_floor, complete, known, last_layer, mean_of
+        from fedplug_attacks._label_layer import bias_floor, complete, known, last_layer, mean_of
 
-            layer = last_layer(view)
-            if not layer.has_bias and self.options.form == "naive":
-                raise ViewError("the last layer has no bias, and the naive form takes its gradient")
-            if not layer.finite:
-                return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
-            if self.options.form == "naive":
-                grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
-                features = _quotients(grad_weight, grad_bias)
-            else:
-                feature = known(view, layer, attacker.facts.public).features.mean(0)
-                grad_weight, grad_bias = complete(layer, feature)
-                features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        layer = last_layer(view)
+        if not layer.has_bias and self.options.form == "naive":
+            raise ViewError("the last layer has no bias, and the naive form takes its gradient")
+        if not layer.finite:
+            return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
+        if self.options.form == "naive":
+            grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
+            features = _quotients(grad_weight, grad_bias)
+        else:
+            feature = known(view, layer, attacker.facts.public).features.mean(0)
+            grad_weight, grad_bias = complete(layer, feature)
+            features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
         solved = _solve(features @ layer.weight.T + layer.bias, grad_bias, layer.examples)
         counts = np.round(np.maximum(solved, 0.0)).astype(np.int64)
         # As in the authors' code, not clipped to B: such a count comes from a failed equation.

@@ -13,7 +13,7 @@ from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.planting import Plants, parameter, to_target
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ class Imprint(fedplug.Attack, Plants):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Subtracts each row from the one before it."""
-        try:
-            layer = _Layer.of(view, attacker.facts.layout)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        layer = _Layer.of(view, attacker.facts.layout)
         assert view.update is not None
         assert view.vector is not None
         thresholds = -parameter(view.vector, attacker.facts.layout, layer.bias).astype(np.float64)
@@ -116,7 +113,7 @@ class Imprint(fedplug.Attack, Plants):
         told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
         told = told[np.argsort(thresholds[told], kind="stable")]
         if len(told) < 2:
-            return AttackReport(NOT_APPLICABLE, reason=f"fewer than two rows of {layer.weight} are visible")
+            raise ViewError(f"fewer than two rows of {layer.weight} are visible")
         rows, scale = rows[told], scale[told]
         inputs_of, gradient_of = -np.diff(rows, axis=0, append=0.0), -np.diff(scale, append=0.0)
         # Without a bias a bin is filled where its largest visible weight is.
@@ -130,7 +127,7 @@ class Imprint(fedplug.Attack, Plants):
         inputs = inputs_of[filled] / gradient_of[filled, None]
         metrics = {"bins": float(len(told)), "bins_filled": float(filled.sum())}
         if not len(inputs):
-            return AttackReport(NOT_APPLICABLE, metrics, reason=f"all visible gradients of {layer.bias} are equal")
+            raise ViewError(f"all visible gradients of {layer.bias} are equal")
         metrics["hidden_inputs"] = float(np.isnan(inputs).sum(1).mean())
         if layer.direct:
             images = _read(inputs, view, attacker)

@@ -11,7 +11,7 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -92,32 +92,29 @@ class LinearLeak(Formed):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Reads the images off; not applicable where the first layer does not take the image itself."""
-        try:
-            layer = first_layer(view, naive=self.options.form == "naive")
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        layer = first_layer(view, naive=self.options.form == "naive")
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
         if self.options.form == "naive" and not layer.bias.any():
             return AttackReport(DIVERGED, reason="every bias gradient it uses is 0, and 0/0 is not an image")
         if not np.nan_to_num(layer.weight).any():
-            return AttackReport(NOT_APPLICABLE, reason="every visible weight gradient of the first layer is 0")
+            raise ViewError("every visible weight gradient of the first layer is 0")
         assert view.update is not None
         examples = int(view.update.meaning.examples or 1)
         metrics: dict[str, float] = {}
         if layer.standardised is not None and not np.nan_to_num(layer.bias).any():
-            reason = "no bias of the first layer is visible and not 0, and columns of a table have no range to scale by"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(
+                "no bias of the first layer is visible and not 0, and columns of a table have no range to scale by"
+            )
         prior = self._prior(layer, view, attacker)
         if prior is not None and examples == 1:
             images = layer.images(_likely(layer, prior, view.seed))[None]
         elif examples == 1:
             images = (_quotient(layer) if self.options.form == "naive" else _single(layer))[None]
         elif not np.nan_to_num(layer.bias).any():
-            reason = (
+            raise ViewError(
                 f"no bias of the first layer is visible and not 0, and {examples} examples have no common direction"
             )
-            return AttackReport(NOT_APPLICABLE, reason=reason)
         else:
             images, agreeing = _distinct(layer, examples, self.options.tolerance, prior)
             metrics["agreeing_rows"] = float(agreeing)

@@ -31,6 +31,7 @@ import fedplug
 import numpy as np
 from fedplug import Examples, Field, Finds, Learns
 from fedplug.api.data import ClientData
+from fedplug.api.errors import ViewError
 from fedplug.api.streams import stream
 from pydantic import model_validator
 
@@ -38,7 +39,7 @@ from fedplug_attacks._public import sigma_of
 from fedplug_attacks._shadows import Schooling, shadows
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import ObservedUpdate
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -152,11 +153,10 @@ class Membership(fedplug.Attack):
         assert view.candidates is not None
         which = self._which(view)
         if which == "personal" and view.personal is None:
-            reason = f"the adversary {view.adversary} has no personal model of the target"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(f"the adversary {view.adversary} has no personal model of the target")
         method, unmet = self._method(which, view, attacker)
         if unmet:
-            return AttackReport(NOT_APPLICABLE, reason=unmet)
+            raise ViewError(unmet)
         if method == "gradient":
             report = self._by_gradients(view, attacker)
         elif method in _BY_SHADOWS:
@@ -193,7 +193,7 @@ class Membership(fedplug.Attack):
         from_public = ratio and attacker.facts.public is not None and reference != "released"
         if ratio and which == "released" and reference in ("released", "both"):
             reason = "the released model is the closest known one to the target's, and cannot be its own reference"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(reason)
         sets = [view.candidates] + ([attacker.facts.public.examples] if from_public and attacker.facts.public else [])
         models = {which: self._vector(which, view)}
         if from_released:

@@ -11,7 +11,7 @@ from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.told import Told, examples_of
 from fedplug_attacks.api.view import Attacker, View
 
@@ -66,11 +66,8 @@ class Negotiation(fedplug.Attack):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Scores the classes; not applicable if no message is about scalars, or the last layer is not dense."""
-        try:
-            rows = last_rows(attacker.facts.layout, view.num_classes)
-            kind, found = self._read(view, attacker.facts.layout, rows)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        rows = last_rows(attacker.facts.layout, view.num_classes)
+        kind, found = self._read(view, attacker.facts.layout, rows)
         assert view.target is not None
         scores = np.mean([values for values, _ in found[view.target]], axis=0)
         presence = scores

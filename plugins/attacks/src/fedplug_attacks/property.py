@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import fedplug
 import numpy as np
 from fedplug import Field, Finds, Learns, Measures, stream
-from fedplug.api.errors import MetricError
+from fedplug.api.errors import MetricError, ViewError
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks._shadows import trained
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 
@@ -64,7 +64,7 @@ class Property(Formed):
         """Predicts the share; not applicable if no attribute is requested, or the training is unknown."""
         assert view.update is not None
         if reason := _unmet(view, attacker):
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(reason)
         assert view.attribute is not None
         updates, shares, halves = self._shadow_updates(view, attacker)
         visible, rng = view.update.visible, stream(view.seed, "property", "noise")

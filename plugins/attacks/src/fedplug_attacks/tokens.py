@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import fedplug
 import numpy as np
 from fedplug import Field, Finds, Measures
-from fedplug.api.errors import MetricError
+from fedplug.api.errors import MetricError, ViewError
 
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 
@@ -60,8 +60,7 @@ class Tokens(fedplug.Attack):
         if rows is None or rows.states.shape[0] != view.num_classes:
             instead = "no matrix" if rows is None else f"a matrix of {rows.states.shape[0]} rows"
             rows_of = f"an embedding has a row for each of {view.num_classes} tokens"
-            reason = f"the first parameter is {instead}, but {rows_of}"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(f"the first parameter is {instead}, but {rows_of}")
         there = moving(update, rows, self.options.least, self.options.deviations)
         attacker.progress(1, 1, None)
         metrics = {"rows_hidden": float(np.count_nonzero(~rows.visible.any(1)))}
