@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._public import sigma_of
+from fedplug_attacks._public import marked, noise_of, with_noise
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import TensorView
     from fedplug_attacks.api.view import View
 
 PSEUDO_EXAMPLES = 128
@@ -85,8 +84,7 @@ def last_layer(view: View) -> LastLayer:
     if weight is None:
         raise ViewError(_no_last_weight(layout, classes))
     places = {parameter.name: parameter.slice for parameter in layout.parameters}
-    gradient = view.update.as_gradient(view.vector)
-    gradient = dataclasses.replace(gradient, sigma=sigma_of(gradient).astype(np.float32))
+    gradient = with_noise(view.update.as_gradient(view.vector))
     parts = [gradient.tensor(name) for name in (weight, bias) if name]
     if not any(part.visible.any() for part in parts):
         raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
@@ -94,26 +92,12 @@ def last_layer(view: View) -> LastLayer:
         weight=view.vector[places[weight]].reshape(classes, -1).astype(np.float64),
         bias=view.vector[places[bias]].astype(np.float64) if bias else np.zeros(classes),
         has_bias=bias is not None,
-        grad_weight=_marked(parts[0]),
-        grad_bias=_marked(parts[1]) if bias else np.full(classes, np.nan),
-        sigma_weight=_noise(parts[0]),
-        sigma_bias=_noise(parts[1]) if bias else np.zeros(classes),
+        grad_weight=marked(parts[0]),
+        grad_bias=marked(parts[1]) if bias else np.full(classes, np.nan),
+        sigma_weight=noise_of(parts[0]),
+        sigma_bias=noise_of(parts[1]) if bias else np.zeros(classes),
         examples=int(view.update.meaning.examples or 0),
     )
-
-
-def _marked(tensor: TensorView) -> NDArray[np.float64]:
-    """The tensor with NaN where hidden and infinity where a visible value is not finite."""
-    dense = np.full(tensor.states.shape, np.nan)
-    dense[tensor.visible] = np.where(np.isfinite(tensor.values), tensor.values, np.inf)
-    return dense
-
-
-def _noise(tensor: TensorView) -> NDArray[np.float64]:
-    """Standard deviation of the noise on each entry of the tensor; 0 where it is hidden."""
-    dense = np.zeros(tensor.states.shape)
-    dense[tensor.visible] = tensor.sigma
-    return dense
 
 
 def _no_last_weight(layout: Layout, classes: int) -> str:

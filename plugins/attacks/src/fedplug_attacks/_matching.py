@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from fedplug_attacks._local_steps import LocalSteps, schedule_of, too_long
-from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
+from fedplug_attacks._public import Clips, least_sigma_of, with_noise
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -235,7 +235,7 @@ class Matcher:
         Noise of unstated size is estimated from the update (`sigma_of`). Clear entries are off by rounding, and by 1e-3
         of their size, so that a search can end.
         """
-        update = dataclasses.replace(self.update, sigma=sigma_of(self.update).astype(np.float32))
+        update = with_noise(self.update)
         size = np.square(_rms(update.values[update.states[update.visible] == Seen.CLEAR]) * 1e-3)
         variance = _variance(self.view, update) + max(size, float(np.finfo(np.float32).tiny))
         counts = update.visible

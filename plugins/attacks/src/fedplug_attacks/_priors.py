@@ -61,6 +61,7 @@ _SOFTENED, _PAIRS, _KEPT, _PROBES, _PROBE = 200, 1, 0.98, 16, 0.05
 _CERTAIN, _LEAST = 2.0, 2.0
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class GaussianPrior:
     """x ~ N(mean, L L'): standardised inputs as an affine map of standard normal ones.
 
@@ -68,39 +69,33 @@ class GaussianPrior:
     and a division by the standard deviation of each coefficient; V has orthonormal columns. Rows of a table are only
     divided by the standard deviations of their columns.
 
-    Args:
-        shape: (C, H, W) or (d,) of one example.
-        mean: of that shape.
+    Attributes:
+        mean: (C, H, W) or (d,), of one example.
         bases: an orthonormal matrix for each axis.
-        spread: of that shape, standard deviation of each coefficient.
+        spreads: standard deviation of each coefficient.
         share: a, 0 < a <= 1.
         vectors: (d, k), V.
         variances: (k,), s.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        mean: torch.Tensor,
-        bases: Sequence[torch.Tensor],
-        spread: torch.Tensor,
-        share: float = 1.0,
-        vectors: torch.Tensor | None = None,
-        variances: torch.Tensor | None = None,
-    ) -> None:
-        self.shape, self.mean, self._bases, self._spread = tuple(shape), mean, list(bases), spread
-        self._share = share
-        size = math.prod(shape)
-        self._vectors = mean.new_zeros(size, 0) if vectors is None else vectors
-        self._variances = mean.new_zeros(0) if variances is None else variances
+    mean: torch.Tensor
+    bases: Sequence[torch.Tensor]
+    spreads: torch.Tensor
+    share: float
+    vectors: torch.Tensor
+    variances: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one example."""
+        return tuple(self.mean.shape)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> GaussianPrior:
         """The same on another device and in another precision."""
-        moved = [
-            part.to(device, dtype)
-            for part in (self.mean, self._spread, self._vectors, self._variances, *self._bases)
-        ]
-        return GaussianPrior(self.shape, moved[0], moved[4:], moved[1], self._share, moved[2], moved[3])
+        mean, spreads, vectors, variances, *bases = (
+            part.to(device, dtype) for part in (self.mean, self.spreads, self.vectors, self.variances, *self.bases)
+        )
+        return GaussianPrior(mean, bases, spreads, self.share, vectors, variances)
 
     def inputs(self, latents: torch.Tensor) -> torch.Tensor:
         """mean + L u; (..., *shape) to the same."""
@@ -108,19 +103,11 @@ class GaussianPrior:
 
     def spread(self, latents: torch.Tensor) -> torch.Tensor:
         """L u; (..., *shape) to the same."""
-        return _turned(self._root(latents, 0.5) * self._spread, [basis.T for basis in self._bases])
+        return _turned(self._root(latents) * self.spreads, [basis.T for basis in self.bases])
 
     def pulled(self, forces: torch.Tensor) -> torch.Tensor:
         """L' f; (..., *shape) to the same."""
-        return self._root(_turned(forces, self._bases) * self._spread, 0.5)
-
-    def latents(self, inputs: torch.Tensor) -> torch.Tensor:
-        """L^-1 (x - mean); (..., *shape) to the same."""
-        return self._root(_turned(inputs - self.mean, self._bases) / self._spread, -0.5)
-
-    def energy(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Negative log density of each example, in nats, up to a constant; (..., *shape) to (...)."""
-        return 0.5 * self.latents(inputs).square().flatten(-len(self.shape)).sum(-1)
+        return self._root(_turned(forces, self.bases) * self.spreads)
 
     def posterior(
         self, precision: torch.Tensor, force: torch.Tensor, rng: torch.Generator | None = None
@@ -156,11 +143,11 @@ class GaussianPrior:
         spread = self.spread(found[1:]).square().sum(0) / max(1, len(found) - 1)
         return self.inputs(found[0]), spread
 
-    def _root(self, values: torch.Tensor, power: float) -> torch.Tensor:
-        """(a I + V diag(s) V')^power times the values."""
+    def _root(self, values: torch.Tensor) -> torch.Tensor:
+        """(a I + V diag(s) V')^(1/2) times the values."""
         flat = values.flatten(-len(self.shape))
-        more = (self._share + self._variances) ** power - self._share**power
-        turned: torch.Tensor = self._share**power * flat + (flat @ self._vectors * more) @ self._vectors.T
+        more = (self.share + self.variances) ** 0.5 - self.share**0.5
+        turned: torch.Tensor = self.share**0.5 * flat + (flat @ self.vectors * more) @ self.vectors.T
         return turned.reshape(values.shape)
 
 
@@ -173,24 +160,23 @@ def gaussian(view: View, public: PublicData | None) -> GaussianPrior:
     """
     shape = tuple(view.shape)
     bases = [_cosines(size) if axis else torch.eye(size, dtype=torch.float64) for axis, size in enumerate(shape)]
-    least = _least(view)
-    if public is None or not len(public.examples.inputs):
-        mean = torch.zeros(shape, dtype=torch.float64)
-        return GaussianPrior(shape, mean, bases, _plain(shape).clamp_min(least).sqrt())
-    most = max(2, _VALUES // math.prod(shape))
-    inputs = to_tensor(public.examples.inputs[:most], view.mean, view.std).double()
-    mean = inputs.mean(0)
-    if len(inputs) < 2:
-        return GaussianPrior(shape, mean, bases, _plain(shape).clamp_min(least).sqrt())
+    least, size, count = _least(view), math.prod(shape), 0 if public is None else len(public.examples.inputs)
+    mean = torch.zeros(shape, dtype=torch.float64)
+    if public is not None and count:
+        inputs = to_tensor(public.examples.inputs[: max(2, _VALUES // size)], view.mean, view.std).double()
+        mean = inputs.mean(0)
+    if count < 2:
+        plain = _plain(shape).clamp_min(least).sqrt()
+        return GaussianPrior(mean, bases, plain, 1.0, mean.new_zeros(size, 0), mean.new_zeros(0))
     if len(shape) > 1 and shape[0] > 1:
         channels = (inputs - mean).transpose(0, 1).flatten(1)
         bases[0] = torch.linalg.eigh(channels @ channels.T)[1].T.contiguous()
     turned = _turned(inputs - mean, bases)
-    spread = _spectrum(turned).clamp_min(least).sqrt()
-    white = (turned / spread).flatten(1) / math.sqrt(1 - 1 / len(inputs))
+    spreads = _spectrum(turned).clamp_min(least).sqrt()
+    white = (turned / spreads).flatten(1) / math.sqrt(1 - 1 / len(inputs))
     share = _best_share(white)
     values, vectors = _directions(white)
-    return GaussianPrior(shape, mean, bases, spread, share, vectors, (1 - share) * values)
+    return GaussianPrior(mean, bases, spreads, share, vectors, (1 - share) * values)
 
 
 def _least(view: View) -> float:

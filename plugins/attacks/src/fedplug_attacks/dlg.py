@@ -127,7 +127,7 @@ class Idlg(Dlg):
         from fedplug_attacks._last_layer import single_label
         from fedplug_attacks.labels import MOST_LABELS
 
-        classes = single_label(matcher.update, matcher.view.num_classes, matcher.form).classes
+        classes = single_label(matcher.update, matcher.view.num_classes, matcher.form)
         return classes if len(classes) <= MOST_LABELS else ()
 
 

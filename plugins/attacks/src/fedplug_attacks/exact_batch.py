@@ -12,10 +12,8 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks._first_layer import (
     FirstLayer,
     feature_layer,
-    filled,
     first_layer,
     first_matrix,
-    in_range,
     largest_scale,
 )
 from fedplug_attacks._forms import Formed
@@ -147,18 +145,8 @@ class ExactBatch(Formed):
                 FINISHED, metrics, images=np.concatenate([searched, missing]), seed=view.seed,
                 unfit=_unfit(problem, found) or _unmatched(shares),
             )  # fmt: skip
-        if layer.standardised is not None:
-            mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
-        else:
-            public = attacker.facts.public
-            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
-        images = filled(found.images, mean, examples)
-        values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
-        given = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
-        return AttackReport(
-            FINISHED, metrics, images=given.reshape(examples, *view.shape), seed=view.seed,
-            unfit=_unfit(problem, found),
-        )  # fmt: skip
+        images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
+        return AttackReport(FINISHED, metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
 
     def _search(self, problem: _Problem, model: _Rows | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""

@@ -148,7 +148,7 @@ def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> lis
 
     view, form = matcher.view, matcher.form
     if matcher.batch == 1:
-        return [[label] for label in single_label(matcher.update, view.num_classes, form).classes[:MOST_LABELS]]
+        return [[label] for label in single_label(matcher.update, view.num_classes, form)[:MOST_LABELS]]
     simple = batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(public))
     try:
         counts = likely_counts(view, public, form, most)

@@ -8,7 +8,7 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
+from fedplug_attacks._first_layer import FirstLayer, first_layer, largest_scale
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
@@ -119,16 +119,9 @@ class LinearLeak(Formed):
             images, agreeing = _distinct(layer, examples, self.options.tolerance, prior)
             metrics["agreeing_rows"] = float(agreeing)
         metrics["hidden_pixels"] = float(np.isnan(images).sum(1).mean())
-        if layer.standardised is not None:
-            mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
-        else:
-            public = attacker.facts.public
-            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
-        images = filled(images, mean, examples)
         attacker.progress(1, 1, None)
-        values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
-        found = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
-        return AttackReport(FINISHED, metrics, images=found.reshape(examples, *view.shape), seed=view.seed)
+        found = layer.finished(images, examples, attacker.facts.public, view.shape)
+        return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
 
     def _prior(self, layer: FirstLayer, view: View, attacker: Attacker) -> GaussianPrior | None:
         """The prior of images, if there is enough noise for one to matter."""

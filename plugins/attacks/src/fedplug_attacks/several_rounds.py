@@ -157,14 +157,14 @@ def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
     classes, batch, form = matcher.view.num_classes, matcher.batch, matcher.form
     if batch == 1:
         guesses = [single_label(part.update, classes, form) for part in matcher.parts]
-        sure = [guess.classes[0] for guess in guesses if guess.told]
+        sure = [guess[0] for guess in guesses if len(guess) == 1]
         if sure:
             return [[int(np.bincount(sure).argmax())]]
         ranks = np.full((len(guesses), classes), classes)
         for row, guess in zip(ranks, guesses, strict=True):
-            row[list(guess.classes)] = np.arange(len(guess.classes))
+            row[list(guess)] = np.arange(len(guess))
         likely = np.argsort(ranks.sum(0), kind="stable")
-        return [[int(label)] for label in likely[: min(len(guess.classes) for guess in guesses)][:16]]
+        return [[int(label)] for label in likely[: min(map(len, guesses))][:16]]
     public = attacker.facts.public
     found = [batch_labels(p.update, batch, classes, form, p.probabilities(public)) for p in matcher.parts]
     shares = np.mean([np.bincount(labels, minlength=classes) for labels in found], axis=0)
