@@ -36,8 +36,6 @@ from fedplug_attacks.api.view import Attacker, View
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug_attacks._fronts import Front
-
 # Searches that run at once.
 _STARTS = 256
 # Rows and columns with fewer visible entries than the rank plus this are left out, since they are unreliable.
@@ -121,7 +119,10 @@ class ExactBatch(Formed):
         if behind is None:
             layer = first_layer(view, naive)
         else:
-            layer, front = feature_layer(view, naive, *behind), _front(view, behind[0])
+            from fedplug_attacks._features import Front, nearest
+
+            layer = feature_layer(view, naive, *behind)
+            front = Front(view, behind[0].rpartition(".")[0], training=True)
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
         examples = int(view.update.meaning.examples or 1)
@@ -138,7 +139,7 @@ class ExactBatch(Formed):
             metrics["agreement"] = float(found.agreement.min())
         if front is not None:
             rng = stream(view.seed, "exact_batch", "images")
-            searched, shares = front.images(found.images, rng, attacker.progress)
+            searched, shares = nearest(found.images, front, rng, attacker.progress)
             metrics["feature_mismatch"] = float(shares.max())
             missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
             return AttackReport(
@@ -234,12 +235,6 @@ class _Rows:
         outputs = np.where(unknown, mean[:, None], inputs) @ weight.T + self.bias[rows]
         spread = 2 * np.sqrt(variance[:, None] * (unknown.astype(np.float64) @ (weight**2).T))
         return outputs, spread + _ROUNDED * outputs.std(1, keepdims=True)
-
-
-def _front(view: View, weight: str) -> Front:
-    from fedplug_attacks._fronts import Front
-
-    return Front.of(view, weight)
 
 
 def _unmatched(shares: NDArray[np.float64]) -> str:
