@@ -9,7 +9,7 @@ import numpy as np
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._public import marked, noise_of, with_noise
-from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
+from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role, takes_inputs
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
     update = view.update
     name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
     size = int(np.prod(view.shape))
-    weight = update.tensor(name) if name else None
-    if name is None or weight is None or weight.states.shape[1] != size:
+    if name is None or not takes_inputs(update.layout, view.shape):
         raise ViewError(
             f"the first layer is not fully connected with an input for each of the {size} values of an image"
         )
@@ -91,9 +90,14 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
     if len(view.shape) == 1:
         std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
         return FirstLayer(rows, biases, np.ones(size), np.zeros(size), noise, noise_bias, (std, mean))
-    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
-    scale, zero = (values.astype(np.float64) for values in per_channel)
+    zero, scale = standardised_by(view, size)
     return FirstLayer(rows, biases, scale, zero, noise, noise_bias)
+
+
+def standardised_by(view: View, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation (d,) by which each of the d values of an image is standardised."""
+    mean, std = (np.repeat(np.asarray(given, np.float64), size // view.shape[0]) for given in (view.mean, view.std))
+    return mean, std
 
 
 def first_matrix(layout: Layout) -> tuple[str, str | None] | None:

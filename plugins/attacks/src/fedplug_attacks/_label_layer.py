@@ -15,6 +15,7 @@ from fedplug.api.errors import ViewError
 
 from fedplug_attacks._public import marked, noise_of, with_noise
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
+from fedplug_attacks.api.planting import parameter
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
@@ -83,14 +84,13 @@ def last_layer(view: View) -> LastLayer:
     weight, bias = role(layout, LAST_WEIGHT, classes), role(layout, LAST_BIAS, classes)
     if weight is None:
         raise ViewError(_no_last_weight(layout, classes))
-    places = {parameter.name: parameter.slice for parameter in layout.parameters}
     gradient = with_noise(view.update.as_gradient(view.vector))
     parts = [gradient.tensor(name) for name in (weight, bias) if name]
     if not any(part.visible.any() for part in parts):
         raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
     return LastLayer(
-        weight=view.vector[places[weight]].reshape(classes, -1).astype(np.float64),
-        bias=view.vector[places[bias]].astype(np.float64) if bias else np.zeros(classes),
+        weight=parameter(view.vector, layout, weight).astype(np.float64),
+        bias=parameter(view.vector, layout, bias).astype(np.float64) if bias else np.zeros(classes),
         has_bias=bias is not None,
         grad_weight=marked(parts[0]),
         grad_bias=marked(parts[1]) if bias else np.full(classes, np.nan),

@@ -30,6 +30,7 @@ from fedplug_attacks._low_rank import (
     zeros_of,
 )
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug_attacks.api.planting import parameter
 from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
@@ -249,11 +250,10 @@ def _model_rows(view: View, behind: tuple[str, str | None] | None) -> _Rows | No
     if view.vector is None or view.update is None:
         return None
     layout = view.update.layout
-    places = {parameter.name: parameter for parameter in layout.parameters}
     weight, bias = behind or (role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS))
     assert weight is not None
-    matrix = view.vector[places[weight].slice].reshape(places[weight].shape).astype(np.float64)
-    return _Rows(matrix, view.vector[places[bias].slice].astype(np.float64) if bias else np.zeros(len(matrix)))
+    matrix = parameter(view.vector, layout, weight).astype(np.float64)
+    return _Rows(matrix, parameter(view.vector, layout, bias).astype(np.float64) if bias else np.zeros(len(matrix)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Needs, role
+from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role, takes_inputs
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.planting import Plants, parameter, to_target
 from fedplug_attacks.api.report import AttackReport
@@ -93,9 +93,7 @@ class Fishing(fedplug.Attack, Plants):
         from fedplug_attacks.inverting import InvertingGradients
         from fedplug_attacks.linear_leak import LinearLeak
 
-        first = role(attacker.facts.layout, FIRST_WEIGHT)
-        shapes = {each.name: each.shape for each in attacker.facts.layout.parameters}
-        if first is not None and shapes[first][1] == int(np.prod(view.shape)):
+        if takes_inputs(attacker.facts.layout, view.shape):
             return LinearLeak(LinearLeak.Options())
         options = InvertingGradients.Options(iterations=self.options.iterations, tv=self.options.tv)
         return InvertingGradients(options)
@@ -103,15 +101,12 @@ class Fishing(fedplug.Attack, Plants):
 
 def _of_one(update: ObservedUpdate, last: list[str], label: int) -> ObservedUpdate:
     """The update as that of one example; in the last layer only the row of its class is visible."""
-    states, dense, sigma = update.states.copy(), update.dense(0.0), np.zeros(update.layout.size, np.float32)
-    sigma[update.visible] = update.sigma
+    kept = np.ones(update.layout.size, bool)
     for each in update.layout.parameters:
         if each.name in last:
-            others = np.ones(each.shape[0], bool)
-            others[label] = False
-            states[each.slice].reshape(each.shape)[others] = Seen.ABSENT
-    visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
-    meaning = dataclasses.replace(update.meaning, examples=1)
+            kept[each.slice].reshape(each.shape)[np.arange(each.shape[0]) != label] = False
+    visible, meaning = kept[update.visible], dataclasses.replace(update.meaning, examples=1)
     return dataclasses.replace(
-        update, states=states, values=dense[visible].astype(np.float32), sigma=sigma[visible], meaning=meaning
-    )
+        update, states=np.where(kept, update.states, np.uint8(Seen.ABSENT)), values=update.values[visible],
+        sigma=update.sigma[visible], meaning=meaning,
+    )  # fmt: skip

@@ -11,7 +11,8 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
+from fedplug_attacks._first_layer import in_range, standardised_by
+from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role, takes_inputs
 from fedplug_attacks.api.planting import Plants, parameter, to_target
 from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -181,7 +182,7 @@ class _Layer:
         for weight, following in itertools.pairwise(full):
             bias = f"{weight.name.rpartition('.')[0]}.bias"
             if following.shape[1] == weight.shape[0] and bias in named and len(view.shape) == 3:
-                direct = role(layout, FIRST_WEIGHT) == weight.name and weight.shape[1] == int(np.prod(view.shape))
+                direct = role(layout, FIRST_WEIGHT) == weight.name and takes_inputs(layout, view.shape)
                 return cls(weight.name, bias, following.name, direct)
         raise ViewError("the model has no fully connected layer over images or their features, with another behind it")
 
@@ -210,20 +211,17 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, attacke
 
         measured = features_of(attacker.facts.public.examples.inputs, layer.module, view) @ direction
         return float(measured.mean()), float(measured.std())
-    size = len(direction) // view.shape[0]
-    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    mean, std = standardised_by(view, len(direction))
     if attacker.facts.public is None:  # grey, with pixels independent of each other
         return float(direction @ ((0.5 - mean) / std)), float(np.linalg.norm(direction * 0.3 / std))
-    inputs = attacker.facts.public.examples.inputs
-    images = inputs.reshape(len(inputs), -1) / (255.0 if inputs.dtype == np.uint8 else 1.0)
+    images = in_range(attacker.facts.public.examples.inputs).reshape(-1, len(mean))
     measured = ((images - mean) / std) @ direction
     return float(measured.mean()), float(measured.std())
 
 
 def _scales(inputs_of: NDArray[np.float64], view: View) -> NDArray[np.float64]:
     """(n,): by what rows g (p - mean) / std must be divided so that p fills the range of images on one side."""
-    size = inputs_of.shape[1] // view.shape[0]
-    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    mean, std = standardised_by(view, inputs_of.shape[1])
     step = np.nan_to_num(inputs_of) * std
     # Of either sign of g: the least |g| with which all p are in [0, 1].
     positive = np.maximum(step / (1 - mean), -step / mean).max(1)
@@ -242,24 +240,11 @@ def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
 
 def _read(inputs: NDArray[np.float64], view: View, attacker: Attacker) -> NDArray[np.float64]:
     """Images that rows hold directly, mixtures last; (n, pixels)."""
-    images = _as_images(inputs, view)
+    mean, std = standardised_by(view, inputs.shape[1])
+    images = inputs * std + mean
     outside = np.maximum(-images, images - 1)
     mixed = np.nan_to_num(outside, nan=0.0).max(1) > _OUTSIDE
-    fill = np.full(images.shape[1], 0.5) if attacker.facts.public is None else _public_mean(attacker)
+    public = attacker.facts.public
+    fill = np.full(len(mean), 0.5) if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
     read: NDArray[np.float64] = np.where(np.isnan(images), fill, images)[np.argsort(mixed, kind="stable")]
     return read
-
-
-def _public_mean(attacker: Attacker) -> NDArray[np.float64]:
-    assert attacker.facts.public is not None
-    inputs = attacker.facts.public.examples.inputs
-    mean: NDArray[np.float64] = inputs.reshape(len(inputs), -1).mean(0) / (255.0 if inputs.dtype == np.uint8 else 1.0)
-    return mean
-
-
-def _as_images(inputs: NDArray[np.float64], view: View) -> NDArray[np.float64]:
-    """Standardised inputs (n, d) as images in [0, 1], unclipped."""
-    size = inputs.shape[1] // view.shape[0]
-    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
-    images: NDArray[np.float64] = inputs * std + mean
-    return images

@@ -154,9 +154,7 @@ class Membership(fedplug.Attack):
         which = self._which(view)
         if which == "personal" and view.personal is None:
             raise ViewError(f"the adversary {view.adversary} has no personal model of the target")
-        method, unmet = self._method(which, view, attacker)
-        if unmet:
-            raise ViewError(unmet)
+        method = self._method(which, view, attacker)
         if method == "gradient":
             report = self._by_gradients(view, attacker)
         elif method in _BY_SHADOWS:
@@ -168,22 +166,28 @@ class Membership(fedplug.Attack):
         few = f"{len(view.candidates)} candidates are too few to tell a weak attack from none"
         return dataclasses.replace(report, unfit=few)
 
-    def _method(self, which: str, view: View, attacker: Attacker) -> tuple[str, str]:
-        """The method, `auto` resolved, and why it does not apply here; empty if it does."""
-        method = self.options.asked
+    def _method(self, which: str, view: View, attacker: Attacker) -> str:
+        """The method, `auto` resolved.
+
+        Raises:
+            ViewError: it does not apply here.
+        """
+        method: str = self.options.asked
         if method not in ("auto", *_BY_SHADOWS):
-            return method, ""
+            return method
         public = attacker.facts.public
         unknown = "there are no public examples" if public is None else self._schooling(which, view).unknown
         if not unknown and public is not None and len(public.examples) < _FEWEST_PUBLIC:
             unknown = f"{len(public.examples)} public examples are too few to train shadow models on"
         if method != "auto":
-            return method, unknown
+            if unknown:
+                raise ViewError(unknown)
+            return method
         meaning = view.update.meaning if which == "local" and view.update is not None else None
         one_step = meaning is not None and meaning.steps == 1 and bool(meaning.lr)
         if one_step and not _needs("gradient", "local", "auto").unmet(view, public):
-            return "gradient", ""
-        return ("likelihood_ratio" if unknown else "rmia"), ""
+            return "gradient"
+        return "likelihood_ratio" if unknown else "rmia"
 
     def _without_shadows(self, ratio: bool, which: str, view: View, attacker: Attacker) -> AttackReport:
         """By the likelihood ratio to non-members, or by the loss."""
@@ -199,12 +203,16 @@ class Membership(fedplug.Attack):
         if from_released:
             models["released"] = self._vector("released", view)
         total, done = len(models) * sum(map(len, sets)), 0
-        seen: dict[str, list[Confidence]] = {}
-        for name, vector in models.items():
-            seen[name] = []
-            for examples in sets:
-                seen[name].append(_confidence(view, vector, examples, _after(done, total, attacker.progress)))
-                done += len(examples)
+
+        def progress(examples: int, loss: float) -> None:
+            nonlocal done
+            done += examples
+            attacker.progress(done, total, loss)
+
+        seen = {
+            name: [_confidence(view, vector, examples, progress) for examples in sets]
+            for name, vector in models.items()
+        }
         for name, found in seen.items():
             if reason := _lost(found, name):
                 return AttackReport(DIVERGED, reason=reason)
@@ -451,7 +459,7 @@ def _confidence(
     """The confidence of the model with these parameters, and buffers if given, in evaluation mode. The view's model
     does not change.
 
-    Calls `progress(examples done, mean loss of the last batch)`.
+    Calls `progress(examples of a batch, their mean loss)`.
     """
     import torch
     from fedplug_std.torch_model import as_tensor, to_tensor, use_one_thread
@@ -479,7 +487,7 @@ def _confidence(
                 found.loss[part] = (logits.logsumexp(1) - of_right).cpu().numpy()
                 found.log_odds[part] = (of_right - others).cpu().numpy()
                 if progress is not None:
-                    progress(min(start + step, len(examples)), float(found.loss[part].mean()))
+                    progress(len(right), float(found.loss[part].mean()))
     finally:
         model.set_vector(was)
         if had:
@@ -492,8 +500,3 @@ def _lost(found: Sequence[Confidence], name: str) -> str:
     """Which losses are not finite, as a sentence; empty if all are."""
     lost = sum(int(np.count_nonzero(~np.isfinite(one.loss + one.log_odds))) for one in found)
     return f"the loss of {lost} examples under the {name} model is not a finite number" if lost else ""
-
-
-def _after(before: int, total: int, progress: Callable[[int, int, float | None], None]) -> Callable[[int, float], None]:
-    """Progress of one part of the work, after `before` examples of `total`."""
-    return lambda done, loss: progress(before + done, total, loss)

@@ -24,7 +24,8 @@ from fedplug.api.blocks import Layout
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
-from fedplug_attacks.api.observation import Observation, ObservedUpdate, Seen, TensorView
+from fedplug_attacks.api.observation import Observation, ObservedUpdate, TensorView
+from fedplug_attacks.api.planting import parameter
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
@@ -112,9 +113,8 @@ def stacked(view: View, most: int | None = None) -> View:
     )
     vector = None
     if all(seen.vector is not None for seen in rounds):
-        places = [next(p.slice for p in layout.parameters if p.name == name) for name in names if name is not None]
         vectors: list[NDArray[np.float32]] = [seen.vector for seen in rounds if seen.vector is not None]
-        vector = np.concatenate([held[place] for place in places for held in vectors])
+        vector = np.concatenate([parameter(held, layout, name).ravel() for name in names if name for held in vectors])
     return dataclasses.replace(view, update=wide, vector=vector, model=None, observations=())
 
 
@@ -139,7 +139,7 @@ def coverage(view: View, most: int | None = None) -> float:
     """Share of the entries of the model that some round of the same examples shows, 0 to 1."""
     if view.update is None:
         return 0.0
-    shown = np.isin(view.update.states, (Seen.CLEAR, Seen.NOISED))
+    shown = view.update.visible
     for place in of_the_same(view, most):
         shown |= view.observations[place].update.visible
     return float(shown.mean())

@@ -510,9 +510,9 @@ class Attacks(Section):
             headline = entries[0].ranking.metric
             label = f"{name.partition('.')[2] or name} {headline}"
             for form in ("adaptive", "naive"):
-                yield f"{label} {form}", _of_form(name, form, headline), _few_digits
+                yield f"{label} {form}", _of_form(name, form, headline), "{:.4g}".format
             for guess in dict.fromkeys(guess for entry in entries for guess in entry.guesses):
-                yield f"{label} {guess}", _of_guess(name, guess, headline), _few_digits
+                yield f"{label} {guess}", _of_guess(name, guess, headline), "{:.4g}".format
 
 
 def _leakages(record: Mapping[str, Any]) -> dict[str, Leakage]:
@@ -545,10 +545,6 @@ def _of_guess(name: str, guess: str, metric: str) -> Callable[[Result], float | 
         return entry.guesses.get(guess, {}).get(metric) if entry else None
 
     return read
-
-
-def _few_digits(value: float) -> str:
-    return f"{value:.4g}"
 
 
 ATTACKS = Attacks()

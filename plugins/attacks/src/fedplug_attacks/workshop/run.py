@@ -94,17 +94,14 @@ class AttackRun:
             raise ViewError("the recipe names no attacks")
         self.section, self.scope, self.folder = section, section.scope, stage.run_dir / "attacks"
         self.composition = Composition(recipe)
-        self.occasions = Occasions(recipe, self.scope, stage.run_dir)
+        self.occasions = Occasions(recipe, self.scope, stage.run_dir, self.rewound)
         self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed)
         wanted = any(metric.measures.kind == "update" for metric in self.scorer.metrics.values())
         asked, source = self.scope.truth, self.composition.components[recipe.data.name]
         data, root = self.rewound.client(0).data, stage.data_root
         attributes = None if asked is None else Attributes(asked, data, stage.world.public, source, root)
         self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note, attributes)
-        self.calls = Calls(
-            recipe, self.composition, section, self.rewound, stage.model, stage.buffers, self.truths, stage.device,
-            self.watch,
-        )  # fmt: skip
+        self.calls = Calls(section, self.composition, stage, self.truths)
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
         self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
@@ -130,7 +127,7 @@ class AttackRun:
                     self._plant(round, name, number)
             if not honest:
                 continue
-            for occasion in self.occasions.of(round, "released" in names, self.rewound, unfinished, self._asking):
+            for occasion in self.occasions.of(round, "released" in names, unfinished, self._asking):
                 for name in honest:
                     for target in self._targets(occasion):
                         adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
@@ -188,7 +185,7 @@ class AttackRun:
 
     def _plant(self, round: int, name: str, number: int) -> None:
         """Lets each attack choose the models that clients receive in a probe, and attacks their uploads."""
-        (honest,) = self.occasions.of(round, False, self.rewound, [number], self._asking)
+        (honest,) = self.occasions.of(round, False, [number], self._asking)
         for use in self.section.attacks:
             attack, occasion, refused = self.composition.part(use.name, Attack), honest, ""
             of_each = isinstance(attack, Plants) and attack.for_each_target
@@ -196,7 +193,7 @@ class AttackRun:
                 if isinstance(attack, Plants) and (of_each or occasion is honest) and not refused:
                     try:
                         models = self._planted(attack, honest, name, number, target if of_each else None)
-                        occasion = self.occasions.planted(self.rewound, honest, models)
+                        occasion = self.occasions.planted(honest, models)
                     except (ViewError, PluginError) as error:
                         refused = str(error)
                 adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
