@@ -462,20 +462,20 @@ def _confidence(
     Calls `progress(examples of a batch, their mean loss)`.
     """
     import torch
+    from fedplug_std.per_sample import evaluation_mode
     from fedplug_std.torch_model import as_tensor, to_tensor, use_one_thread
 
     use_one_thread()
     model, module = view.model, view.model.module
-    was, was_training = model.get_vector(), module.training
+    was = model.get_vector()
     step = max(1, min(_BATCH, _BATCH_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
     found = Confidence(np.empty(len(examples)), np.empty(len(examples)))
     had = {name: values.copy() for name, values in model.get_buffers().items()} if buffers is not None else {}
     model.set_vector(vector)
     if buffers is not None:
         model.set_buffers(dict(buffers))
-    module.eval()
     try:
-        with torch.no_grad():
+        with evaluation_mode(model), torch.no_grad():
             for start in range(0, len(examples), step):
                 part = slice(start, start + step)
                 inputs = to_tensor(examples.inputs[part], view.mean, view.std, model.device)
@@ -492,7 +492,6 @@ def _confidence(
         model.set_vector(was)
         if had:
             model.set_buffers(had)
-        module.train(was_training)
     return found
 
 

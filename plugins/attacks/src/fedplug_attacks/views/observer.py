@@ -176,7 +176,7 @@ class Observer:
         told = Bystander(self, target, insiders)
         told.follow(_calls(read, client_address(target)), round)
         facts = self.facts(round, told.published)
-        sums = Differences(self, target, facts, read, adversary.reads, insiders, beyond).opened_sums()
+        sums = Differences(self, target, facts, read, adversary.reads, insiders, beyond).opened_sums
         if not sums:
             return None
         count = max(block.contributors for block in sums.values())

@@ -72,7 +72,7 @@ class Occasions:
         if self.scope.rounds is not None:
             return [(round - 1, names) for round in self.scope.rounds]
         # A run without recordings has only its last checkpoints to probe.
-        first = min(self.checkpoints.rounds(), default=0) + self.scope.probe.rounds - 1 if self.scope.probe else 0
+        first = min(self.checkpoints.rounds(), default=0) + self.scope.repeats - 1 if self.scope.probe else 0
         others = [name for name in names if name != "released"]
         final = [(self.recipe.rounds, ["released"])] if "released" in names else []
         return ([(first, others)] if others else []) + final
@@ -104,7 +104,7 @@ class Occasions:
         Raises:
             ViewError: there are too few rounds.
         """
-        times = self.scope.probe.rounds if self.scope.probe else 1
+        times = self.scope.repeats
         if times > round + 1:
             raise ViewError(
                 f"probe.rounds is {times}, and up to round {round + 1} there are {round + 1}; attack a later round "
@@ -144,7 +144,7 @@ class Occasions:
             asking: called before the parties are asked about a batch.
         """
         probe = self.scope.probe
-        wanted = list(range(probe.batches if probe else 1) if numbers is None else numbers)
+        wanted = list(range(self.scope.batches) if numbers is None else numbers)
         if not wanted:
             return
         if probe is not None:

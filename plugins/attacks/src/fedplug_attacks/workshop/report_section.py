@@ -174,17 +174,13 @@ def _strip(folder: _Folder) -> str:
         people = {(result.client, person) for person in result.truth.people}
         if data is None or room <= 0 or (people and people <= seen):  # each person once, for any adversary
             continue
-        width, height = struct.unpack(">II", data[16:24])
+        width, height = _size(data)
         count = round(2 * width / max(height, 1)) or 1
         if count > room:
             continue
         room, seen = room - count, seen | people
         words = _strip_words(result)
-        encoded = base64.b64encode(data).decode("ascii")
-        shown.append(
-            f'<figure><img src="data:image/png;base64,{encoded}" width="{width}" height="{height}" '
-            f'alt="{text(words)}"><figcaption>{text(words)}</figcaption></figure>'
-        )
+        shown.append(f"<figure>{_image(data, words)}<figcaption>{text(words)}</figcaption></figure>")
     label = "True images above, what was found below."
     return f'<p class="note">{label}</p><div class="strip">{"".join(shown)}</div>' if shown else ""
 
@@ -407,19 +403,28 @@ def _pictures(folder: _Folder) -> str:
 
 
 def _figure(folder: _Folder, number: int, result: TargetResult, picture: str) -> str:
-    title = f"{result.attack}: {target_words(result)}"
-    words = alternative(result)
+    title, words = f"{result.attack}: {target_words(result)}", alternative(result)
     data = _png(folder, picture)
     if data is None:
         return f"<figure><h3>{text(title)}</h3><p>{text(picture)} is missing or is not a picture.</p>" \
                f"<figcaption>{text(words)}</figcaption></figure>"  # fmt: skip
-    width, height = struct.unpack(">II", data[16:24])
-    wide = " class=wide" if width > _WIDE else ""
-    encoded = base64.b64encode(data).decode("ascii")
+    wide = " class=wide" if _size(data)[0] > _WIDE else ""
     return (f'<figure id="attack-{number}"{wide}><h3>{text(title)}</h3>'
-            f'<div class="pan" tabindex="0"><img src="data:image/png;base64,{encoded}" width="{width}" '
-            f'height="{height}" alt="{text(words)}"></div>'
+            f'<div class="pan" tabindex="0">{_image(data, words)}</div>'
             f"<figcaption>{text(words)}</figcaption></figure>")  # fmt: skip
+
+
+def _image(data: bytes, words: str) -> str:
+    """A PNG within the page, and the words for those who do not see it."""
+    width, height = _size(data)
+    address = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
+    return f'<img src="{address}" width="{width}" height="{height}" alt="{text(words)}">'
+
+
+def _size(data: bytes) -> tuple[int, int]:
+    """Width and height of a PNG."""
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
 
 
 def alternative(result: TargetResult) -> str:

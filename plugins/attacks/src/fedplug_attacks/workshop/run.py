@@ -116,7 +116,7 @@ class AttackRun:
         """
         self.occasions.require()
         for round, names in self.occasions.rounds():
-            batches = range(self.scope.probe.batches if self.scope.probe else 1)
+            batches = range(self.scope.batches)
             unfinished = [number for number in batches if not self._finished(round, names, number)]
             if unfinished and self.stage.late:  # avoids restoring the parties for nothing
                 self.stage.left += self.count() // len(batches) * len(unfinished)
@@ -140,10 +140,9 @@ class AttackRun:
 
     def count(self) -> int:
         """Number of targets, including finished ones."""
-        batches = self.scope.probe.batches if self.scope.probe else 1
         targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
         names = sum(len(names) for _, names in self.occasions.rounds())
-        return batches * targets * names * len(self.section.attacks)
+        return self.scope.batches * targets * names * len(self.section.attacks)
 
     def _finished(self, round: int, names: list[str], number: int) -> bool:
         """Whether every target of a moment is finished, so that the parties need not be restored to it."""
@@ -359,7 +358,7 @@ class AttackRun:
         result = TargetResult(
             key=task.key, attack=attack, use=task.use.use, options=task.use.options.model_dump(mode="json"),
             adversary=adversary, round=occasion.round + 1, client=target,
-            probe=ProbedBatch(size, batch.number + 1, batch.classes, self._asked_in) if batch else None,
+            probe=ProbedBatch(size, batch.number + 1, batch.classes, self.scope.repeats) if batch else None,
             digest=task.digest, settings=task.settings, states=update.shares() if update else {},
             unplaced=update.unplaced if update else 0, meaning=update.meaning if update else None,
             finds=sorted(finds.what), ranking=ranking, success=Success(*finds.success) if finds.success[0] else None,
@@ -446,11 +445,6 @@ class AttackRun:
 
     def _applies(self, attack: str, view: View) -> bool:
         return self.calls.call(attack, view, "").status != NOT_APPLICABLE
-
-    @property
-    def _asked_in(self) -> int:
-        """Number of rounds that use the same batch."""
-        return self.scope.probe.rounds if self.scope.probe else 1
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
