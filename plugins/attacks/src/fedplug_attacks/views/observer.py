@@ -460,14 +460,11 @@ class _Likeness:
         self.trained = insider.remembered.trained == round
         told = []
         for client_id in (insider.client_id, target):
-            adopted, lasting, negotiated = set(), set(), []
-            for call in _calls(messages, client_address(client_id)):
-                if (call.component, call.method) == (Steps.name, "adopt") and call.round < round:
-                    adopted.add(call.sequence)
-                elif call.component != Steps.name and call.round == round:
-                    negotiated.append(call.body)
-                    lasting |= {call.sequence} - {0}
-            told.append((adopted, lasting, negotiated))
+            calls = list(_calls(messages, client_address(client_id)))
+            adopts = [call for call in calls if (call.component, call.method) == (Steps.name, "adopt")]
+            asked = [call for call in calls if call.component != Steps.name and call.round == round]
+            adopted = {call.sequence for call in adopts if call.round < round}
+            told.append((adopted, {call.sequence for call in asked} - {0}, [call.body for call in asked]))
         (adopted, lasting, negotiated), (their_adopted, their_lasting, their_negotiated) = told
         self.adopted = adopted == their_adopted
         self.negotiated = bool(lasting & their_lasting) or negotiated == their_negotiated
