@@ -50,9 +50,8 @@ def inverted(
     Returns:
         (n, pixels) in [0, 1], and (n,) the mean squared misfit relative to the features' variance.
     """
-    assert view.update is not None
     use_one_thread()
-    front = Front(view, layer, view.update.meaning.training_mode)
+    front = Front(view, layer, view.observed.meaning.training_mode)
     known = torch.from_numpy(~np.isnan(features)).float()
     wanted = torch.from_numpy(np.nan_to_num(features)).float()
     variance = float(wanted[known > 0].var()) or 1.0

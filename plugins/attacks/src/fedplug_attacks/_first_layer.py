@@ -78,8 +78,7 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
     Raises:
         ViewError: the first layer does not take the input itself.
     """
-    assert view.update is not None
-    update = view.update
+    update = view.observed
     name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
     size = int(np.prod(view.shape))
     if name is None or not takes_inputs(update.layout, view.shape):
@@ -118,8 +117,7 @@ def feature_layer(view: View, naive: bool, weight: str, bias: str | None) -> Fir
     Raises:
         ViewError: as `first_layer`.
     """
-    assert view.update is not None
-    rows, biases, noise, noise_bias = _read(view.update, weight, bias, naive)
+    rows, biases, noise, noise_bias = _read(view.observed, weight, bias, naive)
     size = rows.shape[1]
     ones, zeros = np.ones(size), np.zeros(size)
     return FirstLayer(rows, biases, ones, zeros, noise, noise_bias, (ones, zeros))

@@ -78,25 +78,23 @@ def last_layer(view: View) -> LastLayer:
         ViewError: the model has no last layer that fits the number of classes, nothing of it is visible, or the scale
             of the update is not known.
     """
-    assert view.update is not None
-    assert view.vector is not None
-    layout, classes = view.update.layout, view.num_classes
+    layout, classes = view.observed.layout, view.num_classes
     weight, bias = role(layout, LAST_WEIGHT, classes), role(layout, LAST_BIAS, classes)
     if weight is None:
         raise ViewError(_no_last_weight(layout, classes))
-    gradient = with_noise(view.update.as_gradient(view.vector))
+    gradient = with_noise(view.observed.as_gradient(view.start))
     parts = [gradient.tensor(name) for name in (weight, bias) if name]
     if not any(part.visible.any() for part in parts):
         raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
     return LastLayer(
-        weight=parameter(view.vector, layout, weight).astype(np.float64),
-        bias=parameter(view.vector, layout, bias).astype(np.float64) if bias else np.zeros(classes),
+        weight=parameter(view.start, layout, weight).astype(np.float64),
+        bias=parameter(view.start, layout, bias).astype(np.float64) if bias else np.zeros(classes),
         has_bias=bias is not None,
         grad_weight=marked(parts[0]),
         grad_bias=marked(parts[1]) if bias else np.full(classes, np.nan),
         sigma_weight=noise_of(parts[0]),
         sigma_bias=noise_of(parts[1]) if bias else np.zeros(classes),
-        examples=int(view.update.meaning.examples or 0),
+        examples=int(view.observed.meaning.examples or 0),
     )
 
 
@@ -138,8 +136,7 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
     from fedplug_std.torch_model import seeded, to_tensor, use_one_thread
 
     use_one_thread()
-    assert view.update is not None
-    model, meaning = view.model, view.update.meaning
+    model, meaning = view.model, view.observed.meaning
     if public is not None:
         inputs = to_tensor(public.examples.inputs, view.mean, view.std)
     else:

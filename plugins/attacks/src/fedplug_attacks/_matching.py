@@ -93,15 +93,14 @@ class Matcher:
 
     def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
         use_one_thread()
-        assert view.update is not None  # the core has checked what the attack needs
         self.view, self.form, self.batch, self.device = view, form, batch, torch.device(device)
         self.dtype = torch.float64 if double else torch.float32
-        self.update: ObservedUpdate = view.update.as_gradient(view.vector)
-        schedule = schedule_of(view.update.meaning, view.model.module)
+        self.update: ObservedUpdate = view.observed.as_gradient(view.vector)
+        schedule = schedule_of(view.observed.meaning, view.model.module)
         self.estimated = too_long(schedule, self.update.layout.size, self.dtype.itemsize) if schedule else ""
         schedule = None if self.estimated else schedule
         # Repeated steps decay as the client's did; an estimate has the decay subtracted.
-        seen = self.update if schedule is None else view.update.as_gradient()
+        seen = self.update if schedule is None else view.observed.as_gradient()
         self.target = torch.from_numpy(seen.dense(0.0)).to(self.device, self.dtype)
         weight = _weights(self.update) if form == "adaptive" else np.ones(self.update.layout.size)
         self.weight = torch.from_numpy(weight).to(self.device, self.dtype)
@@ -127,8 +126,7 @@ class Matcher:
     @classmethod
     def of(cls, view: View, form: str, attacker: Attacker, double: bool = False) -> Matcher:
         """A matcher of as many examples as are behind the update, or of one."""
-        assert view.update is not None  # the core has checked what the attack needs
-        return cls(view, form, view.update.meaning.examples or 1, attacker.device, double)
+        return cls(view, form, view.observed.meaning.examples or 1, attacker.device, double)
 
     def _prepare(self, module: torch.nn.Module, training: bool, single: bool) -> None:
         self.module = copy.deepcopy(module).to(self.device, self.dtype).train(training)

@@ -85,8 +85,7 @@ class Dager(Formed):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the texts; not applicable to other models, or where there are too many tokens for every layer."""
-        assert view.update is not None
-        examples = int(view.update.meaning.examples or 1)
+        examples = int(view.observed.meaning.examples or 1)
         inner = _Inner.of(view)
         spans, why = _spans_of(view, inner, examples * inner.positions, naive=self.options.form == "naive")
         if not any(name not in inner.local for name in spans):
@@ -135,9 +134,8 @@ class _Inner:
         """
         import torch
 
-        assert view.update is not None
         module = view.model.module.eval()
-        trained = {parameter.name for parameter in view.update.layout.parameters}
+        trained = {parameter.name for parameter in view.observed.layout.parameters}
         layers = {
             name: type(part).__name__ == "Conv1D"
             for name, part in module.named_modules()
@@ -213,13 +211,11 @@ class _Enough(Exception):  # not an error
 
 def _spans_of(view: View, inner: _Inner, pairs: int, naive: bool) -> tuple[dict[str, Span], list[str]]:
     """The spans of the informative layers, and why the others are not informative."""
-    assert view.update is not None
-    assert view.vector is not None
-    tensors, places = view.update.tensors(), {p.name: p for p in view.update.layout.parameters}
-    noise = np.zeros(view.update.layout.size)
-    noise[view.update.visible] = sigma_of(view.update) ** 2
+    tensors, places = view.observed.tensors(), {p.name: p for p in view.observed.layout.parameters}
+    noise = np.zeros(view.observed.layout.size)
+    noise[view.observed.visible] = sigma_of(view.observed) ** 2
     # An update is a difference of two float32 models, and values on a grid are rounded.
-    noise += (np.spacing(np.abs(view.vector)).astype(np.float64) ** 2 + view.update.meaning.grid**2) / 12
+    noise += (np.spacing(np.abs(view.start)).astype(np.float64) ** 2 + view.observed.meaning.grid**2) / 12
     spans: dict[str, Span] = {}
     why: list[str] = []
     completed = 0
@@ -252,13 +248,12 @@ def _possible(view: View, inner: _Inner) -> NDArray[np.int64]:
     """The tokens whose row of the embedding moves, if the embedding is trained and visible; else all."""
     import torch
 
-    assert view.update is not None
-    tensors = view.update.tensors()
+    tensors = view.observed.tensors()
     for name, part in inner.module.named_modules():
         rows = tensors.get(f"{name}.weight")
         if isinstance(part, torch.nn.Embedding) and part.num_embeddings == inner.vocabulary and rows is not None:
             # A row without visible entries may have moved.
-            there = moving(view.update, rows, _LEAST_ROW, _DEVIATIONS) | ~rows.visible.any(1)
+            there = moving(view.observed, rows, _LEAST_ROW, _DEVIATIONS) | ~rows.visible.any(1)
             return np.flatnonzero(there) if there.any() else np.arange(inner.vocabulary)
     return np.arange(inner.vocabulary)
 
@@ -269,14 +264,13 @@ def _reason(view: View, inner: _Inner, examples: int, why: list[str]) -> str:
     Raises:
         ViewError: there are too many tokens for every layer, so that no search could help.
     """
-    assert view.update is not None
-    shapes = {p.name: p.shape for p in view.update.layout.parameters}
+    shapes = {p.name: p.shape for p in view.observed.layout.parameters}
     most = max(min(shapes[f"{name}.weight"]) for name in inner.layers)
     pairs = examples * inner.positions
     said = f"{examples} x {inner.positions} tokens are behind the update, and spans are of {most} dimensions at most"
     if pairs > most:
         raise ViewError(said)
-    return f"{why[-1] if why else said}; the update descends {view.update.meaning.loss}"
+    return f"{why[-1] if why else said}; the update descends {view.observed.meaning.loss}"
 
 
 class _Search:

@@ -109,8 +109,7 @@ class ExactBatch(Formed):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
-        assert view.update is not None
-        naive, layout, front = self.options.form == "naive", view.update.layout, None
+        naive, layout, front = self.options.form == "naive", view.observed.layout, None
         behind = None if role(layout, FIRST_WEIGHT) else first_matrix(layout)
         needs = dataclasses.replace(
             self.finds.needs, tensors=((behind[0] if behind else FIRST_WEIGHT, "any"),), model=behind is not None
@@ -126,7 +125,7 @@ class ExactBatch(Formed):
             front = Front(view, behind[0].rpartition(".")[0], training=True)
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
-        examples = int(view.update.meaning.examples or 1)
+        examples = int(view.observed.meaning.examples or 1)
         problem = _Problem.of(layer, examples, view.seed % 2**63)
         found = self._search(problem, _model_rows(view, behind), view.seed, attacker)
         if found is None:

@@ -63,8 +63,7 @@ class Fishing(fedplug.Attack, Plants):
         Raises:
             ViewError: its last layer is not fully connected with a bias, or has no such class.
         """
-        assert view.vector is not None
-        planted, layout = view.vector.copy(), attacker.facts.layout
+        planted, layout = view.start.copy(), attacker.facts.layout
         weight, bias = role(layout, LAST_WEIGHT, view.num_classes), role(layout, LAST_BIAS, view.num_classes)
         if weight is None or bias is None:
             raise ViewError("the last layer is not fully connected with a bias")
@@ -80,11 +79,10 @@ class Fishing(fedplug.Attack, Plants):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Inverts the remaining gradient as that of one example."""
-        assert view.update is not None
         weight, bias = (role(attacker.facts.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
         if weight is None:
             raise ViewError("the last layer is not fully connected")
-        update = _of_one(view.update, [weight, *([bias] if bias else [])], self.options.label)
+        update = _of_one(view.observed, [weight, *([bias] if bias else [])], self.options.label)
         caught = dataclasses.replace(view, update=update)
         report: AttackReport = self._inner(view, attacker).attack(view=caught, attacker=attacker)
         return dataclasses.replace(report, labels=None)

@@ -85,8 +85,7 @@ class Imprint(fedplug.Attack, Plants):
         Raises:
             ViewError: the model has no such layer, or there are no public examples to tell its features by.
         """
-        assert view.vector is not None
-        planted, layout = view.vector.copy(), attacker.facts.layout
+        planted, layout = view.start.copy(), attacker.facts.layout
         layer = _Layer.of(view, layout)
         weight, bias = parameter(planted, layout, layer.weight), parameter(planted, layout, layer.bias)
         direction = np.random.default_rng(view.seed).standard_normal(weight.shape[1])
@@ -105,12 +104,10 @@ class Imprint(fedplug.Attack, Plants):
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Subtracts each row from the one before it."""
         layer = _Layer.of(view, attacker.facts.layout)
-        assert view.update is not None
-        assert view.vector is not None
-        thresholds = -parameter(view.vector, attacker.facts.layout, layer.bias).astype(np.float64)
-        its = parameter(view.vector, attacker.facts.layout, layer.weight).any(1)  # rows that are not shut
-        rows = view.update.tensor(layer.weight).dense(np.nan).astype(np.float64)
-        scale = view.update.tensor(layer.bias).dense(np.nan).astype(np.float64)
+        thresholds = -parameter(view.start, attacker.facts.layout, layer.bias).astype(np.float64)
+        its = parameter(view.start, attacker.facts.layout, layer.weight).any(1)  # rows that are not shut
+        rows = view.observed.tensor(layer.weight).dense(np.nan).astype(np.float64)
+        scale = view.observed.tensor(layer.bias).dense(np.nan).astype(np.float64)
         told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
         told = told[np.argsort(thresholds[told], kind="stable")]
         if len(told) < 2:
@@ -143,8 +140,7 @@ class Imprint(fedplug.Attack, Plants):
         """Images with these features, those that fit best first; (n, pixels), in [0, 1]."""
         from fedplug_attacks._features import inverted
 
-        assert view.update is not None
-        size = min(len(features), view.update.meaning.examples or len(features), _MOST)
+        size = min(len(features), view.observed.meaning.examples or len(features), _MOST)
         # Most bins of a sum hold one example. The features of a mixture fit no image, so it comes last.
         mixed = np.nan_to_num(np.maximum(-features, 0.0)).max(1)
         chosen = features[np.argsort(mixed, kind="stable")[:size]]

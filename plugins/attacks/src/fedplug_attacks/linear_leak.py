@@ -99,8 +99,7 @@ class LinearLeak(Formed):
             return AttackReport(DIVERGED, reason="every bias gradient it uses is 0, and 0/0 is not an image")
         if not np.nan_to_num(layer.weight).any():
             raise ViewError("every visible weight gradient of the first layer is 0")
-        assert view.update is not None
-        examples = int(view.update.meaning.examples or 1)
+        examples = int(view.observed.meaning.examples or 1)
         metrics: dict[str, float] = {}
         if layer.standardised is not None and not np.nan_to_num(layer.bias).any():
             raise ViewError(

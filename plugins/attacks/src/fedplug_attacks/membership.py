@@ -258,10 +258,9 @@ class Membership(fedplug.Attack):
         from fedplug_std.per_sample import per_sample_gradients
 
         assert view.candidates is not None
-        assert view.update is not None
         public = attacker.facts.public
         assert public is not None
-        found = view.update.as_gradient(view.vector)
+        found = view.observed.as_gradient(view.vector)
         where = np.flatnonzero(found.visible)
         count, total = len(public.examples), len(public.examples) + len(view.candidates)
         most = max(1, _GRADIENT_BYTES // (4 * total))
@@ -292,17 +291,16 @@ class Membership(fedplug.Attack):
 
     def _schooling(self, which: str, view: View) -> Schooling:
         """How the model that is attacked was trained, as far as this adversary can know."""
-        assert view.vector is not None
         if which == "released":
-            return Schooling(view.vector, ()) if view.initial is None else Schooling(view.initial, view.learns)
+            return Schooling(view.start, ()) if view.initial is None else Schooling(view.initial, view.learns)
         if which == "personal" or view.update is None:
-            return Schooling(view.vector, view.learns[-1:])
+            return Schooling(view.start, view.learns[-1:])
         told = view.update.meaning
         learns = Learns(
             descends=told.loss, lr=told.lr, batch_size=told.batch_size, epochs=told.epochs, momentum=told.momentum,
             weight_decay=told.weight_decay, class_weights=told.class_weights,
         )  # fmt: skip
-        return Schooling(view.vector, (learns,), told.examples)
+        return Schooling(view.start, (learns,), told.examples)
 
     def _which(self, view: View) -> str:
         """The model that is attacked: `personal`, `local` or `released`."""
@@ -315,10 +313,8 @@ class Membership(fedplug.Attack):
 
     def _vector(self, which: str, view: View) -> NDArray[np.float32]:
         if which == "local":
-            assert view.vector is not None
-            assert view.update is not None
-            return local_model(view.vector, view.update)
-        vector = view.personal if which == "personal" else view.vector
+            return local_model(view.start, view.observed)
+        vector = view.personal if which == "personal" else view.start
         assert vector is not None
         return vector
 

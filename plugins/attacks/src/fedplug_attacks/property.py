@@ -62,18 +62,17 @@ class Property(Formed):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Predicts the share; not applicable if no attribute is requested, or the training is unknown."""
-        assert view.update is not None
         if reason := _unmet(view, attacker):
             raise ViewError(reason)
         assert view.attribute is not None
         updates, shares, halves = self._shadow_updates(view, attacker)
-        visible, rng = view.update.visible, stream(view.seed, "property", "noise")
+        visible, rng = view.observed.visible, stream(view.seed, "property", "noise")
         if self.options.form == "naive":
-            target = view.update.dense(0.0).astype(np.float64)
+            target = view.observed.dense(0.0).astype(np.float64)
         else:
-            target, updates = view.update.values.astype(np.float64), updates[:, visible]
-            updates = updates + rng.standard_normal(updates.shape) * sigma_of(view.update)
-        if view.update.clips:  # their sizes are then uninformative
+            target, updates = view.observed.values.astype(np.float64), updates[:, visible]
+            updates = updates + rng.standard_normal(updates.shape) * sigma_of(view.observed)
+        if view.observed.clips:  # their sizes are then uninformative
             target = target / (np.linalg.norm(target) or 1.0)
             updates = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-300)
         share, error, trivial = predicted(updates, shares, halves, target)
@@ -89,7 +88,7 @@ class Property(Formed):
         }  # fmt: skip
         return AttackReport(
             FINISHED, metrics, share=float(np.clip(share, 0, 1)), seed=view.seed, unfit=unfit,
-            gradient_evaluations=len(shares) * int(view.update.meaning.steps or 1),
+            gradient_evaluations=len(shares) * int(view.observed.meaning.steps or 1),
         )  # fmt: skip
 
     def _shadow_updates(
@@ -97,11 +96,9 @@ class Property(Formed):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Updates (k, P) from the target's start on public examples, the share of these with the attribute, and the
         half of the public examples that they use."""
-        assert view.update is not None
         assert view.attribute is not None
-        assert view.vector is not None
         assert attacker.facts.public is not None
-        meaning, rng = view.update.meaning, stream(view.seed, "property", "shadows")
+        meaning, rng = view.observed.meaning, stream(view.seed, "property", "shadows")
         order = rng.permutation(len(view.attribute.public))
         having, lacking = (order[view.attribute.public[order] == whether] for whether in (True, False))
         size, started = int(meaning.examples or 1), time.monotonic()
@@ -117,10 +114,10 @@ class Property(Formed):
             count = int(rng.integers(size + 1))
             mine, others = having[number % 2 :: 2], lacking[number % 2 :: 2]
             rows = np.concatenate([_drawn(mine, count, rng), _drawn(others, size - count, rng)])
-            view.model.set_vector(view.vector)
+            view.model.set_vector(view.start)
             view.model.set_buffers(buffers)
             trained(view.model, (learns,), attacker.facts.public, rng.permutation(rows), number, attacker)
-            updates.append(-meaning.sign * (view.model.get_vector().astype(np.float64) - view.vector))
+            updates.append(-meaning.sign * (view.model.get_vector().astype(np.float64) - view.start))
             shares.append(count / size)
             if number % 10 == 0:
                 attacker.progress(number, self.options.shadow_updates, None)
@@ -134,8 +131,7 @@ def _drawn(rows: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDA
 
 def _unmet(view: View, attacker: Attacker) -> str:
     """Why the attack does not apply; empty if it does."""
-    assert view.update is not None
-    meaning = view.update.meaning
+    meaning = view.observed.meaning
     if view.attribute is None:
         return "no attribute is requested; write attack: {truth: {column: ...}} in the recipe"
     having = int(np.count_nonzero(view.attribute.public))

@@ -78,11 +78,9 @@ class Rounds(Formed):
         """From the first layer of all rounds; None where a search does better."""
         from fedplug_attacks.linear_leak import LinearLeak
 
-        assert view.update is not None
         wide = stacked(view, self.options.most)
-        assert wide.update is not None
-        noisy = bool((np.nan_to_num(wide.update.sigma, nan=1.0) > 0).any())
-        single, adaptive = view.update.meaning.examples == 1, self.options.form == "adaptive"
+        noisy = bool((np.nan_to_num(wide.observed.sigma, nan=1.0) > 0).any())
+        single, adaptive = view.observed.meaning.examples == 1, self.options.form == "adaptive"
         if noisy and not single and not wanted:
             return None
         leak = LinearLeak(LinearLeak.Options(form=self.options.form))
@@ -122,14 +120,13 @@ class Rounds(Formed):
         from fedplug_attacks._several import SeveralRounds
 
         options = self.options
-        assert view.update is not None
         views = [one for one in each_round(view, options.most) if one.model is not None]
         lacks = Needs().unmet(views[-1] if views else view)
         if len(view.shape) != 3:
             lacks = "a search is for images, but the inputs are not images"
         if lacks:
             raise ViewError(lacks)
-        matcher = SeveralRounds(views, options.form, view.update.meaning.examples or 1, attacker.device)
+        matcher = SeveralRounds(views, options.form, view.observed.meaning.examples or 1, attacker.device)
         start = matcher.start(stream(view.seed, "attacks.rounds"), "normal", attacker.facts.public)
         matching = Matching("cosine", functools.partial(stepped, options.lr), (options.tv,), signed=True)
         labels = _labels(matcher, attacker)

@@ -54,8 +54,7 @@ class Tokens(fedplug.Attack):
 
     def attack(self, view: View, attacker: Attacker) -> AttackReport:
         """Finds the tokens; not applicable if the first parameter is not an embedding."""
-        assert view.update is not None
-        update, name = view.update, role(view.update.layout, FIRST_WEIGHT)
+        update, name = view.observed, role(view.observed.layout, FIRST_WEIGHT)
         rows = update.tensor(name) if name else None
         if rows is None or rows.states.shape[0] != view.num_classes:
             instead = "no matrix" if rows is None else f"a matrix of {rows.states.shape[0]} rows"

@@ -96,20 +96,19 @@ def stacked(view: View, most: int | None = None) -> View:
     Raises:
         ViewError: the model begins with no fully connected layer.
     """
-    assert view.update is not None
-    layout = view.update.layout
+    layout = view.observed.layout
     names = role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS)
     if names[0] is None:
         raise ViewError("the model begins with no fully connected layer, whose rows could be stacked")
     weight, bias = next(p for p in layout.parameters if p.name == names[0]), names[1]
     rounds: Sequence[Observation] = [view.observations[place] for place in of_the_same(view, most)]
-    rounds = rounds or [Observation(view.round, view.update, view.vector, {}, True)]
-    parts = [_per_rate(seen.update, view.update) for seen in rounds]
+    rounds = rounds or [Observation(view.round, view.observed, view.vector, {}, True)]
+    parts = [_per_rate(seen.update, view.observed) for seen in rounds]
     tensors = [[part.tensor(name) for part in parts] for name in names if name is not None]
     rows, columns = weight.shape[0] * len(rounds), weight.shape[1]
     shapes = [("first.weight", (rows, columns))] + ([("first.bias", (rows,))] if bias else [])
     wide = ObservedUpdate(
-        view.update.round, view.update.contributors, Layout.of(shapes), *_joined(tensors), view.update.meaning
+        view.observed.round, view.observed.contributors, Layout.of(shapes), *_joined(tensors), view.observed.meaning
     )
     vector = None
     if all(seen.vector is not None for seen in rounds):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedplug.api.errors import ViewError
 from fedplug.api.parties import SERVER, Party
 from fedplug_runs.wire_record import Message
 
@@ -91,6 +92,28 @@ class View:
     heard: tuple[Told, ...] = ()
     observations: Sequence[Observation] = ()
     seed: int = 0
+
+    @property
+    def observed(self) -> ObservedUpdate:
+        """The observed update, for an attack that needs it.
+
+        Raises:
+            ViewError: the adversary saw none.
+        """
+        if self.update is None:
+            raise ViewError(f"the adversary {self.adversary} saw no update of this target")
+        return self.update
+
+    @property
+    def start(self) -> NDArray[np.float32]:
+        """The global model that the update was made from, (P,), for an attack that needs it.
+
+        Raises:
+            ViewError: the adversary does not know it.
+        """
+        if self.vector is None:
+            raise ViewError(f"the adversary {self.adversary} does not know the model that the update was made from")
+        return self.vector
 
     @property
     def told(self) -> tuple[Told, ...]:
