@@ -37,12 +37,10 @@ class Shadow:
     Attributes:
         vector: float32 (P,).
         buffers: its batch-norm statistics, by name.
-        inside: bool (n,), which public examples it trained on.
     """
 
     vector: NDArray[np.float32]
     buffers: Mapping[str, NDArray[Any]]
-    inside: NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,12 +98,12 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Atta
             if number >= _FEWEST and time.monotonic() - started > seconds:
                 break
             rng = stream(attacker.facts.seed, "shadow", number)
-            inside = np.isin(np.arange(len(public.examples)), rng.permutation(len(public.examples))[:size])
+            rows = np.sort(rng.permutation(len(public.examples))[:size])
             model.set_vector(schooling.start)
             model.set_buffers(buffers)
-            trained(model, schooling.rounds, public, np.flatnonzero(inside), number, attacker)
+            trained(model, schooling.rounds, public, rows, number, attacker)
             after = {name: values.copy() for name, values in model.get_buffers().items()}
-            kept[key].append(Shadow(model.get_vector().copy(), after, inside))
+            kept[key].append(Shadow(model.get_vector().copy(), after))
             progress(number + 1, count)
     return kept[key]
 

@@ -28,14 +28,10 @@ class Attribute:
     Attributes:
         name: its name, such as `sex=female` or `age above 50`.
         public: bool (n,), which public examples have it; without any public ones empty.
-        column: the table column that decides it, if the model is given this column; else None.
-        above: a row has it where that column is above this.
     """
 
     name: str
     public: NDArray[np.bool_]
-    column: int | None = None
-    above: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
