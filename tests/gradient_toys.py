@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from fedplug import Dataset, Facts, Layout
-from fedplug.api.errors import ViewError
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -87,18 +86,10 @@ def attacker(progress: Callable[[int, int, float | None], None] = lambda done, t
     return Attacker(progress=progress, facts=Facts(0, 1, Layout(()), (), 1, 1, 0, ""))
 
 
-def answer(attack: Any, seen: View, told: Attacker) -> AttackReport:
-    """The answer of an attack; one that does not apply says so by an error, as to `fedplug attack`."""
-    try:
-        report: AttackReport = attack.attack(seen, told)
-    except ViewError as error:
-        return AttackReport("not_applicable", reason=str(error))
-    return report
-
-
 def run(component: Any, seen: View, **options: Any) -> AttackReport:
     """The answer of the attack with these options."""
-    return answer(component(component.Options(**options)), seen, attacker())
+    report: AttackReport = component(component.Options(**options)).attack(seen, attacker())
+    return report
 
 
 def error(report: AttackReport, inputs: NDArray[np.uint8]) -> float:

@@ -27,7 +27,6 @@ from fedplug_std.lora import Lora
 from fedplug_std.models import Gpt
 from fedplug_std.torch_model import TorchModel
 from fedplug_terminal.main import main
-from gradient_toys import answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +55,7 @@ def attacked(texts: Any, rank: int = 0, noise: float = 0.0, hidden: float = 0.0,
         seed=2,
     )  # fmt: skip
     attack = Dager(Dager.Options(form=form))
-    return checked(answer(attack, view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, ""))), view)
+    return checked(attack.attack(view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, ""))), view)
 
 
 class _Backwards(torch.nn.Module):

@@ -18,7 +18,6 @@ from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.models import Mlp
 from fedplug_std.torch_model import TorchModel, to_tensor
-from gradient_toys import answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -62,7 +61,7 @@ def attacked(
         mean=MEAN, std=STD, seed=2,
     )  # fmt: skip
     attacker = Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, ""))
-    return answer(ExactBatch(ExactBatch.Options()), view, attacker), batch.inputs.astype(np.float32) / 255
+    return ExactBatch(ExactBatch.Options()).attack(view, attacker), batch.inputs.astype(np.float32) / 255
 
 
 def test_conforms() -> None:
@@ -137,7 +136,7 @@ def test_rows_of_a_table_are_exact() -> None:
         "server", update=observed, vector=model.get_vector(), model=model, num_classes=2, shape=(30,), mean=mean,
         std=std, seed=2,
     )  # fmt: skip
-    report = answer(ExactBatch(ExactBatch.Options()), view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, "")))
+    report = ExactBatch(ExactBatch.Options()).attack(view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, "")))
     assert report.images is not None
     errors = np.abs(report.images[None] - rows[:, None]).max(2).min(1)
     assert (errors < 0.05).all()
@@ -169,7 +168,7 @@ def test_features_behind_convolutions_are_exact_and_lead_to_images(monkeypatch: 
         "server", update=observed, vector=model.get_vector(), model=model, num_classes=10, shape=(1, 8, 8), mean=MEAN,
         std=STD, seed=2,
     )  # fmt: skip
-    report = answer(ExactBatch(ExactBatch.Options()), view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, "")))
+    report = ExactBatch(ExactBatch.Options()).attack(view, Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, "")))
     assert report.metrics["exact"] == 4
     assert report.images is not None
     errors = ((report.images[None] - batch.inputs[:, None] / 255) ** 2).mean((2, 3, 4)).min(1)

@@ -22,7 +22,6 @@ from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits, Mnist
 from fedplug_std.models import LeNet5, Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
-from gradient_toys import answer
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import nn
@@ -104,7 +103,7 @@ def view_of(model: TorchModel, data: Data, gradient: NDArray[np.float32], hidden
 
 def run(view: View, form: str = "adaptive", public: PublicData | None = None) -> AttackReport:
     attacker = Attacker(facts=Facts(0, 1, view.model.layout, (), 1, 1, 0, "", public=public))
-    return answer(Ilrg(Ilrg.Options(form=form)), view, attacker)  # type: ignore[arg-type]
+    return Ilrg(Ilrg.Options(form=form)).attack(view, attacker)  # type: ignore[arg-type]
 
 
 def accuracy(report: AttackReport, labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -20,7 +20,6 @@ from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5
 from fedplug_std.torch_model import TorchModel, to_tensor
-from gradient_toys import answer
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -67,7 +66,7 @@ def view_of(seed: int, hidden: Any = None, sigma: float = 0.0, **facts: Any) -> 
 
 def run(view: View, public: bool = True, **options: Any) -> AttackReport:
     attacker = Attacker(facts=Facts(0, 1, view.model.layout, (), 1, 1, 0, "", public=data()[1] if public else None))
-    return answer(Labels(Labels.Options(**options)), view, attacker)  # type: ignore[arg-type]
+    return Labels(Labels.Options(**options)).attack(view, attacker)  # type: ignore[arg-type]
 
 
 def largest(seed: int, share: float) -> NDArray[np.bool_]:
@@ -135,7 +134,7 @@ def test_classes_without_public_examples_are_found_too() -> None:
     view, public = view_of(2), data()[1]
     few = dataclasses.replace(public, examples=public.examples.take(public.examples.labels > 3))
     attacker = Attacker(facts=Facts(0, 1, view.model.layout, (), 1, 1, 0, "", public=few))
-    report = answer(Labels(Labels.Options()), view, attacker)  # type: ignore[arg-type]
+    report = Labels(Labels.Options()).attack(view, attacker)  # type: ignore[arg-type]
     np.testing.assert_array_equal(report.counts, case(2)[1])  # type: ignore[arg-type]
 
 

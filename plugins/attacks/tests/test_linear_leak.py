@@ -22,7 +22,6 @@ from fedplug_kit.static import check_component
 from fedplug_std.datasets import BreastCancer, Digits
 from fedplug_std.models import LeNet5, Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
-from gradient_toys import answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -63,7 +62,7 @@ def run(view: View, form: str = "adaptive", public: Examples | None = None) -> A
     assert view.update is not None
     known = None if public is None else PublicData(public, classes=(), mean=MEAN, std=STD)
     attacker = Attacker(facts=Facts(0, 1, view.update.layout, (), 1, 1, 0, "", public=known))
-    return answer(LinearLeak(LinearLeak.Options(form=form)), view, attacker)  # type: ignore[arg-type]
+    return LinearLeak(LinearLeak.Options(form=form)).attack(view, attacker)  # type: ignore[arg-type]
 
 
 def error(report: AttackReport, batch: Examples) -> float:

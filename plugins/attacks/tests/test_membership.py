@@ -25,7 +25,6 @@ from fedplug_attacks.workshop.results import results
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
-from gradient_toys import answer
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from sklearn.metrics import roc_auc_score
@@ -84,7 +83,7 @@ def attack(view: View, public: PublicData | None = None, party: Attacker | None 
     component = Membership(Membership.Options(**options))
     party = party or Attacker()
     party.facts = Facts(0, 1, view.model.layout, BASE_ZONES, 4, 2, 7, "digest", public=public)
-    return answer(component, view, party)
+    return component.attack(view, party)
 
 
 def scores_of(report: AttackReport) -> NDArray[np.float64]:

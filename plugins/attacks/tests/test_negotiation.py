@@ -15,7 +15,6 @@ from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.negotiation import Negotiation, counts_of, last_rows
 from fedplug_kit.static import check_component
 from fedplug_runs.overlay import load_recipe
-from gradient_toys import answer
 from toy_components import recipe_of
 
 RECIPES = Path(__file__).parents[3] / "recipes"
@@ -44,7 +43,7 @@ def told(value: Any, client_id: int = 0, **more: Any) -> Told:
 def found_in(heard: list[Told], target: int = 0, **options: Any) -> AttackReport:
     attacker = Attacker(facts=Facts(0, 1, LAYOUT, ("encrypted", "clear"), 3, 1, 7, ""))
     view = View("server", target=target, num_classes=3, heard=tuple(heard))
-    return answer(Negotiation(Negotiation.Options(**options)), view, attacker)
+    return Negotiation(Negotiation.Options(**options)).attack(view, attacker)
 
 
 def ballot(*named: int) -> Any:

@@ -24,7 +24,7 @@ from fedplug_attacks.labels import _nearest_counts, likely_counts
 from fedplug_attacks.linear_leak import LinearLeak
 from fedplug_std.models import Mlp
 from fedplug_std.torch_model import to_tensor
-from gradient_toys import DIGITS, answer, digits, error, gradient, relu_net, top, view
+from gradient_toys import DIGITS, digits, error, gradient, relu_net, top, view
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ def attacker(known: PublicData | None) -> Attacker:
 
 
 def run(component: Any, seen: View, known: PublicData | None, **options: Any) -> AttackReport:
-    report: AttackReport = answer(component(component.Options(**options)), seen, attacker(known))
+    report: AttackReport = component(component.Options(**options)).attack(seen, attacker(known))
     return report
 
 

@@ -26,7 +26,6 @@ from fedplug_attacks.workshop.default_set import TOKENS
 from fedplug_kit.static import check_component
 from fedplug_std.models import Gpt
 from fedplug_terminal.main import main
-from gradient_toys import answer
 
 TEXT = np.array([[1, 4, 4, 9, 2], [7, 1, 9, 9, 3]])
 THERE = {1, 2, 3, 4, 7, 9}
@@ -42,7 +41,7 @@ def found(noise: float = 0.0, sigma: float = 0.0, vocabulary: int = 12) -> Attac
     observed = all_clear(0, 0, model.layout, vector, Meaning(examples=2), None, sigma)
     view = View("server", update=observed, num_classes=vocabulary, shape=(5,), mean=(), std=(), seed=2)
     attacker = Attacker(facts=Facts(0, 1, model.layout, (), 1, 1, 0, ""))
-    return answer(Tokens(Tokens.Options()), view, attacker)
+    return Tokens(Tokens.Options()).attack(view, attacker)
 
 
 @pytest.mark.parametrize("name", ["attacks.tokens", "attacks.tokens_found", "attacks.rows"])

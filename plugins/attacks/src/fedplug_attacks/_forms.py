@@ -1,16 +1,43 @@
-"""Shared code of attacks with two forms: one knows which entries are hidden, the other treats them as 0."""
+"""Bases of attacks: on a view to which they may not apply, and in two forms.
+
+One form knows which entries are hidden, the other treats them as 0.
+"""
 
 from __future__ import annotations
 
+import abc
 from typing import Literal, Self
 
 import fedplug
 from fedplug import Field
+from fedplug.api.errors import ViewError
+
+from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.view import Attacker, View
 
 Form = Literal["adaptive", "naive"]
 
 
-class Formed(fedplug.Attack):
+class OnView(fedplug.Attack):
+    """An attack that does not apply to a view on which `learn` raises `ViewError`."""
+
+    @abc.abstractmethod
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
+        """What it finds.
+
+        Raises:
+            ViewError: it does not apply to this view.
+        """
+
+    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+        """What it finds; not applicable, with the reason, where it cannot be made on this view."""
+        try:
+            return self.learn(view, attacker)
+        except ViewError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+
+
+class Formed(OnView):
     """An attack whose option `form` selects one of the two forms."""
 
     class Options(fedplug.Options):

@@ -83,7 +83,7 @@ class Dager(Formed):
         """A line for the plan."""
         return f"texts of a batch from the spans of gradients ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the texts; not applicable to other models, or where there are too many tokens for every layer."""
         examples = int(view.observed.meaning.examples or 1)
         inner = _Inner.of(view)

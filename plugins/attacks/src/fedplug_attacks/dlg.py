@@ -83,7 +83,7 @@ class Dlg(Formed):
         """Labels that each search gives all examples, in turn; none: labels are optimised, too."""
         return ()
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update."""
         from fedplug_attacks._matching import Matcher, Record
         from fedplug_attacks._priors import chosen, most_probable

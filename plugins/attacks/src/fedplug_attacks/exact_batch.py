@@ -107,7 +107,7 @@ class ExactBatch(Formed):
         """A line for the plan."""
         return f"whole batches behind a first fully connected layer with ReLU ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
         naive, layout, front = self.options.form == "naive", view.observed.layout, None
         behind = None if role(layout, FIRST_WEIGHT) else first_matrix(layout)

@@ -10,6 +10,7 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks._forms import OnView
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role, takes_inputs
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.planting import Plants, parameter, to_target
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.api.observation import ObservedUpdate
 
 
-class Fishing(fedplug.Attack, Plants):
+class Fishing(OnView, Plants):
     """One example out of a batch, by its class (Wen et al. 2022, Fishing for User Data, Sec. 3.1).
 
     `plant`: in the last layer the weights of all classes but c become 0, and their biases `alpha`. The features of an
@@ -77,7 +78,7 @@ class Fishing(fedplug.Attack, Plants):
             return to_target(planted, view.target, attacker)
         return planted
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Inverts the remaining gradient as that of one example."""
         weight, bias = (role(attacker.facts.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
         if weight is None:

@@ -76,7 +76,7 @@ class GradInversion(Formed):
         chosen = self.options
         return f"GradInversion, {chosen.form}: {chosen.restarts} seeds, {chosen.iterations} Adam steps"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
         from fedplug import stream
 

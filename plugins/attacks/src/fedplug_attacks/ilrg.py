@@ -43,7 +43,7 @@ class Ilrg(Formed):
         """A line for the plan."""
         return f"class counts from the last layer (iLRG, {self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
         from fedplug_attacks._label_layer import bias_floor, complete, known, last_layer, mean_of
 

@@ -12,6 +12,7 @@ from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._first_layer import in_range, standardised_by
+from fedplug_attacks._forms import OnView
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role, takes_inputs
 from fedplug_attacks.api.planting import Plants, parameter, to_target
 from fedplug_attacks.api.report import FINISHED, AttackReport
@@ -28,7 +29,7 @@ _OUTSIDE = 0.05
 """Largest excess of an image's values beyond [0, 1]. Images with more are mixtures and come last."""
 
 
-class Imprint(fedplug.Attack, Plants):
+class Imprint(OnView, Plants):
     """Every example of a batch, or of a whole sum, in a bin of the first layer (Fowl et al. 2022, Robbing the Fed).
 
     `plant`: all h rows of the first layer become one measurement v of the input, and their biases minus the quantiles
@@ -101,7 +102,7 @@ class Imprint(fedplug.Attack, Plants):
         return {client_id: _shut(planted, layer, layout, client_id, attacker.facts.num_clients)
                 for client_id in range(attacker.facts.num_clients)}  # fmt: skip
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Subtracts each row from the one before it."""
         layer = _Layer.of(view, attacker.facts.layout)
         thresholds = -parameter(view.start, attacker.facts.layout, layer.bias).astype(np.float64)

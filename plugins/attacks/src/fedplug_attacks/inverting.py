@@ -77,7 +77,7 @@ class InvertingGradients(Formed):
         trials = len(self.weights) * chosen.restarts
         return f"inverting gradients, {chosen.form}: {trials} trials of {chosen.iterations} Adam steps, tv {chosen.tv}"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
         from fedplug import stream
 

@@ -90,7 +90,7 @@ class LinearLeak(Formed):
         """A line for the plan."""
         return f"inputs of a first fully connected layer ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Reads the images off; not applicable where the first layer does not take the image itself."""
         layer = first_layer(view, naive=self.options.form == "naive")
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():

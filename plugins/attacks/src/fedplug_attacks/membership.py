@@ -35,6 +35,7 @@ from fedplug.api.errors import ViewError
 from fedplug.api.streams import stream
 from pydantic import model_validator
 
+from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks._shadows import Schooling, shadows
 from fedplug_attacks.api.needs import Needs
@@ -66,7 +67,7 @@ _GRADIENT_BYTES = 1 << 29
 """Largest size of the gradients of single examples; for larger models some entries are drawn."""
 
 
-class Membership(fedplug.Attack):
+class Membership(OnView):
     """Rank candidates by a model's confidence in them, relative to examples that it never saw, or by its loss.
 
     The model is in evaluation mode, as in use. The attack targets one of three models: the `released` model that
@@ -142,7 +143,7 @@ class Membership(fedplug.Attack):
             "loss": f"membership by the loss under {model}",
         }[options.asked]
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """A score for each candidate, higher for those that look like members.
 
         The metrics name the attacked model in the mean loss of the candidates under it, such as `loss_under_local`. For

@@ -10,6 +10,7 @@ from fedplug import Field, Finds, Layout
 from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks._forms import OnView
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.told import Told, examples_of
@@ -24,7 +25,7 @@ _PRESENT = 0.25
 _KINDS = ("vectors", "ballots", "masks")
 
 
-class Negotiation(fedplug.Attack):
+class Negotiation(OnView):
     """Class presence and counts from ballots, sensitivity vectors and masks (this project).
 
     Scores of scalars follow from gradients on the client's data. In the last layer, the gradients of row k and bias k
@@ -64,7 +65,7 @@ class Negotiation(fedplug.Attack):
         options = self.options
         return f"class presence from negotiation messages ({options.read}, compared by {options.compare})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Scores the classes; not applicable if no message is about scalars, or the last layer is not dense."""
         rows = last_rows(attacker.facts.layout, view.num_classes)
         kind, found = self._read(view, attacker.facts.layout, rows)

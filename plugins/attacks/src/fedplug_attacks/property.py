@@ -60,7 +60,7 @@ class Property(Formed):
         """A line for the plan."""
         return f"the share of an attribute, by {self.options.shadow_updates} shadow updates ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Predicts the share; not applicable if no attribute is requested, or the training is unknown."""
         if reason := _unmet(view, attacker):
             raise ViewError(reason)

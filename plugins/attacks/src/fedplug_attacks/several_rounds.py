@@ -56,7 +56,7 @@ class Rounds(Formed):
         """A line for the plan."""
         return f"up to {self.options.most} rounds of the same examples at once ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Uses the visible entries of all rounds."""
         method, report, reason = self.options.method, None, ""
         try:
@@ -87,8 +87,8 @@ class Rounds(Formed):
         if noisy and single and adaptive:
             return _from_noise(wide, attacker)
         if single or noisy:
-            return leak.attack(wide, attacker)
-        return self._by_rank(view, attacker) or leak.attack(wide, attacker)
+            return leak.learn(wide, attacker)
+        return self._by_rank(view, attacker) or leak.learn(wide, attacker)
 
     def _by_rank(self, view: View, attacker: Attacker) -> AttackReport | None:
         """The exact attack on a batch, with the first round alone, with few, and with all; None if it never applies.
@@ -104,7 +104,7 @@ class Rounds(Formed):
         for chosen in dict.fromkeys((tuple(places[:1]), tuple(few), tuple(places))):
             some = [view.observations[place] for place in chosen]
             try:
-                report = exact.attack(stacked(dataclasses.replace(view, observations=some)), attacker)
+                report = exact.learn(stacked(dataclasses.replace(view, observations=some)), attacker)
             except ViewError:
                 continue
             if report.status != FINISHED:

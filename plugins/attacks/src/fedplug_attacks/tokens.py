@@ -10,6 +10,7 @@ import numpy as np
 from fedplug import Field, Finds, Measures
 from fedplug.api.errors import MetricError, ViewError
 
+from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
 from fedplug_attacks.api.report import FINISHED, AttackReport
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.api.observation import ObservedUpdate, TensorView
 
 
-class Tokens(fedplug.Attack):
+class Tokens(OnView):
     """The tokens of a batch, read off the embedding: a token that is not in it has a gradient of 0 (Melis et al. 2019).
 
     Melis, Song, De Cristofaro and Shmatikov, Exploiting unintended feature leakage in collaborative learning, IEEE S&P
@@ -52,7 +53,7 @@ class Tokens(fedplug.Attack):
         """A line for the plan."""
         return "tokens whose row of the embedding moves"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Finds the tokens; not applicable if the first parameter is not an embedding."""
         update, name = view.observed, role(view.observed.layout, FIRST_WEIGHT)
         rows = update.tensor(name) if name else None
