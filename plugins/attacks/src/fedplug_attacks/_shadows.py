@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import Client
+from fedplug import Client, Learns
 from fedplug.api.data import ClientData
 from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
-    from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
+    from fedplug_attacks.api.observation import Meaning
     from fedplug_attacks.api.view import Attacker
 
 _FEWEST = 4
@@ -68,6 +68,14 @@ class Schooling:
             if not each.lr or not each.epochs:
                 return f"the trainer does not say {'its learning rate' if not each.lr else 'how many epochs it trains'}"
         return ""
+
+
+def learns_of(meaning: Meaning) -> Learns:
+    """The training behind an update, as far as it is public."""
+    return Learns(
+        descends=meaning.loss, lr=meaning.lr, batch_size=meaning.batch_size, epochs=meaning.epochs,
+        momentum=meaning.momentum, weight_decay=meaning.weight_decay, class_weights=meaning.class_weights,
+    )  # fmt: skip
 
 
 def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Attacker, count: int, seconds: float,

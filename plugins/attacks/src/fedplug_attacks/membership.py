@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Examples, Field, Finds, Learns
+from fedplug import Examples, Field, Finds
 from fedplug.api.data import ClientData
 from fedplug.api.errors import ViewError
 from fedplug.api.streams import stream
@@ -37,7 +37,7 @@ from pydantic import model_validator
 
 from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks._shadows import Schooling, shadows
+from fedplug_attacks._shadows import Schooling, learns_of, shadows
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import ObservedUpdate
 from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
@@ -297,11 +297,7 @@ class Membership(OnView):
         if which == "personal" or view.update is None:
             return Schooling(view.start, view.learns[-1:])
         told = view.update.meaning
-        learns = Learns(
-            descends=told.loss, lr=told.lr, batch_size=told.batch_size, epochs=told.epochs, momentum=told.momentum,
-            weight_decay=told.weight_decay, class_weights=told.class_weights,
-        )  # fmt: skip
-        return Schooling(view.start, (learns,), told.examples)
+        return Schooling(view.start, (learns_of(told),), told.examples)
 
     def _which(self, view: View) -> str:
         """The model that is attacked: `personal`, `local` or `released`."""

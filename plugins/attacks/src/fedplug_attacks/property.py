@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Field, Finds, Learns, Measures, stream
+from fedplug import Field, Finds, Measures, stream
 from fedplug.api.errors import MetricError, ViewError
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks._shadows import trained
+from fedplug_attacks._shadows import learns_of, trained
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -102,10 +103,7 @@ class Property(Formed):
         order = rng.permutation(len(view.attribute.public))
         having, lacking = (order[view.attribute.public[order] == whether] for whether in (True, False))
         size, started = int(meaning.examples or 1), time.monotonic()
-        learns = Learns(
-            lr=meaning.lr, epochs=meaning.epochs or 1, batch_size=meaning.batch_size, momentum=meaning.momentum,
-            weight_decay=meaning.weight_decay, class_weights=meaning.class_weights,
-        )  # fmt: skip
+        learns = dataclasses.replace(learns_of(meaning), epochs=meaning.epochs or 1)
         buffers = {name: values.copy() for name, values in view.model.get_buffers().items()}
         updates, shares = [], []
         for number in range(self.options.shadow_updates):

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import ViewError
-from fedplug.api.parties import SERVER, Party
+from fedplug.api.parties import Party
 from fedplug_runs.wire_record import Message
+
+from fedplug_attacks.api.told import Told, uploads_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import Observation, ObservedUpdate
-    from fedplug_attacks.api.told import Told
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,11 +123,7 @@ class View:
 
     def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
         """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
-        for message in self.messages:
-            if message.phase == "upload" and message.receiver == SERVER and round in (None, message.round):
-                answered = message.answered()
-                if answered is not None and answered.blocks is not None:
-                    yield message.round, int(message.sender.partition(":")[2]), answered.blocks
+        yield from uploads_in(self.messages, round)
 
 
 @dataclasses.dataclass(eq=False)

@@ -18,12 +18,13 @@ import numpy as np
 from fedplug.api.blocks import RETAINED, Block, Plan
 from fedplug.api.links import amplified
 from fedplug.api.operations import Noise, Open, Scramble, Seal, WeightedSum
-from fedplug.api.parties import SERVER, Client, Server, client_address
+from fedplug.api.parties import Client, Server, client_address
 from fedplug.mechanisms.execution import execute
 from fedplug.round.set_up import weight_of
 from fedplug.round.steps import Steps
 from fedplug_runs.wire_record import Message
 
+from fedplug_attacks.api.told import sizes_in, uploads_in
 from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
@@ -230,13 +231,7 @@ class Differences:
     @functools.cached_property
     def _uploads(self) -> dict[int, Mapping[str, Block]]:
         """The uploads of the round that were read, by client; decoded if a zone of the target stays sealed."""
-        found = {}
-        for message in self.read:
-            if (message.round, message.phase, message.receiver) == (self.facts.round, "upload", SERVER):
-                answered = message.answered()
-                if answered is not None and answered.blocks is not None:
-                    found[int(message.sender.partition(":")[2])] = answered.blocks
-        return found
+        return {client: blocks for _, client, blocks in uploads_in(self.read, self.facts.round)}
 
     def _scattered(self) -> set[str]:
         """The zones whose positions differ between clients."""
@@ -271,12 +266,7 @@ class Differences:
         everyone = range(recipe.data.clients)
         if not aggregator.wants.num_examples:
             return dict.fromkeys(everyone, 1.0)
-        sizes = {}
-        for message in self.read:
-            if message.round == -1 and message.receiver == SERVER:
-                answered = message.answered()
-                if answered is not None and answered.num_examples is not None:
-                    sizes[int(message.sender.partition(":")[2])] = answered.num_examples
+        sizes = sizes_in(self.read)
         if len(sizes) < len(everyone):
             return None
         most = max(sizes.values())

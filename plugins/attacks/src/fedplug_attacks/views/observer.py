@@ -29,7 +29,7 @@ from fedplug.round.steps import Steps, unsealed
 from fedplug_runs.wire_record import Message
 
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
-from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings
+from fedplug_attacks.api.told import Told, groups_seen, memberships, sizes_in, tellings
 from fedplug_attacks.views import public_facts
 from fedplug_attacks.views.adversaries import Adversary, Insider
 from fedplug_attacks.views.differences import Beyond, Differences
@@ -514,12 +514,7 @@ def _calls(messages: Sequence[Message], receiver: str) -> Iterator[Asked]:
 
 def _examples(messages: Sequence[Message], target: int) -> int | None:
     """How many examples the target has, if it sent that before round 1."""
-    for message in messages:
-        if message.round == -1 and message.sender == client_address(target) and message.receiver == SERVER:
-            answered = message.answered()
-            if answered is not None and answered.num_examples is not None:
-                return answered.num_examples
-    return None
+    return sizes_in(message for message in messages if message.sender == client_address(target)).get(target)
 
 
 def _unweighted(block: Block) -> Vector:
