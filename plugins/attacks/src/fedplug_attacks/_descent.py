@@ -24,9 +24,9 @@ _ENTRANTS, _TURNS, _TURN = 6, ((3, 1), (2, 1), (1, 14)), 0.01
 # The learning rate of Geiping et al. (2020) falls to a tenth after these shares of the steps.
 _MILESTONES = (3 / 8, 5 / 8, 7 / 8)
 
-# Of states (T, ...), probabilities of the labels (T, B, K), a slice of the trials, and the share of the steps done:
-# what to descend, and how far the gradients are from the observed one; both (T,).
 Objective = Callable[[torch.Tensor, torch.Tensor, slice, float], tuple[torch.Tensor, torch.Tensor]]
+"""Of states (T, ...), probabilities of the labels (T, B, K), a slice of the trials, and the share of the steps done:
+what to descend, and how far the gradients are from the observed one; both (T,)."""
 Judge = Callable[[torch.Tensor, list[int]], tuple[float, float]]
 """The loss of one trial's last state, and the score that ranks it."""
 
@@ -171,8 +171,8 @@ class Descent:
         found: list[Found] = []
         for first in range(0, len(states), fit):
             part = slice(first, min(first + fit, len(states)))
-            trials = _Trials(states[part].detach().clone(), torch.tensor(labels[part], device=matcher.device))
-            self._before, begun = first // fit * steps, 0
+            known = torch.tensor(labels[part], device=matcher.device)
+            trials, begun = _Trials(states[part].detach().clone(), known, first // fit * steps), 0
             if local is not None:
                 local.begin()
                 if local.schedule.shuffled:
@@ -196,7 +196,7 @@ class Descent:
         trials.state = state if self.inputs else state.clamp(self.matcher.low, self.matcher.high)
         distance = distance.detach()
         finite = distance[distance.isfinite()]
-        self.record.progress(self._before + number, float(finite.min()) if len(finite) else math.nan)
+        self.record.progress(trials.before + number, float(finite.min()) if len(finite) else math.nan)
         return distance
 
     @torch.no_grad()
@@ -240,7 +240,7 @@ class Descent:
         for trial in range(len(trials.state)):
             own, begun = slice(part.start + trial, part.start + trial + 1), 0
             ways = torch.tensor(local.arrangements(trials.labels[trial].tolist(), rng), device=self.matcher.device)
-            entrants = _Trials(trials.state[trial].expand(len(ways), *trials.state.shape[1:]), ways)
+            entrants = _Trials(trials.state[trial].expand(len(ways), *trials.state.shape[1:]), ways, trials.before)
             few = min(_ENTRANTS, fitting(self.matcher))
             parts = zip(torch.split(entrants.state, few), torch.split(ways, few), strict=True)
             distance = torch.cat([self._distance(state, way, own) for state, way in parts])
@@ -258,10 +258,10 @@ class Descent:
 
 
 class _Trials:
-    """Trials that descend together: where they are, what Adam remembers, and their labels (T, B)."""
+    """Trials that descend together: where they are, what Adam remembers, their labels (T, B), and earlier steps."""
 
-    def __init__(self, state: torch.Tensor, labels: torch.Tensor) -> None:
-        self.state, self.labels = state, labels
+    def __init__(self, state: torch.Tensor, labels: torch.Tensor, before: int) -> None:
+        self.state, self.labels, self.before = state, labels, before
         self.moments = [torch.zeros_like(state), torch.zeros_like(state)]
 
     def keep(self, places: torch.Tensor) -> None:
