@@ -32,6 +32,7 @@ from fedplug_attacks.workshop.lines import is_stronger, tried
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
 from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (
+    best_guess,
     examples,
     forms,
     guess_words,
@@ -490,11 +491,10 @@ class Attacks(Section):
         for name, entry in _leakages(record).items():
             metric, low = entry.ranking.metric, entry.ranking.better == "low"
             outcome = entry.forms[entry.stronger]
-            reached = trivial_guesses(entry.guesses, metric)
-            best = (min if low else max)(reached, key=lambda guess: reached[guess], default="")
+            guess, reached = best_guess(entry.guesses, entry.ranking) or ("", None)
             found.append(
                 Leak(
-                    name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached.get(best), best, low,
+                    name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached, guess, low,
                     outcome.succeeded, outcome.applicable, outcome.people, outcome.recovered, entry.adversary,
                     who_words(entry.adversary), outcome.states,
                 )
