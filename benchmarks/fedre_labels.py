@@ -42,7 +42,7 @@ def main() -> None:
                 sent = clipped + rng.standard_normal(len(update)) * (norm * sigmas)[layer]
                 meaning = Meaning(lr=LR, steps=1, batch_size=1, examples=1)
                 seen = all_clear(0, 0, model.layout, sent.astype(np.float32), meaning, sigma=np.nan)
-                right += single_label(seen.as_gradient(), len(data.classes), "adaptive").classes[0] == label
+                right += single_label(seen.as_gradient(), len(data.classes), "adaptive")[0] == label
             row.append(right / len(updates))
         print(f"{epsilon:g}", *(f"{share:.2f}" for share in row), sep="\t")
 

@@ -336,7 +336,7 @@ def observed(
 def seen(run: AttackRun, name: str, target: int, number: int = 0) -> tuple[KnownOfTarget, Truth]:
     """The same of attacks that are built: of their first round, and of one batch of a probe."""
     ((round, names), *_) = run.occasions.rounds()
-    occasions = run.occasions.of(round, "released" in names, run.rewound)
+    occasions = run.occasions.of(round, "released" in names)
     occasion = next(each for place, each in enumerate(occasions) if place == number)
     adversary = Adversary.of(name, target, occasion.clients, run.scope.protected_links)
     assert adversary is not None

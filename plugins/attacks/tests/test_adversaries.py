@@ -243,7 +243,7 @@ def test_the_walk_would_see_a_leak(runs: Runs) -> None:
     folder = runs.of(recipe_of())
     images, labels = private_arrays(folder)
     with machinery(folder, adversaries=["server"]) as run:
-        occasion = next(run.occasions.of(0, False, run.rewound))
+        occasion = next(run.occasions.of(0, False))
         truth = run.truths.of(occasion.round, 0, occasion.moment, None)
         assert any(shows(found, images, labels) == "an image" for _, found in reachable(truth))
         assert any(shows(found, images, labels) == "labels" for _, found in reachable(truth))

@@ -118,5 +118,5 @@ def test_the_sums_of_a_probe_are_made_and_taken_apart(runs: Runs, plain: Any) ->
 def test_nothing_is_summed_in_a_probe_where_nobody_could_subtract(runs: Runs) -> None:
     with machinery(runs.of(SEALED), adversaries=["server+client"], rounds=[2], targets=[0],
                    probe={"batch_size": 3}) as run:  # fmt: skip
-        (occasion,) = run.occasions.of(1, False, run.rewound)
+        (occasion,) = run.occasions.of(1, False)
         assert list(occasion.later()) == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Facts
-from fedplug_attacks import _fronts
+from fedplug_attacks import _features
 from fedplug_attacks._low_rank import completed, row_starts, sparse_directions, truncated, zeros_of
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
@@ -150,7 +150,7 @@ def test_noise_is_not_called_exact() -> None:
 
 
 def test_features_behind_convolutions_are_exact_and_lead_to_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fronts, "_STEPS", 300)
+    monkeypatch.setattr(_features, "_STEPS", 300)
     batch = Digits(Digits.Options()).load(None).train.take(slice(40, 44))
     torch.manual_seed(0)
     model = TorchModel(

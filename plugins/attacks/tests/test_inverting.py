@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug_attacks._descent import adam, descend, total_variation
+from fedplug_attacks._descent import Descent, adam, total_variation
 from fedplug_attacks._matching import Matcher, Record
 from fedplug_attacks.gradinversion import GradInversion
 from fedplug_attacks.inverting import InvertingGradients
@@ -69,7 +69,7 @@ def test_trials_together_are_trials_apart(component: Any) -> None:
     matcher = Matcher(view(model, gradient(model, inputs, labels), 2), "adaptive", 2, "cpu", double=True)
     starts = torch.randn(3, 2, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
-    def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> Any:
+    def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice, done: float) -> Any:
         distance = matcher.cosine(matcher.gradients(candidates, known)[0])
         return distance + 0.1 * total_variation(candidates), distance
 
@@ -77,7 +77,8 @@ def test_trials_together_are_trials_apart(component: Any) -> None:
     found = []
     for at_once in (3, 2, 1):
         record = Record(matcher, attacker())
-        order = descend(matcher, record, starts, [[0, 1]] * 3, objective, [0.05] * 8, signed, at_once)
+        descent = Descent(matcher, record, objective, [0.05] * 8, signed, at_once)
+        order = [found.trial for found in descent.run(starts, [[0, 1]] * 3)]
         assert record.searches == 3
         assert record.total == 8 * math.ceil(3 / at_once)
         assert record.inputs is not None
@@ -95,12 +96,13 @@ def test_a_trial_that_diverges_does_not_touch_the_others() -> None:
     starts = torch.randn(2, 1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     spoilt = torch.tensor([math.nan, 0.0])
 
-    def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> Any:
+    def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice, done: float) -> Any:
         distance = matcher.cosine(matcher.gradients(candidates, known)[0]) + spoilt[part]
         return distance, distance
 
     record = Record(matcher, attacker())
-    assert descend(matcher, record, starts, [[0], [0]], objective, [0.1] * 5, True) == [1, 0]
+    descent = Descent(matcher, record, objective, [0.1] * 5, signed=True)
+    assert [found.trial for found in descent.run(starts, [[0], [0]])] == [1, 0]
     assert (record.searches, record.diverged) == (2, 1)
     assert math.isfinite(record.best)
 

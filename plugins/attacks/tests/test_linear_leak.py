@@ -10,7 +10,7 @@ import pytest
 import torch
 from fedplug import Examples, Facts
 from fedplug.api.data import PublicData
-from fedplug.api.errors import MetricError
+from fedplug.api.errors import MetricError, ViewError
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -205,6 +205,15 @@ def test_refused_with_the_reason() -> None:
     assert (zero.status, zero.images) == ("not_applicable", None)
     gradient[0] = np.nan
     assert run(view_of(model, gradient, 3)).status == "diverged"
+
+
+def test_a_view_says_what_it_lacks() -> None:
+    view, facts = View("eavesdropper"), Facts(0, 1, perceptron().layout, (), 1, 1, 0, "")
+    unseen = LinearLeak(LinearLeak.Options()).attack(view, Attacker(facts=facts))
+    assert unseen.status == "not_applicable"
+    assert unseen.reason == "the adversary eavesdropper saw no update of this target"
+    with pytest.raises(ViewError, match="eavesdropper does not know the model"):
+        view.start  # noqa: B018
 
 
 @pytest.mark.parametrize("standardised", [True, False])

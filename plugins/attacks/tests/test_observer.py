@@ -345,7 +345,7 @@ def test_a_client_that_sat_a_round_out_has_an_old_model_and_an_old_plan(runs: Ru
     plain["data"] = plain["data"] | {"clients": 6}
     folder = runs.of(plain)
     with machinery(folder, adversaries=["server"], rounds=[3]) as run:
-        occasion = next(run.occasions.of(2, False, run.rewound))
+        occasion = next(run.occasions.of(2, False))
         absent = sorted(set(range(6)) - set(occasion.clients))
     assert absent
     target = occasion.clients[0]

@@ -80,11 +80,8 @@ def test_the_prior_is_proper_however_few_examples_there_are(count: int) -> None:
     prior = gaussian(empty_view(), known)
     sigma = covariance(prior)
     assert float(torch.linalg.eigvalsh(sigma)[0]) > 0
-    x = to_tensor(DIGITS.train.inputs[:7], (0.3,), (0.4,)).double()
-    torch.testing.assert_close(prior.inputs(prior.latents(x)), x)
-    apart = (x - prior.mean).flatten(1)
-    exact = 0.5 * (apart * torch.linalg.solve(sigma, apart.T).T).sum(1)
-    torch.testing.assert_close(prior.energy(x), exact)
+    forces = to_tensor(DIGITS.train.inputs[:7], (0.3,), (0.4,)).double()
+    torch.testing.assert_close(prior.spread(prior.pulled(forces)).flatten(1), forces.flatten(1) @ sigma)
     if known is not None:
         torch.testing.assert_close(prior.mean, to_tensor(known.examples.inputs, (0.3,), (0.4,)).double().mean(0))
 
@@ -92,7 +89,12 @@ def test_the_prior_is_proper_however_few_examples_there_are(count: int) -> None:
 def test_held_out_examples_are_as_probable_as_they_should_be() -> None:
     """The mean energy of a normal vector is half of its numbers; more public examples bring it near."""
     x = to_tensor(DIGITS.train.inputs[:300], (0.3,), (0.4,)).double()
-    few, many = (float(gaussian(empty_view(), public(count)).energy(x).mean()) / 32 for count in (20, 400))
+
+    def energy(prior: GaussianPrior) -> float:
+        apart = (x - prior.mean).flatten(1)
+        return float((apart * torch.linalg.solve(covariance(prior), apart.T).T).sum(1).mean()) / 2
+
+    few, many = (energy(gaussian(empty_view(), public(count))) / 32 for count in (20, 400))
     assert many == pytest.approx(1, abs=0.15)
     assert abs(many - 1) <= abs(few - 1)
 
@@ -189,10 +191,13 @@ def test_a_prior_is_taken_where_it_has_something_to_say() -> None:
     clear, loud = (Matcher(noisy(model, 0, level), "adaptive", 1, "cpu") for level in (1e-6, 1.0))
     assert clear.noise < 1e-3
     assert loud.noise == pytest.approx(0.5, abs=0.05)
-    assert chosen("auto", clear, None) is None
-    assert chosen("auto", loud, None) is not None
-    assert chosen("auto", clear, public()) is not None
-    assert chosen("none", loud, public()) is None
+    either, noise, known = ("noise", "public"), ("noise",), ("public",)
+    assert chosen("auto", clear, None, either) is None
+    assert chosen("auto", loud, None, either) is not None
+    assert chosen("auto", loud, None, known) is None
+    assert chosen("auto", clear, public(), either) is not None
+    assert chosen("auto", clear, public(), noise) is None
+    assert chosen("none", loud, public(), either) is None
 
 
 # -- floors ------------------------------------------------------------------------------------------------------------

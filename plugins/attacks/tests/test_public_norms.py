@@ -153,7 +153,7 @@ def test_the_label_is_told_from_the_whole_row_where_noise_buries_its_bias(told: 
         seen = layer_clipped(view(model, gradient(model, inputs, labels)), 1.0, 0.06, told=told, seed=number)
         assert seen.update is not None
         guess = single_label(seen.update, 10, "adaptive")
-        right.append(guess.classes[0] == labels[0])
+        right.append(guess[0] == labels[0])
     assert np.mean(right) > 0.8
 
 
@@ -164,7 +164,7 @@ def test_classes_that_noise_may_have_put_in_another_order_are_all_candidates() -
     for noise, told in ((1e-6, True), (10.0, False)):
         update = layer_clipped(seen, 1.0, noise).update
         assert update is not None
-        assert single_label(update, 10, "adaptive").told is told
+        assert (len(single_label(update, 10, "adaptive")) == 1) is told
 
 
 def test_restored_counts_know_the_noise_of_each_entry() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import types
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ def observations(folder: Path, name: str, target: int, round: int, **scope: Any)
     """What an adversary saw of a target up to a round (from 1), and the true updates of those rounds of the run."""
     with machinery(folder, adversaries=[name], rounds=[round], **scope) as run:
         ((at, names), *_) = run.occasions.rounds()
-        (occasion,) = run.occasions.of(at, "released" in names, run.rewound)
+        (occasion,) = run.occasions.of(at, "released" in names)
         adversary = Adversary.of(name, target, occasion.clients, run.scope.protected_links)
         assert adversary is not None
         known = run._known(occasion, adversary, target)
@@ -97,7 +98,7 @@ def test_what_is_kept_is_copied_and_leads_nowhere(monkeypatch: pytest.MonkeyPatc
     held = [Observation(number, all_clear(number, 0, layout(4, 3), np.ones(20, np.float32), Meaning())) for number in
             range(3)]  # fmt: skip
     monkeypatch.setattr(shelves, "_IN_MEMORY", 1500)  # so that some go to files
-    with Shelf() as shelf:
+    with contextlib.closing(Shelf()) as shelf:
         kept = shelf.keep(held)
         assert any(isinstance(each, Path) for each in kept._kept)
         kept[0].update.values[:] = 7
@@ -233,7 +234,7 @@ def view_of(run: Any, name: str, target: int) -> tuple[View, Any]:
     from fedplug.api.roles import Attack
 
     ((at, names), *_) = run.occasions.rounds()
-    (occasion,) = run.occasions.of(at, "released" in names, run.rewound)
+    (occasion,) = run.occasions.of(at, "released" in names)
     adversary = Adversary.of(name, target, occasion.clients, False)
     assert adversary is not None
     known = run._known(occasion, adversary, target)

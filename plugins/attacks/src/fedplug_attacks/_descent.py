@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from fedplug import stream
 
-from fedplug_attacks._matching import Matcher, Record
+from fedplug_attacks._matching import Matcher, Measure, Record
+from fedplug_attacks.api.view import Attacker
 
 # Gradient entries of all trials that are computed together: 1 GiB in float32, a few times that with their graph.
 _AT_ONCE = 1 << 26
@@ -19,10 +21,14 @@ _SETTLED = (0.2, 0.35, 0.5)
 # A tournament over ways to deal labels to batches: how many it begins with, how many are left after how many further
 # turns, and the share of the steps of a turn.
 _ENTRANTS, _TURNS, _TURN = 6, ((3, 1), (2, 1), (1, 14)), 0.01
+# The learning rate of Geiping et al. (2020) falls to a tenth after these shares of the steps.
+_MILESTONES = (3 / 8, 5 / 8, 7 / 8)
 
-# Of inputs (T, B, C, H, W), probabilities of the labels (T, B, K) and a slice of the trials: what to descend, and how
-# far the gradients are from the observed one; both (T,).
-Objective = Callable[[torch.Tensor, torch.Tensor, slice], tuple[torch.Tensor, torch.Tensor]]
+Objective = Callable[[torch.Tensor, torch.Tensor, slice, float], tuple[torch.Tensor, torch.Tensor]]
+"""Of states (T, ...), probabilities of the labels (T, B, K), a slice of the trials, and the share of the steps done:
+what to descend, and how far the gradients are from the observed one; both (T,)."""
+Judge = Callable[[torch.Tensor, list[int]], tuple[float, float]]
+"""The loss of one trial's last state, and the score that ranks it."""
 
 
 def total_variation(inputs: torch.Tensor) -> torch.Tensor:
@@ -31,151 +37,243 @@ def total_variation(inputs: torch.Tensor) -> torch.Tensor:
     return down + right
 
 
-def descend(
-    matcher: Matcher,
-    record: Record,
-    inputs: torch.Tensor,
-    labels: Sequence[Sequence[int]],
-    objective: Objective,
-    rates: Sequence[float],
-    signed: bool,
-    at_once: int | None = None,
-) -> list[int]:
-    """Moves every trial with Adam inside the box of valid pixels, and offers the results.
+def stepped(lr: float, steps: int) -> list[float]:
+    """Learning rates that fall to a tenth at 3/8, 5/8 and 7/8 of the steps (Geiping et al. 2020)."""
+    return [lr * 0.1 ** sum(step >= share * steps for share in _MILESTONES) for step in range(steps)]
 
-    Trials do not influence each other (unless the objective makes them): each has its own moments, and computing them
-    together changes rounding only.
+
+def cosine(lr: float, steps: int) -> list[float]:
+    """Learning rates that fall to 0 along a cosine."""
+    return [lr * (1 + math.cos(math.pi * step / steps)) / 2 for step in range(steps)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Matching:
+    """What an attack descends to match gradients, and how.
+
+    Attributes:
+        measure: the distance of gradients.
+        rates: gives the learning rates of this many steps.
+        tv: weights of the total variation, each of which is tried.
+        penalties: further terms of the objective, each (T,), from inputs (T, B, C, H, W) and the distance of their
+            batch norm statistics (T,).
+        signed: Adam is given the sign of the gradient only (Geiping et al. 2020).
+        at_once: trials computed together; None: as many as fit.
+    """
+
+    measure: Measure
+    rates: Callable[[int], list[float]]
+    tv: tuple[float, ...]
+    penalties: Callable[[torch.Tensor, torch.Tensor], Iterator[torch.Tensor]] = lambda inputs, statistics: iter(())
+    signed: bool = False
+    at_once: int | None = None
+
+
+def matched(
+    matcher: Matcher, attacker: Attacker, matching: Matching, starts: Sequence[torch.Tensor],
+    labels: Sequence[list[int]], iterations: int, screened: bool,
+) -> tuple[Record, float]:  # fmt: skip
+    """Searches for inputs with the observed gradient, with each of the labels, weights and starts.
 
     Args:
         matcher: of the observed gradient.
-        record: takes the results.
-        inputs: (T, B, C, H, W), where the trials start.
-        labels: of each trial, of each example.
-        objective: the objective to descend.
-        rates: learning rate of each step.
-        signed: Adam is given the sign of the gradient only (Geiping et al. 2020).
-        at_once: trials computed together; None: as many as fit.
+        attacker: told of progress.
+        matching: what it descends.
+        starts: batches (B, C, H, W).
+        labels: those to try, of each example of the batch.
+        iterations: steps of each trial.
+        screened: the labels are chosen after `screening` steps; else all are tried to the end.
 
     Returns:
-        The trials in the order of their matching loss, those that diverged last.
+        The record, and the weight of the total variation of the trial that came nearest.
     """
-    local = matcher.local
-    fit = at_once or fitting(matcher)
-    record.total = math.ceil(len(inputs) / fit) * len(rates)
-    settling = {math.ceil(share * len(rates)) for share in _SETTLED} if local else set()
-    rng = stream(matcher.view.seed, "attacks.local_steps")
-    losses: list[float] = []
-    for first in range(0, len(inputs), fit):
-        part = slice(first, min(first + fit, len(inputs)))
-        run = _Trials(inputs[part].detach().clone(), torch.tensor(labels[part], device=matcher.device))
-        done = first // fit * len(rates)
 
-        def step_of(trials: _Trials, part: slice, number: int, done: int = done) -> torch.Tensor:
-            distance = trials.step(matcher, objective, part, number, rates[number - 1], signed)
-            finite = distance[distance.isfinite()]
-            record.progress(done + number, float(finite.min()) if len(finite) else math.nan)
-            return distance
+    def search(labels: Sequence[list[int]], steps: int) -> tuple[Record, float, list[int]]:
+        trials = [(start, weight, each) for each in labels for weight in matching.tv for start in starts]
+        weights = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
 
-        begun = 0
-        if local is not None:
-            local.begin()
-            if local.schedule.shuffled:
-                begun = _dealt(matcher, run, objective, part, len(rates), step_of, rng)
-        for number in range(begun + 1, len(rates) + 1):
-            step_of(run, part, number)
-            if local is not None and number in settling:
-                run.settle(matcher, objective, part, rng)
-        with torch.no_grad():
-            final = objective(run.state, matcher.one_hot(run.labels), part)[1].tolist()
-        for trial, loss in enumerate(final):
-            record.offer(loss if math.isfinite(loss) else math.nan, run.state[trial], run.labels[trial].tolist())
-        losses += final
-    return sorted(range(len(losses)), key=lambda trial: losses[trial] if math.isfinite(losses[trial]) else math.inf)
+        def objective(
+            inputs: torch.Tensor, known: torch.Tensor, part: slice, done: float
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            gradients, statistics = matcher.gradients(inputs, known)
+            distance = matcher.distance(matching.measure, gradients)
+            value = distance + weights[part] * total_variation(inputs)
+            for term in matching.penalties(inputs, statistics):
+                value = value + term
+            return value, distance
+
+        record = Record(matcher, attacker, measure=matching.measure)
+        descent = Descent(
+            matcher, record, objective, matching.rates(steps), signed=matching.signed, at_once=matching.at_once
+        )
+        nearest = descent.run(torch.stack([start for start, _, _ in trials]), [each for _, _, each in trials])[0]
+        return record, *trials[nearest.trial][1:]
+
+    if screened and len(labels) > 1:
+        labels = [search(labels, screening(iterations))[2]]
+    return search(labels, iterations)[:2]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """The end of one trial: its number, its score (infinite if it diverged), and its state."""
+
+    trial: int
+    score: float
+    state: torch.Tensor
+
+
+@dataclasses.dataclass(eq=False)
+class Descent:
+    """Trials that do not influence each other, unless the objective makes them: each has its own moments of Adam.
+
+    Computing them together changes rounding only.
+
+    Attributes:
+        matcher: of the observed gradient.
+        record: takes the results.
+        objective: the objective to descend.
+        rates: learning rate of each step.
+        signed: Adam is given the sign of the gradient only.
+        at_once: trials computed together; None: as many as fit.
+        inputs: the inputs of states, if states are something else; inputs alone are kept in the box of valid pixels,
+            and are given labels and orders of batches that fit them better.
+        judge: of the last states; None: their distance from the observed gradient.
+        more: steps that follow this descent in the record.
+    """
+
+    matcher: Matcher
+    record: Record
+    objective: Objective
+    rates: Sequence[float]
+    signed: bool = False
+    at_once: int | None = None
+    inputs: Callable[[torch.Tensor], torch.Tensor] | None = None
+    judge: Judge | None = None
+    more: int = 0
+
+    def run(self, states: torch.Tensor, labels: Sequence[Sequence[int]]) -> list[Found]:
+        """Moves every trial, and offers the results.
+
+        Args:
+            states: (T, ...), where the trials start.
+            labels: of each trial, of each example.
+
+        Returns:
+            The trials in the order of their scores, those that diverged last.
+        """
+        matcher, steps = self.matcher, len(self.rates)
+        local = matcher.local if self.inputs is None else None
+        fit = self.at_once or fitting(matcher)
+        self.record.total = math.ceil(len(states) / fit) * steps + self.more
+        settling = {math.ceil(share * steps) for share in _SETTLED} if local else set()
+        rng = stream(matcher.view.seed, "attacks.local_steps")
+        found: list[Found] = []
+        for first in range(0, len(states), fit):
+            part = slice(first, min(first + fit, len(states)))
+            known = torch.tensor(labels[part], device=matcher.device)
+            trials, begun = _Trials(states[part].detach().clone(), known, first // fit * steps), 0
+            if local is not None:
+                local.begin()
+                if local.schedule.shuffled:
+                    begun = self._dealt(trials, part, rng)
+            for number in range(begun + 1, steps + 1):
+                self._step(trials, part, number)
+                if number in settling:
+                    self._settle(trials, part, rng)
+            found += self._offered(trials, part)
+        return sorted(found, key=lambda each: each.score)
+
+    def _step(self, trials: _Trials, part: slice, number: int) -> torch.Tensor:
+        """One step of Adam, the `number`th; gives the distances (T,) before it."""
+        state = trials.state.detach().requires_grad_()
+        known = self.matcher.one_hot(trials.labels)
+        value, distance = self.objective(state, known, part, (number - 1) / len(self.rates))
+        # The sum keeps trials apart: each value depends on its own inputs alone.
+        (gradient,) = torch.autograd.grad(value.sum(), state)
+        gradient = gradient.sign() if self.signed else gradient
+        state = adam(state.detach(), gradient, trials.moments, number, self.rates[number - 1])
+        trials.state = state if self.inputs else state.clamp(self.matcher.low, self.matcher.high)
+        distance = distance.detach()
+        finite = distance[distance.isfinite()]
+        self.record.progress(trials.before + number, float(finite.min()) if len(finite) else math.nan)
+        return distance
+
+    @torch.no_grad()
+    def _distance(self, states: torch.Tensor, labels: torch.Tensor, part: slice) -> torch.Tensor:
+        return self.objective(states, self.matcher.one_hot(labels), part, 1.0)[1]
+
+    def _settle(self, trials: _Trials, part: slice, rng: np.random.Generator) -> None:
+        """Gives trials the labels and orders that fit their images better."""
+        local = self.matcher.local
+        assert local is not None
+        if trials.labels.shape[1] > 1:
+            trials.labels = local.settle_labels(
+                trials.labels, lambda labels: self._distance(trials.state, labels, part), rng
+            )
+        local.settle_orders(len(trials.state), lambda: self._distance(trials.state, trials.labels, part), rng)
+
+    def _offered(self, trials: _Trials, part: slice) -> Iterator[Found]:
+        """The ends of the trials, which the record takes."""
+        labels = trials.labels.tolist()
+        if self.judge is None:
+            judged = [(loss, loss) for loss in self._distance(trials.state, trials.labels, part).tolist()]
+        else:
+            judged = [self.judge(state, each) for state, each in zip(trials.state, labels, strict=True)]
+        for number, (state, (loss, score)) in enumerate(zip(trials.state, judged, strict=True)):
+            self.record.offer(loss, self.inputs(state) if self.inputs else state, labels[number], score)
+            yield Found(part.start + number, score if math.isfinite(score) else math.inf, state)
+
+    def _dealt(self, trials: _Trials, part: slice, rng: np.random.Generator) -> int:
+        """Finds which labels are in which batch of the first epoch, in a tournament over the first steps of each trial.
+
+        All ways to deal the labels begin together, and the nearest go on. Few steps are enough to discard most wrong
+        ones. They are not enough for two ways that put the same label once into one batch and once into two.
+
+        Returns:
+            How many steps were taken, by all trials alike.
+        """
+        local = self.matcher.local
+        assert local is not None
+        steps, won, begun = len(self.rates), [], 0
+        turn = math.ceil(_TURN * steps)
+        for trial in range(len(trials.state)):
+            own, begun = slice(part.start + trial, part.start + trial + 1), 0
+            ways = torch.tensor(local.arrangements(trials.labels[trial].tolist(), rng), device=self.matcher.device)
+            entrants = _Trials(trials.state[trial].expand(len(ways), *trials.state.shape[1:]), ways, trials.before)
+            few = min(_ENTRANTS, fitting(self.matcher))
+            parts = zip(torch.split(entrants.state, few), torch.split(ways, few), strict=True)
+            distance = torch.cat([self._distance(state, way, own) for state, way in parts])
+            for left, turns in ((few, 0), *_TURNS):  # all trials take equally many steps, whatever the number of ways
+                for _ in range(min(turns * turn, steps - begun)):
+                    begun += 1
+                    distance = self._step(entrants, own, begun)
+                nearest = distance.nan_to_num(math.inf).argsort(stable=True)[:left]
+                distance = distance[nearest]
+                entrants.keep(nearest)
+            won.append(entrants)
+        trials.state, trials.labels = torch.cat([each.state for each in won]), torch.cat([each.labels for each in won])
+        trials.moments = [torch.cat([each.moments[k] for each in won]) for k in range(2)]
+        return begun
+
+
+class _Trials:
+    """Trials that descend together: where they are, what Adam remembers, their labels (T, B), and earlier steps."""
+
+    def __init__(self, state: torch.Tensor, labels: torch.Tensor, before: int) -> None:
+        self.state, self.labels, self.before = state, labels, before
+        self.moments = [torch.zeros_like(state), torch.zeros_like(state)]
+
+    def keep(self, places: torch.Tensor) -> None:
+        """Drops all trials but these."""
+        self.state, self.labels = self.state[places], self.labels[places]
+        self.moments = [moment[places] for moment in self.moments]
 
 
 def fitting(matcher: Matcher) -> int:
     """Trials that are computed together; of several local steps the graph holds each."""
     steps = matcher.local.schedule.steps if matcher.local else 1
     return max(1, _AT_ONCE // (len(matcher.target) * steps))
-
-
-class _Trials:
-    """Trials that descend together: where they are, what Adam remembers, and their labels (T, B)."""
-
-    def __init__(self, state: torch.Tensor, labels: torch.Tensor) -> None:
-        self.state, self.labels = state, labels
-        self.moments = [torch.zeros_like(state), torch.zeros_like(state)]
-
-    def step(
-        self, matcher: Matcher, objective: Objective, part: slice, number: int, rate: float, signed: bool
-    ) -> torch.Tensor:
-        """One step of Adam, the `number`th; gives the distances (T,) before it."""
-        state = self.state.detach().requires_grad_()
-        value, distance = objective(state, matcher.one_hot(self.labels), part)
-        # The sum keeps trials apart: each value depends on its own inputs alone.
-        (gradient,) = torch.autograd.grad(value.sum(), state)
-        state = adam(state.detach(), gradient.sign() if signed else gradient, self.moments, number, rate)
-        self.state = state.clamp(matcher.low, matcher.high)
-        return distance.detach()
-
-    def keep(self, places: list[int]) -> None:
-        """Drops all trials but these."""
-        self.state, self.labels = self.state[places], self.labels[places]
-        self.moments = [moment[places] for moment in self.moments]
-
-    def settle(self, matcher: Matcher, objective: Objective, part: slice, rng: np.random.Generator) -> None:
-        """Gives trials the labels and orders that fit their images better."""
-        local = matcher.local
-        assert local is not None
-
-        def with_labels(labels: torch.Tensor) -> torch.Tensor:
-            return objective(self.state, matcher.one_hot(labels), part)[1]
-
-        if self.labels.shape[1] > 1:
-            self.labels = local.settle_labels(self.labels, with_labels, rng)
-        local.settle_orders(len(self.state), lambda: with_labels(self.labels), rng)
-
-
-def _dealt(
-    matcher: Matcher, trials: _Trials, objective: Objective, part: slice, steps: int,
-    step_of: Callable[[_Trials, slice, int], torch.Tensor], rng: np.random.Generator,
-) -> int:  # fmt: skip
-    """Finds which labels are in which batch of the first epoch, in a tournament over the first steps of each trial.
-
-    All ways to deal the labels begin together, and the nearest go on. Few steps are enough to discard most wrong ones.
-    They are not enough for two ways that put the same label once into one batch and once into two.
-
-    Returns:
-        How many steps were taken, by all trials alike.
-    """
-    local = matcher.local
-    assert local is not None
-    turn, won, begun = math.ceil(_TURN * steps), [], 0
-    for trial in range(len(trials.state)):
-        own, begun = slice(part.start + trial, part.start + trial + 1), 0
-        ways = torch.tensor(local.arrangements(trials.labels[trial].tolist(), rng), device=matcher.device)
-        entrants = _Trials(trials.state[trial].expand(len(ways), *trials.state.shape[1:]), ways)
-        few = min(_ENTRANTS, fitting(matcher))
-        with torch.no_grad():
-            parts = zip(torch.split(entrants.state, few), torch.split(ways, few), strict=True)
-            distance = torch.cat([objective(state, matcher.one_hot(way), own)[1] for state, way in parts])
-        for left, turns in ((few, 0), *_TURNS):  # all trials take the same number of steps, whatever the number of ways
-            for _ in range(min(turns * turn, steps - begun)):
-                begun += 1
-                distance = step_of(entrants, own, begun)
-            nearest = _nearest(distance, left)
-            distance = distance[nearest]
-            entrants.keep(nearest)
-        won.append(entrants)
-    trials.state, trials.labels = torch.cat([each.state for each in won]), torch.cat([each.labels for each in won])
-    trials.moments = [torch.cat([each.moments[k] for each in won]) for k in range(2)]
-    return begun
-
-
-def _nearest(distance: torch.Tensor, count: int) -> list[int]:
-    """The trials of the smallest distances, nearest first."""
-    found: list[int] = distance.nan_to_num(math.inf).argsort(stable=True)[:count].tolist()
-    return found
 
 
 def screening(iterations: int) -> int:

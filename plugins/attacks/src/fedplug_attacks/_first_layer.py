@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._public import sigma_of
-from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
+from fedplug_attacks._public import marked, noise_of, with_noise
+from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role, takes_inputs
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
+    from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import ObservedUpdate, TensorView
+    from fedplug_attacks.api.observation import ObservedUpdate
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,6 +43,24 @@ class FirstLayer:
         images: NDArray[np.float64] = inputs * self.scale + self.zero
         return images
 
+    def stored(self, images: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Images in [0, 1], or rows of a table in the units of its columns."""
+        if self.standardised is None:
+            return images.clip(0, 1)
+        std, mean = self.standardised
+        return std * images + mean
+
+    def finished(
+        self, images: NDArray[np.float64], examples: int, public: PublicData | None, shape: tuple[int, ...]
+    ) -> NDArray[np.float32]:
+        """Exactly this many examples (n, *shape) from images (k, d): gaps and missing ones are the public mean."""
+        if self.standardised is not None:
+            mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
+        else:
+            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
+        complete = self.stored(filled(images, mean, examples))
+        return complete.astype(np.float32).reshape(examples, *shape)
+
     @property
     def noise(self) -> float:
         """The share of noise in the energy of the visible weights."""
@@ -59,12 +78,10 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
     Raises:
         ViewError: the first layer does not take the input itself.
     """
-    assert view.update is not None
-    update = view.update
+    update = view.observed
     name, bias = role(update.layout, FIRST_WEIGHT), role(update.layout, FIRST_BIAS)
     size = int(np.prod(view.shape))
-    weight = update.tensor(name) if name else None
-    if name is None or weight is None or weight.states.shape[1] != size:
+    if name is None or not takes_inputs(update.layout, view.shape):
         raise ViewError(
             f"the first layer is not fully connected with an input for each of the {size} values of an image"
         )
@@ -72,9 +89,14 @@ def first_layer(view: View, naive: bool) -> FirstLayer:
     if len(view.shape) == 1:
         std, mean = (np.asarray(given, np.float64) for given in (view.std or [1.0] * size, view.mean or [0.0] * size))
         return FirstLayer(rows, biases, np.ones(size), np.zeros(size), noise, noise_bias, (std, mean))
-    per_channel = [np.repeat(values, size // view.shape[0]) for values in (view.std, view.mean)]
-    scale, zero = (values.astype(np.float64) for values in per_channel)
+    zero, scale = standardised_by(view, size)
     return FirstLayer(rows, biases, scale, zero, noise, noise_bias)
+
+
+def standardised_by(view: View, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation (d,) by which each of the d values of an image is standardised."""
+    mean, std = (np.repeat(np.asarray(given, np.float64), size // view.shape[0]) for given in (view.mean, view.std))
+    return mean, std
 
 
 def first_matrix(layout: Layout) -> tuple[str, str | None] | None:
@@ -95,8 +117,7 @@ def feature_layer(view: View, naive: bool, weight: str, bias: str | None) -> Fir
     Raises:
         ViewError: as `first_layer`.
     """
-    assert view.update is not None
-    rows, biases, noise, noise_bias = _read(view.update, weight, bias, naive)
+    rows, biases, noise, noise_bias = _read(view.observed, weight, bias, naive)
     size = rows.shape[1]
     ones, zeros = np.ones(size), np.zeros(size)
     return FirstLayer(rows, biases, ones, zeros, noise, noise_bias, (ones, zeros))
@@ -107,32 +128,15 @@ def _read(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Gradients of a weight and its bias, and the noise on each."""
     # Signs and learning rates cancel in a quotient, so the update need not become a gradient.
-    noised = dataclasses.replace(update, sigma=sigma_of(update).astype(np.float32))
-    noise = _noise(noised.tensor(name))
-    hidden = 0.0 if naive else np.nan
-    weight = update.tensor(name)
-    rows = _checked(weight.dense(hidden), weight.visible)
+    noised, hidden = with_noise(update), 0.0 if naive else np.nan
+    rows, noise = marked(noised.tensor(name), hidden), noise_of(noised.tensor(name))
     if bias is None and naive:
         raise ViewError("the first layer has no bias, and the naive form divides by its gradient")
     if bias is None:
         biases, noise_bias = np.full(len(rows), np.nan), np.zeros(len(rows))
     else:
-        biases = _checked(update.tensor(bias).dense(hidden), update.tensor(bias).visible)
-        noise_bias = _noise(noised.tensor(bias))
+        biases, noise_bias = marked(noised.tensor(bias), hidden), noise_of(noised.tensor(bias))
     return rows, biases, noise, noise_bias
-
-
-def _checked(values: NDArray[np.float32], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """In float64, with infinity where a visible value is not finite."""
-    checked: NDArray[np.float64] = np.where(visible & ~np.isfinite(values), np.inf, values.astype(np.float64))
-    return checked
-
-
-def _noise(tensor: TensorView) -> NDArray[np.float64]:
-    """Standard deviation of the noise on each entry of the tensor; 0 where it is hidden or clear."""
-    noise = np.zeros(tensor.states.shape)
-    noise[tensor.visible] = tensor.sigma
-    return noise
 
 
 def largest_scale(layer: FirstLayer, inputs: NDArray[np.float64], shown: NDArray[np.bool_]) -> float:

@@ -6,7 +6,6 @@ import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import fedplug
 import numpy as np
 from fedplug.api.errors import MetricError
 
@@ -21,16 +20,6 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-5
 # Values of one side that are measured at once. Convolutions of many more in float64 take four times as long.
 _VALUES_AT_ONCE = 1 << 18
-
-
-class ImageMetric(fedplug.Metric):
-    """What every image metric is built from; without options, unless it says otherwise."""
-
-    class Options(fedplug.Options):
-        """It has none."""
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
 
 def both(found: AttackReport, truth: Truth, metric: str, smallest: int = 1, why: str = "") -> tuple[NDArray[Any], ...]:

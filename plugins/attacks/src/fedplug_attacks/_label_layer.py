@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._public import sigma_of
+from fedplug_attacks._public import marked, noise_of, with_noise
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
+from fedplug_attacks.api.planting import parameter
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
     from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import TensorView
     from fedplug_attacks.api.view import View
 
 PSEUDO_EXAMPLES = 128
@@ -78,42 +78,24 @@ def last_layer(view: View) -> LastLayer:
         ViewError: the model has no last layer that fits the number of classes, nothing of it is visible, or the scale
             of the update is not known.
     """
-    assert view.update is not None
-    assert view.vector is not None
-    layout, classes = view.update.layout, view.num_classes
+    layout, classes = view.observed.layout, view.num_classes
     weight, bias = role(layout, LAST_WEIGHT, classes), role(layout, LAST_BIAS, classes)
     if weight is None:
         raise ViewError(_no_last_weight(layout, classes))
-    places = {parameter.name: parameter.slice for parameter in layout.parameters}
-    gradient = view.update.as_gradient(view.vector)
-    gradient = dataclasses.replace(gradient, sigma=sigma_of(gradient).astype(np.float32))
+    gradient = with_noise(view.observed.as_gradient(view.start))
     parts = [gradient.tensor(name) for name in (weight, bias) if name]
     if not any(part.visible.any() for part in parts):
         raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
     return LastLayer(
-        weight=view.vector[places[weight]].reshape(classes, -1).astype(np.float64),
-        bias=view.vector[places[bias]].astype(np.float64) if bias else np.zeros(classes),
+        weight=parameter(view.start, layout, weight).astype(np.float64),
+        bias=parameter(view.start, layout, bias).astype(np.float64) if bias else np.zeros(classes),
         has_bias=bias is not None,
-        grad_weight=_marked(parts[0]),
-        grad_bias=_marked(parts[1]) if bias else np.full(classes, np.nan),
-        sigma_weight=_noise(parts[0]),
-        sigma_bias=_noise(parts[1]) if bias else np.zeros(classes),
-        examples=int(view.update.meaning.examples or 0),
+        grad_weight=marked(parts[0]),
+        grad_bias=marked(parts[1]) if bias else np.full(classes, np.nan),
+        sigma_weight=noise_of(parts[0]),
+        sigma_bias=noise_of(parts[1]) if bias else np.zeros(classes),
+        examples=int(view.observed.meaning.examples or 0),
     )
-
-
-def _marked(tensor: TensorView) -> NDArray[np.float64]:
-    """The tensor with NaN where hidden and infinity where a visible value is not finite."""
-    dense = np.full(tensor.states.shape, np.nan)
-    dense[tensor.visible] = np.where(np.isfinite(tensor.values), tensor.values, np.inf)
-    return dense
-
-
-def _noise(tensor: TensorView) -> NDArray[np.float64]:
-    """Standard deviation of the noise on each entry of the tensor; 0 where it is hidden."""
-    dense = np.zeros(tensor.states.shape)
-    dense[tensor.visible] = tensor.sigma
-    return dense
 
 
 def _no_last_weight(layout: Layout, classes: int) -> str:
@@ -154,8 +136,7 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
     from fedplug_std.torch_model import seeded, to_tensor, use_one_thread
 
     use_one_thread()
-    assert view.update is not None
-    model, meaning = view.model, view.update.meaning
+    model, meaning = view.model, view.observed.meaning
     if public is not None:
         inputs = to_tensor(public.examples.inputs, view.mean, view.std)
     else:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedplug_attacks._public import sigma_of
+from fedplug_attacks._public import with_noise
 from fedplug_attacks.api.needs import role
 from fedplug_attacks.api.observation import Seen
 
@@ -24,19 +23,7 @@ _SURE = 2.0
 _CROWDED, _WHOLE = 0.6, 0.9
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelGuess:
-    """The classes that the label of a single example can have, most plausible first; one if it is certain."""
-
-    classes: tuple[int, ...]
-
-    @property
-    def told(self) -> bool:
-        """Whether a single label is left."""
-        return len(self.classes) == 1
-
-
-def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGuess:
+def single_label(update: ObservedUpdate, num_classes: int, form: str) -> tuple[int, ...]:
     """The label of a batch of one (Zhao et al. 2020, eq. 4): the class whose row of the last layer has another sign.
 
     Row i of the gradient is (p_i - [y = i]) times the features that enter the last layer. Where these are not negative
@@ -52,12 +39,15 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGu
         update: a gradient of one example (estimate), sign +1.
         num_classes: K.
         form: `adaptive` or `naive`.
+
+    Returns:
+        The classes that the label can have, the most plausible first; one if it is certain.
     """
     bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
     if form == "naive":
         if weight is None:
-            return LabelGuess(tuple(range(num_classes)))
-        return LabelGuess((int(np.argmin(update.tensor(weight).dense(0.0).sum(1))),))
+            return tuple(range(num_classes))
+        return (int(np.argmin(update.tensor(weight).dense(0.0).sum(1))),)
     visible = update.states[update.visible]
     if any(update.tensor(name).sigma.any() for name in (weight, bias) if name) and (visible == Seen.NOISED).any():
         return _noised_label(update, [name for name in (weight, bias) if name], num_classes)
@@ -69,28 +59,28 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> LabelGu
             sure = np.abs(scores) > margins
             if name == bias and (sure & (scores < 0)).any():
                 # Its sign needs no assumption about the features.
-                return LabelGuess((int(np.argmin(np.where(sure, scores, np.inf))),))
+                return (int(np.argmin(np.where(sure, scores, np.inf))),)
             if name == bias:
                 signs[sure & (scores > 0)], order[sure] = 1, np.inf
                 continue
             signs, order = np.where(sure, np.sign(scores), 0).astype(np.int64), np.nan_to_num(scores)
     positive, negative = (np.flatnonzero(signs == sign) for sign in (1, -1))
     if len(negative) == 1:
-        return LabelGuess((int(negative[0]),))
+        return (int(negative[0]),)
     if len(positive) == 1 and len(negative) > 1 and not np.isinf(order[positive[0]]):
-        return LabelGuess((int(positive[0]),))
+        return (int(positive[0]),)
     open_classes = np.flatnonzero(signs == 0)
     if not len(negative) and len(open_classes):
         candidates = open_classes
     else:
         candidates = np.flatnonzero(~np.isinf(order))
         candidates = candidates if len(candidates) else np.arange(num_classes)
-    return LabelGuess(tuple(int(k) for k in candidates[np.argsort(order[candidates], kind="stable")]))
+    return tuple(candidates[np.argsort(order[candidates], kind="stable")].tolist())
 
 
-def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) -> LabelGuess:
+def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) -> tuple[int, ...]:
     """The label of one example from entries with noise of known, or of estimated size."""
-    noisy = dataclasses.replace(update, sigma=sigma_of(update).astype(np.float32))
+    noisy = with_noise(update)
     sums, precision = np.zeros((2, num_classes))
     for name in names:
         tensor = noisy.tensor(name)
@@ -109,7 +99,7 @@ def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) ->
     lowest = np.where(seen, sums / np.sqrt(np.where(seen, precision, 1.0)), 0.0)
     order = np.argsort(lowest, kind="stable")
     possible = lowest[order] < lowest[order[0]] + _SURE * np.sqrt(2)
-    return LabelGuess(tuple(int(k) for k in order[possible | ~seen[order]]))
+    return tuple(order[possible | ~seen[order]].tolist())
 
 
 def batch_labels(

@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from fedplug_attacks._local_steps import LocalSteps, schedule_of, too_long
-from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
+from fedplug_attacks._public import Clips, least_sigma_of, with_noise
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -93,15 +93,14 @@ class Matcher:
 
     def __init__(self, view: View, form: str, batch: int, device: str, double: bool = False) -> None:
         use_one_thread()
-        assert view.update is not None  # the core has checked what the attack needs
         self.view, self.form, self.batch, self.device = view, form, batch, torch.device(device)
         self.dtype = torch.float64 if double else torch.float32
-        self.update: ObservedUpdate = view.update.as_gradient(view.vector)
-        schedule = schedule_of(view.update.meaning, view.model.module)
+        self.update: ObservedUpdate = view.observed.as_gradient(view.vector)
+        schedule = schedule_of(view.observed.meaning, view.model.module)
         self.estimated = too_long(schedule, self.update.layout.size, self.dtype.itemsize) if schedule else ""
         schedule = None if self.estimated else schedule
         # Repeated steps decay as the client's did; an estimate has the decay subtracted.
-        seen = self.update if schedule is None else view.update.as_gradient()
+        seen = self.update if schedule is None else view.observed.as_gradient()
         self.target = torch.from_numpy(seen.dense(0.0)).to(self.device, self.dtype)
         weight = _weights(self.update) if form == "adaptive" else np.ones(self.update.layout.size)
         self.weight = torch.from_numpy(weight).to(self.device, self.dtype)
@@ -124,12 +123,16 @@ class Matcher:
         self._prepare(view.model.module, self.update.meaning.training_mode, single)
         self.local = None if schedule is None else LocalSteps(schedule, self._parameters, self._loss)
 
+    @classmethod
+    def of(cls, view: View, form: str, attacker: Attacker, double: bool = False) -> Matcher:
+        """A matcher of as many examples as are behind the update, or of one."""
+        return cls(view, form, view.observed.meaning.examples or 1, attacker.device, double)
+
     def _prepare(self, module: torch.nn.Module, training: bool, single: bool) -> None:
         self.module = copy.deepcopy(module).to(self.device, self.dtype).train(training)
         self._parameters = {
             name: tensor.detach() for name, tensor in self.module.named_parameters() if tensor.requires_grad
         }
-        self._norms: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
         self._penalties: list[torch.Tensor] = []
         self.normalised = 0
         for part in self.module.modules():
@@ -212,6 +215,13 @@ class Matcher:
         along = (gradients * (self.weight * self.target)).sum(1)
         return 1 - along / ((self.weight * gradients.square()).sum(1) * self._norm).sqrt()
 
+    def distance(self, measure: Measure, gradients: torch.Tensor) -> torch.Tensor:
+        """The distance from the observed gradient by a measure; (T, P) to (T,)."""
+        if measure == "cosine":
+            return self.cosine(gradients)
+        squared = self.squared(gradients)
+        return squared if measure == "squared" else squared.clamp_min(1e-24).sqrt()
+
     def misfit(self, gradients: torch.Tensor) -> torch.Tensor:
         """Negative log likelihood of the observed update, in nats, up to a constant; (T, P) to (T,)."""
         return 0.5 * (self.precision * (self._sent(gradients) - self.target).square()).sum(1)
@@ -223,7 +233,7 @@ class Matcher:
         Noise of unstated size is estimated from the update (`sigma_of`). Clear entries are off by rounding, and by 1e-3
         of their size, so that a search can end.
         """
-        update = dataclasses.replace(self.update, sigma=sigma_of(self.update).astype(np.float32))
+        update = with_noise(self.update)
         size = np.square(_rms(update.values[update.states[update.visible] == Seen.CLEAR]) * 1e-3)
         variance = _variance(self.view, update) + max(size, float(np.finfo(np.float32).tiny))
         counts = update.visible
@@ -361,12 +371,12 @@ class Record:
         self.best, self.score, self.inputs, self.labels = loss, score, inputs.detach().clone(), list(labels)
         return True
 
-    def report(self, seed: int, **metrics: float) -> AttackReport:
+    def report(self, **metrics: float) -> AttackReport:
         """The attack's report. It is selected by the attack's own loss, since the truth is not known here."""
         losses = tuple(thinned(self.losses))
         self.attacker.progress(self.total, self.total, losses[-1] if losses else None)
         common: dict[str, Any] = {
-            "seed": seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
+            "seed": self.matcher.view.seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
             "metrics": {
                 "searches": self.searches, "diverged": self.diverged, "loss": self.best,
                 **({"steps_unrolled": self.matcher.local.schedule.steps} if self.matcher.local else {}), **metrics,

@@ -13,21 +13,24 @@ Imports torch: attack modules import it inside their methods.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
+from fedplug import stream
 from fedplug_std.torch_model import to_tensor
 
-from fedplug_attacks._descent import adam, fitting, screening
+from fedplug_attacks._descent import Descent, adam, cosine, screening
+from fedplug_attacks._matching import Matcher, Record
 
 if TYPE_CHECKING:
     from fedplug import PublicData
 
-    from fedplug_attacks._matching import Matcher, Record
-    from fedplug_attacks.api.view import View
+    from fedplug_attacks.api.report import AttackReport
+    from fedplug_attacks.api.view import Attacker, View
 
 Prior = Literal["auto", "gaussian", "none"]
 # Further log density of candidates, in nats, from their distances to batch-norm statistics, (T,) to (T,).
@@ -58,6 +61,7 @@ _SOFTENED, _PAIRS, _KEPT, _PROBES, _PROBE = 200, 1, 0.98, 16, 0.05
 _CERTAIN, _LEAST = 2.0, 2.0
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class GaussianPrior:
     """x ~ N(mean, L L'): standardised inputs as an affine map of standard normal ones.
 
@@ -65,39 +69,33 @@ class GaussianPrior:
     and a division by the standard deviation of each coefficient; V has orthonormal columns. Rows of a table are only
     divided by the standard deviations of their columns.
 
-    Args:
-        shape: (C, H, W) or (d,) of one example.
-        mean: of that shape.
+    Attributes:
+        mean: (C, H, W) or (d,), of one example.
         bases: an orthonormal matrix for each axis.
-        spread: of that shape, standard deviation of each coefficient.
+        spreads: standard deviation of each coefficient.
         share: a, 0 < a <= 1.
         vectors: (d, k), V.
         variances: (k,), s.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        mean: torch.Tensor,
-        bases: Sequence[torch.Tensor],
-        spread: torch.Tensor,
-        share: float = 1.0,
-        vectors: torch.Tensor | None = None,
-        variances: torch.Tensor | None = None,
-    ) -> None:
-        self.shape, self.mean, self._bases, self._spread = tuple(shape), mean, list(bases), spread
-        self._share = share
-        size = math.prod(shape)
-        self._vectors = mean.new_zeros(size, 0) if vectors is None else vectors
-        self._variances = mean.new_zeros(0) if variances is None else variances
+    mean: torch.Tensor
+    bases: Sequence[torch.Tensor]
+    spreads: torch.Tensor
+    share: float
+    vectors: torch.Tensor
+    variances: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one example."""
+        return tuple(self.mean.shape)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> GaussianPrior:
         """The same on another device and in another precision."""
-        moved = [
-            part.to(device, dtype)
-            for part in (self.mean, self._spread, self._vectors, self._variances, *self._bases)
-        ]
-        return GaussianPrior(self.shape, moved[0], moved[4:], moved[1], self._share, moved[2], moved[3])
+        mean, spreads, vectors, variances, *bases = (
+            part.to(device, dtype) for part in (self.mean, self.spreads, self.vectors, self.variances, *self.bases)
+        )
+        return GaussianPrior(mean, bases, spreads, self.share, vectors, variances)
 
     def inputs(self, latents: torch.Tensor) -> torch.Tensor:
         """mean + L u; (..., *shape) to the same."""
@@ -105,19 +103,11 @@ class GaussianPrior:
 
     def spread(self, latents: torch.Tensor) -> torch.Tensor:
         """L u; (..., *shape) to the same."""
-        return _turned(self._root(latents, 0.5) * self._spread, [basis.T for basis in self._bases])
+        return _turned(self._root(latents) * self.spreads, [basis.T for basis in self.bases])
 
     def pulled(self, forces: torch.Tensor) -> torch.Tensor:
         """L' f; (..., *shape) to the same."""
-        return self._root(_turned(forces, self._bases) * self._spread, 0.5)
-
-    def latents(self, inputs: torch.Tensor) -> torch.Tensor:
-        """L^-1 (x - mean); (..., *shape) to the same."""
-        return self._root(_turned(inputs - self.mean, self._bases) / self._spread, -0.5)
-
-    def energy(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Negative log density of each example, in nats, up to a constant; (..., *shape) to (...)."""
-        return 0.5 * self.latents(inputs).square().flatten(-len(self.shape)).sum(-1)
+        return self._root(_turned(forces, self.bases) * self.spreads)
 
     def posterior(
         self, precision: torch.Tensor, force: torch.Tensor, rng: torch.Generator | None = None
@@ -153,11 +143,11 @@ class GaussianPrior:
         spread = self.spread(found[1:]).square().sum(0) / max(1, len(found) - 1)
         return self.inputs(found[0]), spread
 
-    def _root(self, values: torch.Tensor, power: float) -> torch.Tensor:
-        """(a I + V diag(s) V')^power times the values."""
+    def _root(self, values: torch.Tensor) -> torch.Tensor:
+        """(a I + V diag(s) V')^(1/2) times the values."""
         flat = values.flatten(-len(self.shape))
-        more = (self._share + self._variances) ** power - self._share**power
-        turned: torch.Tensor = self._share**power * flat + (flat @ self._vectors * more) @ self._vectors.T
+        more = (self.share + self.variances) ** 0.5 - self.share**0.5
+        turned: torch.Tensor = self.share**0.5 * flat + (flat @ self.vectors * more) @ self.vectors.T
         return turned.reshape(values.shape)
 
 
@@ -170,24 +160,23 @@ def gaussian(view: View, public: PublicData | None) -> GaussianPrior:
     """
     shape = tuple(view.shape)
     bases = [_cosines(size) if axis else torch.eye(size, dtype=torch.float64) for axis, size in enumerate(shape)]
-    least = _least(view)
-    if public is None or not len(public.examples.inputs):
-        mean = torch.zeros(shape, dtype=torch.float64)
-        return GaussianPrior(shape, mean, bases, _plain(shape).clamp_min(least).sqrt())
-    most = max(2, _VALUES // math.prod(shape))
-    inputs = to_tensor(public.examples.inputs[:most], view.mean, view.std).double()
-    mean = inputs.mean(0)
-    if len(inputs) < 2:
-        return GaussianPrior(shape, mean, bases, _plain(shape).clamp_min(least).sqrt())
+    least, size, count = _least(view), math.prod(shape), 0 if public is None else len(public.examples.inputs)
+    mean = torch.zeros(shape, dtype=torch.float64)
+    if public is not None and count:
+        inputs = to_tensor(public.examples.inputs[: max(2, _VALUES // size)], view.mean, view.std).double()
+        mean = inputs.mean(0)
+    if count < 2:
+        plain = _plain(shape).clamp_min(least).sqrt()
+        return GaussianPrior(mean, bases, plain, 1.0, mean.new_zeros(size, 0), mean.new_zeros(0))
     if len(shape) > 1 and shape[0] > 1:
         channels = (inputs - mean).transpose(0, 1).flatten(1)
         bases[0] = torch.linalg.eigh(channels @ channels.T)[1].T.contiguous()
     turned = _turned(inputs - mean, bases)
-    spread = _spectrum(turned).clamp_min(least).sqrt()
-    white = (turned / spread).flatten(1) / math.sqrt(1 - 1 / len(inputs))
+    spreads = _spectrum(turned).clamp_min(least).sqrt()
+    white = (turned / spreads).flatten(1) / math.sqrt(1 - 1 / len(inputs))
     share = _best_share(white)
     values, vectors = _directions(white)
-    return GaussianPrior(shape, mean, bases, spread, share, vectors, (1 - share) * values)
+    return GaussianPrior(mean, bases, spreads, share, vectors, (1 - share) * values)
 
 
 def _least(view: View) -> float:
@@ -276,138 +265,173 @@ def _best_share(white: torch.Tensor) -> float:
     return _SHARES[int(totals.argmin())]
 
 
-def chosen(option: Prior, matcher: Matcher, public: PublicData | None) -> GaussianPrior | None:
+def chosen(option: Prior, matcher: Matcher, public: PublicData | None, auto: Sequence[str]) -> GaussianPrior | None:
     """The prior that an option asks for, on the matcher's device; None for a search without one.
 
-    `auto` takes one if there are public examples, or if noise is more than a tenth of the observation. Without public
-    examples `gaussian` is a plain one (see `gaussian`).
+    Without public examples it is a plain one (see `gaussian`).
+
+    Args:
+        option: of the attack.
+        matcher: of the observed gradient.
+        public: the public facts.
+        auto: what makes `auto` take a prior: `noise` of more than a tenth of the observation, `public` examples.
     """
-    if option == "none" or (option == "auto" and public is None and matcher.noise <= NOISY):
+    if option == "auto":
+        noisy, local = matcher.noise > NOISY, matcher.local
+        # The order of the batches is searched for without a prior.
+        ordered = noisy or local is None or not local.schedule.shuffled
+        if not (("noise" in auto and noisy) or ("public" in auto and public is not None and ordered)):
+            return None
+    if option == "none":
         return None
-    local = matcher.local
-    if option == "auto" and local is not None and local.schedule.shuffled and matcher.noise <= NOISY:
-        return None  # the order of the batches is searched for without a prior
     return gaussian(matcher.view, public).to(matcher.device, matcher.dtype)
 
 
-def attack(
+def most_probable(
     matcher: Matcher,
-    record: Record,
+    attacker: Attacker,
     prior: GaussianPrior,
-    labels: Sequence[Sequence[int]],
+    labels: Sequence[list[int]],
     iterations: int,
     restarts: int = 1,
     at_once: int | None = None,
     penalty: Penalty | None = None,
-) -> float:
+) -> AttackReport:
     """The most probable inputs for each candidate of the labels; for the best ones the posterior mean.
+
+    Its `information` is that about the images in the observation, in nats.
 
     Args:
         matcher: of the observed gradient.
-        record: takes the results; its measure becomes `squared`.
+        attacker: told of progress.
         prior: of one example.
         labels: those to try, of each example of the batch; of several, `screening` steps decide.
         iterations: steps of each trial.
         restarts: starts for each of the labels; the first at the mean image.
         at_once: trials computed together; None: as many as fit.
         penalty: further log density of candidates.
-
-    Returns:
-        The information about the images in the observation, in nats.
     """
-    record.measure = "squared"
+    search = _Search(matcher, Record(matcher, attacker), prior, penalty or torch.zeros_like, at_once)
     if matcher.batch > 1 and len(labels) > 1:
-        tried = type(record)(matcher, record.attacker)
-        labels = [_modes(matcher, tried, prior, labels, screening(iterations), 1, at_once, penalty)[1]]
+        tried = dataclasses.replace(search, record=Record(matcher, attacker))
+        labels = [tried.modes(labels, screening(iterations), 1)[1]]
     softened = min(iterations, _SOFTENED)
-    state, found = _modes(matcher, record, prior, labels, iterations, restarts, at_once, penalty, softened)
-    if state is None:
-        return 0.0
-    return _soften(matcher, record, prior, found, state, softened, penalty)
+    state, found = search.modes(labels, iterations, restarts, softened)
+    information = 0.0 if state is None else search.soften(found, state, softened)
+    return search.record.report(information=information)
 
 
-def _modes(
-    matcher: Matcher,
-    record: Record,
-    prior: GaussianPrior,
-    labels: Sequence[Sequence[int]],
-    iterations: int,
-    restarts: int,
-    at_once: int | None,
-    penalty: Penalty | None,
-    more: int = 0,
-) -> tuple[torch.Tensor | None, Sequence[int]]:
-    """The most probable latents (B, *shape) of all trials, with their labels; `more` steps are still to come."""
-    from fedplug import stream
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Search:
+    """A search for the most probable latents, u = 0 being the mean image; for its parts see `most_probable`."""
 
-    trials = [(number, each) for each in labels for number in range(restarts)]
-    fit = at_once or fitting(matcher)
-    record.total = math.ceil(len(trials) / fit) * iterations + more
-    starts = []
-    for number, _ in trials:
-        # Equal examples would have equal gradients and stay equal, so a little noise tells them apart.
+    matcher: Matcher
+    record: Record
+    prior: GaussianPrior
+    penalty: Penalty
+    at_once: int | None
+
+    def _energies(
+        self, states: torch.Tensor, known: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The gradients at latents (T, B, *shape), their misfit (T,), and the penalty (T,)."""
+        gradients, statistics = self.matcher.gradients(self.prior.inputs(states), known)
+        return gradients, self.matcher.misfit(gradients), self.penalty(statistics)
+
+    def modes(
+        self, labels: Sequence[list[int]], iterations: int, restarts: int, more: int = 0
+    ) -> tuple[torch.Tensor | None, list[int]]:
+        """The most probable latents (B, *shape) of all trials, with their labels; `more` steps are still to come.
+
+        The noise counts as larger at first, and shrinks to its true size over the first half of the steps. So the prior
+        leads early, and the likelihood has no narrow valleys.
+        """
+        matcher, prior = self.matcher, self.prior
+        heat = torch.ones(len(labels) * restarts, device=matcher.device, dtype=matcher.dtype)
+
+        def objective(
+            states: torch.Tensor, known: torch.Tensor, part: slice, done: float
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            if not done:
+                with torch.no_grad():
+                    heat[part] = _heat(self._energies(states, known)[1], states)
+            gradients, misfit, penalty = self._energies(states, known)
+            value = misfit / heat[part] ** max(0.0, 1 - 2 * done) + 0.5 * states.square().flatten(1).sum(1) + penalty
+            return value, matcher.squared(gradients.detach())
+
+        starts = [self._start(number) for number in range(restarts)]
+        descent = Descent(
+            matcher, self.record, objective, cosine(_LR, iterations), at_once=self.at_once, inputs=prior.inputs,
+            judge=self.judged, more=more,
+        )  # fmt: skip
+        best = descent.run(torch.stack(starts * len(labels)), [each for each in labels for _ in starts])[0]
+        return best.state if math.isfinite(best.score) else None, labels[best.trial // restarts]
+
+    def _start(self, number: int) -> torch.Tensor:
+        """Latents near the mean image. A little noise tells equal examples apart, which would have equal gradients."""
+        matcher = self.matcher
         width = 0.0 if matcher.batch == 1 and not number else 0.5 if number else 0.1
-        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal((matcher.batch, *prior.shape))
-        starts.append(width * torch.from_numpy(drawn).to(matcher.device, matcher.dtype))
-    best: tuple[float, torch.Tensor | None, Sequence[int]] = (math.inf, None, labels[0])
-    for first in range(0, len(trials), fit):
-        part = [each for _, each in trials[first : first + fit]]
-        begun = torch.stack(starts[first : first + fit])
-        found, scores = _descend(matcher, record, prior, part, begun, iterations, first // fit, penalty)
-        best = min([best, *zip(scores, found, part, strict=True)], key=lambda each: each[0])
-    return best[1:]
+        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal((matcher.batch, *self.prior.shape))
+        return width * torch.from_numpy(drawn).to(matcher.device, matcher.dtype)
 
+    @torch.no_grad()
+    def judged(self, latents: torch.Tensor, labels: list[int]) -> tuple[float, float]:
+        """The squared distance of one trial, and its negative log density up to a constant."""
+        gradients, misfit, penalty = self._energies(latents[None], self.matcher.one_hot([labels]))
+        return float(self.matcher.squared(gradients)), float(misfit + 0.5 * latents.square().sum() + penalty)
 
-def _descend(
-    matcher: Matcher,
-    record: Record,
-    prior: GaussianPrior,
-    labels: Sequence[Sequence[int]],
-    state: torch.Tensor,
-    iterations: int,
-    before: int,
-    penalty: Penalty | None,
-) -> tuple[torch.Tensor, list[float]]:
-    """Descends to the most probable latents (T, B, *shape) of each trial with Adam; with their negative log densities.
+    def soften(self, labels: list[int], state: torch.Tensor, iterations: int) -> float:
+        """Moves from the most probable inputs to their mean, which has the least squared error if much is open.
 
-    The noise counts as larger at first, and shrinks to its true size over the first half of the steps. So the prior
-    leads early, and the likelihood has no narrow valleys.
-    """
-    known = matcher.one_hot(labels)
-    moments = [torch.zeros_like(state), torch.zeros_like(state)]
-    with torch.no_grad():
-        begin = matcher.misfit(matcher.gradients(prior.inputs(state), known)[0])
-    heat = _heat(begin, state)
-    for step in range(iterations):
-        state.requires_grad_()
-        gradients, statistics = matcher.gradients(prior.inputs(state), known)
-        value = matcher.misfit(gradients) / heat ** max(0.0, 1 - 2 * step / iterations)
-        value = value + 0.5 * state.square().flatten(1).sum(1)
-        if penalty is not None:
-            value = value + penalty(statistics)
-        (gradient,) = torch.autograd.grad(value.sum(), state)
-        state = adam(state.detach(), gradient, moments, step + 1, _rate(step, iterations))
-        loss = matcher.squared(gradients.detach())
-        loss = loss[loss.isfinite()]
-        record.progress(before * iterations + step + 1, float(loss.min()) if len(loss) else math.nan)
-    scores = []
-    for trial in range(len(state)):
-        squared, score = _judged(matcher, prior, state[trial], labels[trial], penalty)
-        record.offer(squared, prior.inputs(state[trial]), labels[trial], score)
-        scores.append(score if math.isfinite(score) else math.inf)
-    return state, scores
+        Latents are taken for independent and normal around m with variances 1 / (1 + h), and m and h for those that
+        come nearest to the posterior (variational Bayes): h is the mean second derivative of the misfit over them, from
+        pairs of draws on both sides of m, and m descends the mean over them. An image of which less than two nats are
+        known is set to the mean image, which is exact.
 
+        Returns:
+            The information about the images in the observation, in nats: half the sum of log(1 + h).
+        """
+        record, rng = self.record, torch.Generator().manual_seed(self.matcher.view.seed % 2**63)
+        known = self.matcher.one_hot([labels]).expand(2 * _PAIRS, -1, -1)
+        curvature = self._curvature(state, known, rng)
+        told = _told(curvature)
+        if bool((told > _CERTAIN * state[0].numel()).all()):
+            return float(told.sum())
+        found, moments = state.clone(), [torch.zeros_like(state), torch.zeros_like(state)]
+        for step, rate in enumerate(cosine(_LR, iterations), start=1):
+            slope, fresh, loss = self._sides(found, curvature, known, rng)
+            curvature = (_KEPT * curvature + (1 - _KEPT) * fresh).clamp_min(0.0)
+            found = adam(found, slope + found, moments, step, rate)
+            record.progress(record.total - iterations + step, loss)
+        told = _told(curvature)
+        found = torch.where(
+            (told < _LEAST).reshape(-1, *[1] * len(self.prior.shape)), torch.zeros_like(found), found
+        )
+        loss = self.judged(found, labels)[0]
+        # Its lower density concerns single points and does not make it a worse answer, so it replaces the mode.
+        record.offer(loss, self.prior.inputs(found), labels, -math.inf)
+        return float(told.sum())
 
-@torch.no_grad()
-def _judged(
-    matcher: Matcher, prior: GaussianPrior, latents: torch.Tensor, labels: Sequence[int], penalty: Penalty | None
-) -> tuple[float, float]:
-    """The squared distance of one trial, and its negative log density up to a constant."""
-    gradients, statistics = matcher.gradients(prior.inputs(latents)[None], matcher.one_hot([labels]))
-    score = matcher.misfit(gradients) + 0.5 * latents.square().sum()
-    if penalty is not None:
-        score = score + penalty(statistics)
-    return float(matcher.squared(gradients)), float(score)
+    def _curvature(self, state: torch.Tensor, known: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+        """The second derivative of the misfit by each latent at the mode, at steps no longer than what is open."""
+        curvature = torch.zeros_like(state)
+        for number in range(1, _PROBES + 1):
+            fresh = self._sides(state, torch.full_like(state, _PROBE**-2 - 1), known, rng)[1]
+            curvature += (fresh - curvature) / number
+        return curvature.clamp_min(0.0)
+
+    def _sides(
+        self, state: torch.Tensor, curvature: torch.Tensor, known: torch.Tensor, rng: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """Mean slope and second derivative of the misfit over latents around a state; the least squared distance."""
+        width = (1 + curvature).rsqrt()
+        drawn = torch.randn((_PAIRS, *state.shape), generator=rng).to(state.device, state.dtype)
+        drawn = torch.cat([drawn, -drawn])
+        points = (state + width * drawn).requires_grad_()
+        gradients, misfit, penalty = self._energies(points, known)
+        (slopes,) = torch.autograd.grad((misfit + penalty).sum(), points)
+        loss = float(self.matcher.squared(gradients.detach()).min())
+        return slopes.mean(0), (slopes * drawn).mean(0) / width, loss
 
 
 def _heat(misfit: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -418,89 +442,6 @@ def _heat(misfit: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return (2 * misfit / state[0].numel()).nan_to_num(1.0, 1.0, 1.0).clamp_min(1.0)
 
 
-def _rate(step: int, iterations: int) -> float:
-    return _LR * (1 + math.cos(math.pi * step / iterations)) / 2
-
-
-def _soften(
-    matcher: Matcher,
-    record: Record,
-    prior: GaussianPrior,
-    labels: Sequence[int],
-    state: torch.Tensor,
-    iterations: int,
-    penalty: Penalty | None,
-) -> float:
-    """Moves from the most probable inputs to their mean, which has the least squared error if noise leaves much open.
-
-    Latents are taken for independent and normal around m with variances 1 / (1 + h), and m and h for those that come
-    nearest to the posterior (variational Bayes): h is the mean second derivative of the misfit over them, from pairs of
-    draws on both sides of m, and m descends the mean over them. An image of which less than two nats are known is set
-    to the mean image, which is exact.
-
-    Returns:
-        The information about the images in the observation, in nats: half the sum of log(1 + h).
-    """
-    rng = torch.Generator().manual_seed(matcher.view.seed % 2**63)
-    known = matcher.one_hot([labels]).expand(2 * _PAIRS, -1, -1)
-    curvature = _curvature(matcher, prior, state, known, rng, penalty)
-    told = _told(curvature)
-    if bool((told > _CERTAIN * state[0].numel()).all()):
-        return float(told.sum())
-    found, moments = state.clone(), [torch.zeros_like(state), torch.zeros_like(state)]
-    for step in range(iterations):
-        slope, fresh, loss = _sides(matcher, prior, found, curvature, known, rng, penalty)
-        curvature = (_KEPT * curvature + (1 - _KEPT) * fresh).clamp_min(0.0)
-        found = adam(found, slope + found, moments, step + 1, _rate(step, iterations))
-        record.progress(record.total - iterations + step + 1, loss)
-    told = _told(curvature)
-    found = torch.where((told < _LEAST).reshape(-1, *[1] * len(prior.shape)), torch.zeros_like(found), found)
-    loss, _ = _judged(matcher, prior, found, labels, penalty)
-    # Its lower density concerns single points and does not make it a worse answer, so it replaces the mode.
-    record.offer(loss, prior.inputs(found), labels, -math.inf if math.isfinite(loss) else math.nan)
-    return float(told.sum())
-
-
 def _told(curvature: torch.Tensor) -> torch.Tensor:
     """The information about each image beyond the prior, in nats; (B, *shape) to (B,)."""
     return 0.5 * torch.log1p(curvature).flatten(1).sum(1)
-
-
-def _curvature(
-    matcher: Matcher,
-    prior: GaussianPrior,
-    state: torch.Tensor,
-    known: torch.Tensor,
-    rng: torch.Generator,
-    penalty: Penalty | None,
-) -> torch.Tensor:
-    """The second derivative of the misfit by each latent at the mode, at steps that are no longer than what is open."""
-    curvature = torch.zeros_like(state)
-    for number in range(1, _PROBES + 1):
-        width = torch.full_like(state, _PROBE**-2 - 1)
-        fresh = _sides(matcher, prior, state, width, known, rng, penalty)[1]
-        curvature += (fresh - curvature) / number
-    return curvature.clamp_min(0.0)
-
-
-def _sides(
-    matcher: Matcher,
-    prior: GaussianPrior,
-    state: torch.Tensor,
-    curvature: torch.Tensor,
-    known: torch.Tensor,
-    rng: torch.Generator,
-    penalty: Penalty | None,
-) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Mean slope and second derivative of the misfit over latents around a state, and the least squared distance."""
-    width = (1 + curvature).rsqrt()
-    drawn = torch.randn((_PAIRS, *state.shape), generator=rng).to(state.device, state.dtype)
-    drawn = torch.cat([drawn, -drawn])
-    points = (state + width * drawn).requires_grad_()
-    gradients, statistics = matcher.gradients(prior.inputs(points), known)
-    value = matcher.misfit(gradients)
-    if penalty is not None:
-        value = value + penalty(statistics)
-    (slopes,) = torch.autograd.grad(value.sum(), points)
-    loss = float(matcher.squared(gradients.detach()).min())
-    return slopes.mean(0), (slopes * drawn).mean(0) / width, loss

@@ -7,6 +7,7 @@ both are about right.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import Clipped, ObservedUpdate
+    from fedplug_attacks.api.observation import Clipped, ObservedUpdate, TensorView
 
 # The median magnitude of a standard normal variable.
 _MIDDLE = 0.6744897501960817
@@ -60,6 +61,25 @@ def least_sigma_of(update: ObservedUpdate) -> NDArray[np.float64]:
             left = np.sqrt(np.maximum(np.where(np.isinf(most), 0.0, energy - most), 0.0) / np.maximum(counts, 1))
         least[clip.where] = np.fmax(least[clip.where], left[group])
     return np.where(unknown, least[update.visible], sigma)
+
+
+def with_noise(update: ObservedUpdate) -> ObservedUpdate:
+    """The update with estimates in place of noise of unstated size."""
+    return dataclasses.replace(update, sigma=sigma_of(update).astype(np.float32))
+
+
+def noise_of(tensor: TensorView) -> NDArray[np.float64]:
+    """Standard deviation of the noise on each entry of the tensor; 0 where it is hidden or clear."""
+    noise = np.zeros(tensor.states.shape)
+    noise[tensor.visible] = tensor.sigma
+    return noise
+
+
+def marked(tensor: TensorView, hidden: float = np.nan) -> NDArray[np.float64]:
+    """The tensor with `hidden` where nothing is visible, and infinity where a visible value is not finite."""
+    values = tensor.dense(hidden)
+    found: NDArray[np.float64] = np.where(tensor.visible & ~np.isfinite(values), np.inf, values.astype(np.float64))
+    return found
 
 
 class Clips:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedplug_attacks._first_layer import FirstLayer, first_layer, in_range
-from fedplug_attacks._public import sigma_of
 
 if TYPE_CHECKING:
     from fedplug import PublicData
@@ -60,14 +59,11 @@ def rank_one(view: View, public: PublicData | None) -> RankOne:
         ViewError: the model begins with no fully connected layer that takes the image itself.
     """
     layer = first_layer(view, naive=False)
-    assert view.update is not None
-    noise = dataclasses.replace(view.update, values=sigma_of(view.update).astype(np.float32))
-    sigmas = first_layer(dataclasses.replace(view, update=noise), naive=False)
     values = np.hstack([layer.weight, layer.bias[:, None]])
     visible = ~np.isnan(values)
     gradient = np.nan_to_num(values)
     size = math.sqrt(float(np.square(gradient).sum()) / max(1, int(visible.sum())))
-    variance = np.square(np.nan_to_num(np.hstack([sigmas.weight, sigmas.bias[:, None]])))
+    variance = np.square(np.hstack([layer.noise_weight, layer.noise_bias[:, None]]))
     weight = np.where(visible, 1 / (variance + (_PRECISION * max(size, 1e-30)) ** 2), 0.0)
     mean, precision = _prior(layer, public)
     direction, told, explained = _direction(gradient, weight, np.append(mean, 1.0))
@@ -79,11 +75,7 @@ def rank_one(view: View, public: PublicData | None) -> RankOne:
         told = told * (columns * aligned / (1 - aligned) / float((told * direction**2).sum()))
         inputs = _most_likely(direction, told, mean, precision)
     images = layer.images(inputs)
-    if layer.standardised is not None:
-        image = layer.standardised[0] * images + layer.standardised[1]
-    else:
-        image = images.clip(0, 1)
-    return RankOne(image, math.sqrt(aligned))
+    return RankOne(layer.stored(images), math.sqrt(aligned))
 
 
 def _prior(layer: FirstLayer, public: PublicData | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import torch
@@ -14,9 +13,9 @@ from fedplug_attacks.api.view import View
 class SeveralRounds(Matcher):
     """A matcher of the gradients of many rounds, laid one after the other: (T, P) becomes (T, R P).
 
-    Everything that works with a `Matcher` works with it. A squared distance is the mean of those of the rounds, each
-    relative to its own gradient's energy and weighted by how many entries it shows; where noise is most of that energy,
-    rounds count by the inverse of its variance. A cosine is that of all rounds in one vector.
+    It measures distances like a `Matcher`, and takes no prior. A squared distance is the mean of those of the rounds,
+    each relative to its own gradient's energy and weighted by how many entries it shows; where noise is most of that
+    energy, rounds count by the inverse of its variance. A cosine is that of all rounds in one vector.
 
     Args:
         views: of the rounds, the attacked one last; each with the model that the update was made from.
@@ -43,11 +42,6 @@ class SeveralRounds(Matcher):
         self.evaluations += len(inputs) * len(self.parts)
         found = [part.gradients(inputs, labels) for part in self.parts]
         return torch.cat([part for part, _ in found], dim=1), torch.stack([penalty for _, penalty in found]).sum(0)
-
-    @functools.cached_property
-    def precision(self) -> torch.Tensor:
-        """Of each entry of every round, (R P,)."""
-        return torch.cat([part.precision for part in self.parts])
 
     def _sent(self, gradients: torch.Tensor) -> torch.Tensor:
         each = torch.split(gradients, [len(part.target) for part in self.parts], dim=1)

@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import Client
+from fedplug import Client, Learns
 from fedplug.api.data import ClientData
 from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
     from fedplug.api.data import PublicData
-    from fedplug.api.roles import Learns
     from numpy.typing import NDArray
 
+    from fedplug_attacks.api.observation import Meaning
     from fedplug_attacks.api.view import Attacker
 
 _FEWEST = 4
@@ -37,12 +37,10 @@ class Shadow:
     Attributes:
         vector: float32 (P,).
         buffers: its batch-norm statistics, by name.
-        inside: bool (n,), which public examples it trained on.
     """
 
     vector: NDArray[np.float32]
     buffers: Mapping[str, NDArray[Any]]
-    inside: NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,6 +68,14 @@ class Schooling:
             if not each.lr or not each.epochs:
                 return f"the trainer does not say {'its learning rate' if not each.lr else 'how many epochs it trains'}"
         return ""
+
+
+def learns_of(meaning: Meaning) -> Learns:
+    """The training behind an update, as far as it is public."""
+    return Learns(
+        descends=meaning.loss, lr=meaning.lr, batch_size=meaning.batch_size, epochs=meaning.epochs,
+        momentum=meaning.momentum, weight_decay=meaning.weight_decay, class_weights=meaning.class_weights,
+    )  # fmt: skip
 
 
 def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Attacker, count: int, seconds: float,
@@ -100,12 +106,12 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Atta
             if number >= _FEWEST and time.monotonic() - started > seconds:
                 break
             rng = stream(attacker.facts.seed, "shadow", number)
-            inside = np.isin(np.arange(len(public.examples)), rng.permutation(len(public.examples))[:size])
+            rows = np.sort(rng.permutation(len(public.examples))[:size])
             model.set_vector(schooling.start)
             model.set_buffers(buffers)
-            trained(model, schooling.rounds, public, np.flatnonzero(inside), number, attacker)
+            trained(model, schooling.rounds, public, rows, number, attacker)
             after = {name: values.copy() for name, values in model.get_buffers().items()}
-            kept[key].append(Shadow(model.get_vector().copy(), after, inside))
+            kept[key].append(Shadow(model.get_vector().copy(), after))
             progress(number + 1, count)
     return kept[key]
 

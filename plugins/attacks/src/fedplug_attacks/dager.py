@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
@@ -14,7 +13,7 @@ from fedplug_attacks._forms import Formed
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks._spans import Span
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.tokens import moving
 
@@ -67,42 +66,30 @@ class Dager(Formed):
     0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 256), loss=None, classification=False),
         what=frozenset({"texts"}), headline=("text_in_place", "high"), success=("text_in_place", ">=", 0.9),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and which texts pass."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are left out or completed; naive: they are treated as 0"
-        )
         threshold: float = Field(
             1e-2, gt=0, lt=1,
             description="a text continues if its share outside of the spans, relative to random tokens, is below this",
         )  # fmt: skip
 
-    def __init__(self, options: Options) -> None:
-        self.options: Dager.Options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"texts of a batch from the spans of gradients ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the texts; not applicable to other models, or where there are too many tokens for every layer."""
-        assert view.update is not None
-        examples = int(view.update.meaning.examples or 1)
-        try:
-            inner = _Inner.of(view)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        examples = int(view.observed.meaning.examples or 1)
+        inner = _Inner.of(view)
         spans, why = _spans_of(view, inner, examples * inner.positions, naive=self.options.form == "naive")
         if not any(name not in inner.local for name in spans):
-            hopeless, reason = _reason(view, inner, examples, why)
-            return AttackReport(NOT_APPLICABLE if hopeless else DIVERGED, reason=reason)
+            return AttackReport(DIVERGED, reason=_reason(view, inner, examples, why))
         search = _Search(inner, spans, examples, self.options.threshold, view.seed, _possible(view, inner))
         texts, shares = search.texts(attacker)
         metrics = {"layers": float(len(spans)), "outside": float(shares.max()), "rank": float(search.rank)}
@@ -147,9 +134,8 @@ class _Inner:
         """
         import torch
 
-        assert view.update is not None
         module = view.model.module.eval()
-        trained = {parameter.name for parameter in view.update.layout.parameters}
+        trained = {parameter.name for parameter in view.observed.layout.parameters}
         layers = {
             name: type(part).__name__ == "Conv1D"
             for name, part in module.named_modules()
@@ -225,13 +211,11 @@ class _Enough(Exception):  # not an error
 
 def _spans_of(view: View, inner: _Inner, pairs: int, naive: bool) -> tuple[dict[str, Span], list[str]]:
     """The spans of the informative layers, and why the others are not informative."""
-    assert view.update is not None
-    assert view.vector is not None
-    tensors, places = view.update.tensors(), {p.name: p for p in view.update.layout.parameters}
-    noise = np.zeros(view.update.layout.size)
-    noise[view.update.visible] = sigma_of(view.update) ** 2
+    tensors, places = view.observed.tensors(), {p.name: p for p in view.observed.layout.parameters}
+    noise = np.zeros(view.observed.layout.size)
+    noise[view.observed.visible] = sigma_of(view.observed) ** 2
     # An update is a difference of two float32 models, and values on a grid are rounded.
-    noise += (np.spacing(np.abs(view.vector)).astype(np.float64) ** 2 + view.update.meaning.grid**2) / 12
+    noise += (np.spacing(np.abs(view.start)).astype(np.float64) ** 2 + view.observed.meaning.grid**2) / 12
     spans: dict[str, Span] = {}
     why: list[str] = []
     completed = 0
@@ -264,27 +248,29 @@ def _possible(view: View, inner: _Inner) -> NDArray[np.int64]:
     """The tokens whose row of the embedding moves, if the embedding is trained and visible; else all."""
     import torch
 
-    assert view.update is not None
-    tensors = view.update.tensors()
+    tensors = view.observed.tensors()
     for name, part in inner.module.named_modules():
         rows = tensors.get(f"{name}.weight")
         if isinstance(part, torch.nn.Embedding) and part.num_embeddings == inner.vocabulary and rows is not None:
             # A row without visible entries may have moved.
-            there = moving(view.update, rows, _LEAST_ROW, _DEVIATIONS) | ~rows.visible.any(1)
+            there = moving(view.observed, rows, _LEAST_ROW, _DEVIATIONS) | ~rows.visible.any(1)
             return np.flatnonzero(there) if there.any() else np.arange(inner.vocabulary)
     return np.arange(inner.vocabulary)
 
 
-def _reason(view: View, inner: _Inner, examples: int, why: list[str]) -> tuple[bool, str]:
-    """Whether no search could help, and why no deeper layer has an informative span."""
-    assert view.update is not None
-    shapes = {p.name: p.shape for p in view.update.layout.parameters}
+def _reason(view: View, inner: _Inner, examples: int, why: list[str]) -> str:
+    """Why no deeper layer has an informative span.
+
+    Raises:
+        ViewError: there are too many tokens for every layer, so that no search could help.
+    """
+    shapes = {p.name: p.shape for p in view.observed.layout.parameters}
     most = max(min(shapes[f"{name}.weight"]) for name in inner.layers)
     pairs = examples * inner.positions
     said = f"{examples} x {inner.positions} tokens are behind the update, and spans are of {most} dimensions at most"
     if pairs > most:
-        return True, said
-    return False, f"{why[-1] if why else said}; the update descends {view.update.meaning.loss}"
+        raise ViewError(said)
+    return f"{why[-1] if why else said}; the update descends {view.observed.meaning.loss}"
 
 
 class _Search:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import fedplug
 from fedplug import Field, Finds
 
-from fedplug_attacks._forms import Formed
+from fedplug_attacks._forms import Formed, SearchOptions
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -27,37 +26,6 @@ _STALLED, _PATIENCE = 1e-2, 5
 _FOUND, _CREEPS = 1e-8, 0.3
 # Outer steps after which the order of batches is searched again.
 _SETTLING = 5
-# This many classes are tried one after the other if the label cannot be read off; with more, labels are optimised.
-_MOST_LABELS = 16
-
-
-class _Search(fedplug.Options):
-    form: Literal["adaptive", "naive"] = Field(
-        "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
-    )
-    iterations: int = Field(300, ge=1, description="outer steps of a search, each of up to 20 L-BFGS iterations")
-    restarts: int = Field(5, ge=1, description="largest number of searches, each from another random start")
-    line_search: Literal["strong_wolfe", "none"] = Field(
-        "strong_wolfe", description="none: fixed steps of size lr, as first published; fails on about a third of images"
-    )
-    lr: float = Field(1.0, gt=0, allow_inf_nan=False, description="step size of L-BFGS")
-    init: Literal["normal", "uniform", "public_mean"] = Field(
-        "normal",
-        description="where a search starts: normal (noise around the mean pixel), uniform (random pixels), public_mean "
-        "(mean of the public examples and a little noise; without public examples the same as normal)",
-    )
-    tolerance: float = Field(
-        1e-10, ge=0, description="a loss that ends the attack: squared distance over the gradient's squared norm"
-    )
-    prior: Literal["auto", "gaussian", "none"] = Field(
-        "auto",
-        description="gaussian: the most probable images given the noise and the public examples (without any, a "
-        "spectrum of photographs) instead of the search; none: no prior; auto: gaussian if noise is more than a tenth "
-        "of the observation",
-    )
-    precision: Literal["double", "single"] = Field(
-        "double", description="floating point numbers of the search; double lets L-BFGS continue where single stalls"
-    )
 
 
 class Dlg(Formed):
@@ -76,28 +44,70 @@ class Dlg(Formed):
     whose loss is close to 0 ends once it gains little, and is the last.
     """
 
-    class Options(_Search):
+    class Options(SearchOptions):
         """How long and how often it searches."""
+
+        iterations: int = Field(300, ge=1, description="outer steps of a search, each of up to 20 L-BFGS iterations")
+        restarts: int = Field(5, ge=1, description="largest number of searches, each from another random start")
+        line_search: Literal["strong_wolfe", "none"] = Field(
+            "strong_wolfe",
+            description="none: fixed steps of size lr, as first published; fails on about a third of images",
+        )
+        lr: float = Field(1.0, gt=0, allow_inf_nan=False, description="step size of L-BFGS")
+        tolerance: float = Field(
+            1e-10, ge=0, description="a loss that ends the attack: squared distance over the gradient's squared norm"
+        )
+        prior: Literal["auto", "gaussian", "none"] = Field(
+            "auto",
+            description="gaussian: the most probable images given the noise and the public examples (without any, a "
+            "spectrum of photographs) instead of the search; none: no prior; auto: gaussian if noise is more than a "
+            "tenth of the observation",
+        )
+        precision: Literal["double", "single"] = Field(
+            "double",
+            description="floating point numbers of the search; double lets L-BFGS continue where single stalls",
+        )
 
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 32), equal_classes=False),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    paper: ClassVar[str] = "DLG"
 
     def describe(self) -> str:
         """One line for the plan."""
         chosen = self.options
-        return f"DLG, {chosen.form}: up to {chosen.restarts} searches of {chosen.iterations} L-BFGS steps"
+        return f"{self.paper}, {chosen.form}: up to {chosen.restarts} searches of {chosen.iterations} L-BFGS steps"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
-        """Searches for the examples behind the update, labels and all."""
-        return _search(self.options, view, attacker, labels=None)
+    def _labels(self, matcher: Matcher) -> tuple[int, ...]:
+        """Labels that each search gives all examples, in turn; none: labels are optimised, too."""
+        return ()
+
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
+        """Searches for the examples behind the update."""
+        from fedplug_attacks._matching import Matcher, Record
+        from fedplug_attacks._priors import chosen, most_probable
+        from fedplug_attacks.labels import MOST_LABELS, likely_labels
+
+        options, public = self.options, attacker.facts.public
+        matcher = Matcher.of(view, options.form, attacker, options.precision == "double")
+        prior = chosen(options.prior, matcher, public, auto=("noise",))
+        if prior is not None:
+            labels = likely_labels(matcher, public, MOST_LABELS)
+            return most_probable(matcher, attacker, prior, labels, options.iterations)
+        known = self._labels(matcher)
+        starts = max(options.restarts, len(known))
+        record = Record(matcher, attacker, starts * options.iterations)
+        for number in range(starts):
+            given = matcher.one_hot([[known[number % len(known)]] * matcher.batch]) if known else None
+            _one_search(options, matcher, record, number, given)
+            # Below the loss that noise and rounding leave at the truth, another start cannot do better.
+            if record.best <= max(options.tolerance, matcher.floor, _FOUND):
+                break
+        return record.report()
 
 
-class Idlg(Formed):
+class Idlg(Dlg):
     """Improved DLG (Zhao et al. 2020, Alg. 1) for a single example: the label from the last layer, then the input.
 
     The label is the class whose row of the last layer's gradient has a different sign from the others; for a partly
@@ -106,71 +116,24 @@ class Idlg(Formed):
     as in `attacks.dlg`.
     """
 
-    class Options(_Search):
-        """How long and how often it searches."""
-
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 1), equal_classes=False),
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-4),
     )  # fmt: skip
+    paper: ClassVar[str] = "iDLG"
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def describe(self) -> str:
-        """One line for the plan."""
-        chosen = self.options
-        return f"iDLG, {chosen.form}: up to {chosen.restarts} searches of {chosen.iterations} L-BFGS steps"
-
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
-        """Infers the label, then searches for the single example behind the update."""
-        from fedplug.api.errors import ViewError
-
+    def _labels(self, matcher: Matcher) -> tuple[int, ...]:
+        """Those that the last layer leaves open; none if they are too many to try."""
         from fedplug_attacks._last_layer import single_label
+        from fedplug_attacks.labels import MOST_LABELS
 
-        assert view.update is not None  # the core has checked what the attack needs
-        try:
-            guess = single_label(view.update.as_gradient(view.vector), view.num_classes, self.options.form)
-        except ViewError as error:
-            return AttackReport("not_applicable", reason=str(error))
-        labels = guess.classes if len(guess.classes) <= _MOST_LABELS else None
-        return _search(self.options, view, attacker, labels=labels)
+        classes = single_label(matcher.update, matcher.view.num_classes, matcher.form)
+        return classes if len(classes) <= MOST_LABELS else ()
 
 
-def _search(options: _Search, view: View, attacker: Attacker, labels: tuple[int, ...] | None) -> AttackReport:
-    """Searches from several starts; all examples have one of `labels` in turn, or their own logits if None."""
-    from fedplug.api.errors import ViewError
-
-    from fedplug_attacks._matching import Matcher, Record
-    from fedplug_attacks._priors import NOISY, attack, chosen
-    from fedplug_attacks.labels import likely_labels
-
-    assert view.update is not None  # the core has checked what the attack needs
-    batch = view.update.meaning.examples or 1
-    device: str = attacker.device
-    try:
-        matcher = Matcher(view, options.form, batch, device, options.precision == "double")
-    except ViewError as error:
-        return AttackReport("not_applicable", reason=str(error))
-    noisy = options.prior == "gaussian" or matcher.noise > NOISY
-    prior = chosen(options.prior, matcher, attacker.facts.public) if noisy else None
-    if prior is not None:
-        record = Record(matcher, attacker)
-        known = [[label] for label in labels] if labels else likely_labels(matcher, attacker.facts.public, _MOST_LABELS)
-        told = attack(matcher, record, prior, known, options.iterations)
-        return record.report(view.seed, information=told)
-    starts = max(options.restarts, len(labels or ()))
-    record = Record(matcher, attacker, starts * options.iterations)
-    for number in range(starts):
-        given = None if labels is None else matcher.one_hot([[labels[number % len(labels)]] * batch])
-        _one_search(options, matcher, record, number, given)
-        # Below the loss that noise and rounding leave at the truth, another start cannot do better.
-        if record.best <= max(options.tolerance, matcher.floor, _FOUND):
-            break
-    return record.report(view.seed)
-
-
-def _one_search(options: _Search, matcher: Matcher, record: Record, number: int, known: torch.Tensor | None) -> None:
+def _one_search(
+    options: Dlg.Options, matcher: Matcher, record: Record, number: int, known: torch.Tensor | None
+) -> None:
     """One search with L-BFGS from a random start; its best state goes into the record."""
     import math
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
@@ -13,10 +12,8 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks._first_layer import (
     FirstLayer,
     feature_layer,
-    filled,
     first_layer,
     first_matrix,
-    in_range,
     largest_scale,
 )
 from fedplug_attacks._forms import Formed
@@ -33,13 +30,12 @@ from fedplug_attacks._low_rank import (
     zeros_of,
 )
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.planting import parameter
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug_attacks._fronts import Front
 
 # Searches that run at once.
 _STARTS = 256
@@ -93,7 +89,6 @@ class ExactBatch(Formed):
     Several local steps count as one if hardly any row changes between active and inactive. Naive: hidden entries are 0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             model=False, batch_size=(1, 64), loss=None, classification=False
@@ -101,47 +96,37 @@ class ExactBatch(Formed):
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and how long the search runs."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are completed; naive: they are treated as 0"
-        )
         restarts: int = Field(
             20, ge=1, description=f"largest number of sets of {_STARTS} searches; ends when all examples are found"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def describe(self) -> str:
         """A line for the plan."""
         return f"whole batches behind a first fully connected layer with ReLU ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
-        assert view.update is not None
-        naive, layout, front = self.options.form == "naive", view.update.layout, None
+        naive, layout, front = self.options.form == "naive", view.observed.layout, None
         behind = None if role(layout, FIRST_WEIGHT) else first_matrix(layout)
         needs = dataclasses.replace(
             self.finds.needs, tensors=((behind[0] if behind else FIRST_WEIGHT, "any"),), model=behind is not None
         )
         if reason := needs.unmet(view, attacker.facts.public):
-            return AttackReport(NOT_APPLICABLE, reason=reason)
-        try:
-            if behind is None:
-                layer = first_layer(view, naive)
-            else:
-                layer, front = feature_layer(view, naive, *behind), _front(view, behind[0])
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+            raise ViewError(reason)
+        if behind is None:
+            layer = first_layer(view, naive)
+        else:
+            from fedplug_attacks._features import Front, nearest
+
+            layer = feature_layer(view, naive, *behind)
+            front = Front(view, behind[0].rpartition(".")[0], training=True)
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
-        examples = int(view.update.meaning.examples or 1)
-        try:
-            problem = _Problem.of(layer, examples, view.seed % 2**63)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        examples = int(view.observed.meaning.examples or 1)
+        problem = _Problem.of(layer, examples, view.seed % 2**63)
         found = self._search(problem, _model_rows(view, behind), view.seed, attacker)
         if found is None:
             reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"
@@ -154,25 +139,15 @@ class ExactBatch(Formed):
             metrics["agreement"] = float(found.agreement.min())
         if front is not None:
             rng = stream(view.seed, "exact_batch", "images")
-            searched, shares = front.images(found.images, rng, attacker.progress)
+            searched, shares = nearest(found.images, front, rng, attacker.progress)
             metrics["feature_mismatch"] = float(shares.max())
             missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
             return AttackReport(
                 FINISHED, metrics, images=np.concatenate([searched, missing]), seed=view.seed,
                 unfit=_unfit(problem, found) or _unmatched(shares),
             )  # fmt: skip
-        if layer.standardised is not None:
-            mean: NDArray[np.float64] | None = np.zeros(found.images.shape[1])
-        else:
-            public = attacker.facts.public
-            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
-        images = filled(found.images, mean, examples)
-        values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
-        given = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
-        return AttackReport(
-            FINISHED, metrics, images=given.reshape(examples, *view.shape), seed=view.seed,
-            unfit=_unfit(problem, found),
-        )  # fmt: skip
+        images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
+        return AttackReport(FINISHED, metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
 
     def _search(self, problem: _Problem, model: _Rows | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""
@@ -262,12 +237,6 @@ class _Rows:
         return outputs, spread + _ROUNDED * outputs.std(1, keepdims=True)
 
 
-def _front(view: View, weight: str) -> Front:
-    from fedplug_attacks._fronts import Front
-
-    return Front.of(view, weight)
-
-
 def _unmatched(shares: NDArray[np.float64]) -> str:
     """Whether images were found for the features, in a clause; empty if so."""
     if float(shares.max()) <= _MATCHED:
@@ -280,11 +249,10 @@ def _model_rows(view: View, behind: tuple[str, str | None] | None) -> _Rows | No
     if view.vector is None or view.update is None:
         return None
     layout = view.update.layout
-    places = {parameter.name: parameter for parameter in layout.parameters}
     weight, bias = behind or (role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS))
     assert weight is not None
-    matrix = view.vector[places[weight].slice].reshape(places[weight].shape).astype(np.float64)
-    return _Rows(matrix, view.vector[places[bias].slice].astype(np.float64) if bias else np.zeros(len(matrix)))
+    matrix = parameter(view.vector, layout, weight).astype(np.float64)
+    return _Rows(matrix, parameter(view.vector, layout, bias).astype(np.float64) if bias else np.zeros(len(matrix)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

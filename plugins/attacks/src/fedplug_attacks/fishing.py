@@ -10,10 +10,11 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, LAST_WEIGHT, Needs, role
+from fedplug_attacks._forms import OnView
+from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role, takes_inputs
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.api.planting import Plants, parameter, to_target
-from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.api.observation import ObservedUpdate
 
 
-class Fishing(fedplug.Attack, Plants):
+class Fishing(OnView, Plants):
     """One example out of a batch, by its class (Wen et al. 2022, Fishing for User Data, Sec. 3.1).
 
     `plant`: in the last layer the weights of all classes but c become 0, and their biases `alpha`. The features of an
@@ -37,7 +38,6 @@ class Fishing(fedplug.Attack, Plants):
     client.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), batch_size=(1, 65536), sums=True),
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
@@ -64,8 +64,7 @@ class Fishing(fedplug.Attack, Plants):
         Raises:
             ViewError: its last layer is not fully connected with a bias, or has no such class.
         """
-        assert view.vector is not None
-        planted, layout = view.vector.copy(), attacker.facts.layout
+        planted, layout = view.start.copy(), attacker.facts.layout
         weight, bias = role(layout, LAST_WEIGHT, view.num_classes), role(layout, LAST_BIAS, view.num_classes)
         if weight is None or bias is None:
             raise ViewError("the last layer is not fully connected with a bias")
@@ -79,13 +78,12 @@ class Fishing(fedplug.Attack, Plants):
             return to_target(planted, view.target, attacker)
         return planted
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Inverts the remaining gradient as that of one example."""
-        assert view.update is not None
         weight, bias = (role(attacker.facts.layout, name, view.num_classes) for name in (LAST_WEIGHT, LAST_BIAS))
         if weight is None:
-            return AttackReport(NOT_APPLICABLE, reason="the last layer is not fully connected")
-        update = _of_one(view.update, [weight, *([bias] if bias else [])], self.options.label)
+            raise ViewError("the last layer is not fully connected")
+        update = _of_one(view.observed, [weight, *([bias] if bias else [])], self.options.label)
         caught = dataclasses.replace(view, update=update)
         report: AttackReport = self._inner(view, attacker).attack(view=caught, attacker=attacker)
         return dataclasses.replace(report, labels=None)
@@ -94,9 +92,7 @@ class Fishing(fedplug.Attack, Plants):
         from fedplug_attacks.inverting import InvertingGradients
         from fedplug_attacks.linear_leak import LinearLeak
 
-        first = role(attacker.facts.layout, FIRST_WEIGHT)
-        shapes = {each.name: each.shape for each in attacker.facts.layout.parameters}
-        if first is not None and shapes[first][1] == int(np.prod(view.shape)):
+        if takes_inputs(attacker.facts.layout, view.shape):
             return LinearLeak(LinearLeak.Options())
         options = InvertingGradients.Options(iterations=self.options.iterations, tv=self.options.tv)
         return InvertingGradients(options)
@@ -104,15 +100,12 @@ class Fishing(fedplug.Attack, Plants):
 
 def _of_one(update: ObservedUpdate, last: list[str], label: int) -> ObservedUpdate:
     """The update as that of one example; in the last layer only the row of its class is visible."""
-    states, dense, sigma = update.states.copy(), update.dense(0.0), np.zeros(update.layout.size, np.float32)
-    sigma[update.visible] = update.sigma
+    kept = np.ones(update.layout.size, bool)
     for each in update.layout.parameters:
         if each.name in last:
-            others = np.ones(each.shape[0], bool)
-            others[label] = False
-            states[each.slice].reshape(each.shape)[others] = Seen.ABSENT
-    visible = np.isin(states, (Seen.CLEAR, Seen.NOISED))
-    meaning = dataclasses.replace(update.meaning, examples=1)
+            kept[each.slice].reshape(each.shape)[np.arange(each.shape[0]) != label] = False
+    visible, meaning = kept[update.visible], dataclasses.replace(update.meaning, examples=1)
     return dataclasses.replace(
-        update, states=states, values=dense[visible].astype(np.float32), sigma=sigma[visible], meaning=meaning
-    )
+        update, states=np.where(kept, update.states, np.uint8(Seen.ABSENT)), values=update.values[visible],
+        sigma=update.sigma[visible], meaning=meaning,
+    )  # fmt: skip

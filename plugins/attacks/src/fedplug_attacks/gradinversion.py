@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 from fedplug import Field, Finds
 
-from fedplug_attacks._forms import Formed
+from fedplug_attacks._forms import Formed, SearchOptions
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -45,12 +45,9 @@ class GradInversion(Formed):
     Gradients of candidates are clipped like updates.
     """
 
-    class Options(fedplug.Options):
+    class Options(SearchOptions):
         """How long it searches, and the weights of the penalties."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
-        )
         iterations: int = Field(2000, ge=1, description="Adam steps")
         restarts: int = Field(4, ge=1, description="seeds, which descend together")
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="first learning rate; falls to 0 along a cosine")
@@ -60,12 +57,6 @@ class GradInversion(Formed):
         group: float = Field(
             0.0, ge=0, allow_inf_nan=False, description="weight of the distance to the mean over the seeds; 0: without"
         )
-        init: Literal["normal", "uniform", "public_mean"] = Field(
-            "normal",
-            description="where a seed starts: normal (noise around the mean pixel), uniform (random pixels), "
-            "public_mean (mean of the public examples and a little noise; without public examples like normal)",
-        )
-
         labels: int = Field(
             8, ge=1, description="number of label counts of a batch to try, if the last layer does not settle them"
         )
@@ -80,74 +71,44 @@ class GradInversion(Formed):
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
     )  # fmt: skip
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """One line for the plan."""
         chosen = self.options
         return f"GradInversion, {chosen.form}: {chosen.restarts} seeds, {chosen.iterations} Adam steps"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
-        import torch
         from fedplug import stream
-        from fedplug.api.errors import ViewError
 
-        from fedplug_attacks import _priors
-        from fedplug_attacks._descent import descend, screening, total_variation
-        from fedplug_attacks._matching import Matcher, Record
+        from fedplug_attacks._descent import Matching, cosine, matched
+        from fedplug_attacks._matching import Matcher
+        from fedplug_attacks._priors import chosen, most_probable
         from fedplug_attacks.labels import likely_labels
 
-        options = self.options
-        assert view.update is not None  # the core has checked what the attack needs
-        batch = view.update.meaning.examples or 1
-        try:
-            matcher = Matcher(view, options.form, batch, attacker.device)
-        except ViewError as error:
-            return AttackReport("not_applicable", reason=str(error))
-
-        candidates = likely_labels(matcher, attacker.facts.public, options.labels)
-        prior = None if options.prior == "auto" and attacker.facts.public is None else (
-            _priors.chosen(options.prior, matcher, attacker.facts.public)
-        )
+        options, public = self.options, attacker.facts.public
+        matcher = Matcher.of(view, options.form, attacker)
+        labels = likely_labels(matcher, public, options.labels)
+        prior = chosen(options.prior, matcher, public, auto=("public",))
         if prior is not None:
-            record = Record(matcher, attacker)
-            penalty = _statistics(matcher, attacker.facts.public) if options.bn else None
-            told = _priors.attack(
-                matcher, record, prior, candidates, options.iterations, options.restarts, None, penalty
+            penalty = _statistics(matcher, public) if options.bn else None
+            return most_probable(
+                matcher, attacker, prior, labels, options.iterations, options.restarts, penalty=penalty
             )
-            return record.report(view.seed, information=told)
-        seeds = [stream(view.seed, "attacks.gradinversion", number) for number in range(options.restarts)]
 
-        def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-            gradients, statistics = matcher.gradients(candidates, known)
-            distance = matcher.squared(gradients).clamp_min(1e-24).sqrt()
-            value = distance + options.tv * total_variation(candidates) + options.bn * statistics
-            value = value + options.l2 * _root_mean_square(candidates)
+        def penalties(inputs: torch.Tensor, statistics: torch.Tensor) -> Iterator[torch.Tensor]:
+            yield options.bn * statistics
+            yield options.l2 * _root_mean_square(inputs)
             if options.group:
-                apart = candidates - candidates.detach().mean(0, keepdim=True)
-                value = value + options.group * _root_mean_square(apart)
-            return value, distance
+                yield options.group * _root_mean_square(inputs - inputs.detach().mean(0, keepdim=True))
 
-        def search(record: Record, tried: list[list[int]], steps: int) -> list[int]:
-            """Gives the labels of the trial that comes nearest."""
-            trials = [(seed, each) for each in tried for seed in range(options.restarts)]
-            inputs = torch.stack([starts[seed] for seed, _ in trials])
-            rates = [options.lr * (1 + math.cos(math.pi * step / steps)) / 2 for step in range(steps)]
-            # The mean over the seeds needs them all at once.
-            together = len(trials) if options.group else None
-            labels = [each for _, each in trials]
-            return labels[descend(matcher, record, inputs, labels, objective, rates, False, together)[0]]
-
-        starts = [matcher.start(seed, options.init, attacker.facts.public) for seed in seeds]
-        labels = candidates[0]
-        if len(candidates) > 1:
-            tried = Record(matcher, attacker, measure="distance")
-            labels = search(tried, candidates, screening(options.iterations))
-        record = Record(matcher, attacker, measure="distance")
-        search(record, [labels], options.iterations)
-        return record.report(view.seed)
+        seeds = [stream(view.seed, "attacks.gradinversion", number) for number in range(options.restarts)]
+        starts = [matcher.start(seed, options.init, public) for seed in seeds]
+        # The mean over the seeds needs them all at once.
+        at_once = len(labels) * len(starts) if options.group else None
+        rates = functools.partial(cosine, options.lr)
+        matching = Matching("distance", rates, (options.tv,), penalties, at_once=at_once)
+        record, _ = matched(matcher, attacker, matching, starts, labels, options.iterations, screened=True)
+        return record.report()
 
 
 def _statistics(matcher: Matcher, public: PublicData | None) -> Penalty | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import fedplug
 import numpy as np
-from fedplug import Field, Finds
+from fedplug import Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -35,45 +34,31 @@ class Ilrg(Formed):
     The mean feature is that of the public examples; without them, of random inputs.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(batch_size=(1, 1_000_000)),
         what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
-        """How hidden entries are treated."""
-
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are estimated; naive: they are treated as 0"
-        )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"class counts from the last layer (iLRG, {self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
-        try:
-            from fedplug_attacks._label_layer import bias_floor, complete, known, last_layer, mean_of
+        from fedplug_attacks._label_layer import bias_floor, complete, known, last_layer, mean_of
 
-            layer = last_layer(view)
-            if not layer.has_bias and self.options.form == "naive":
-                raise ViewError("the last layer has no bias, and the naive form takes its gradient")
-            if not layer.finite:
-                return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
-            if self.options.form == "naive":
-                grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
-                features = _quotients(grad_weight, grad_bias)
-            else:
-                feature = known(view, layer, attacker.facts.public).features.mean(0)
-                grad_weight, grad_bias = complete(layer, feature)
-                features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        layer = last_layer(view)
+        if not layer.has_bias and self.options.form == "naive":
+            raise ViewError("the last layer has no bias, and the naive form takes its gradient")
+        if not layer.finite:
+            return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
+        if self.options.form == "naive":
+            grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
+            features = _quotients(grad_weight, grad_bias)
+        else:
+            feature = known(view, layer, attacker.facts.public).features.mean(0)
+            grad_weight, grad_bias = complete(layer, feature)
+            features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
         solved = _solve(features @ layer.weight.T + layer.bias, grad_bias, layer.examples)
         counts = np.round(np.maximum(solved, 0.0)).astype(np.int64)
         # As in the authors' code, not clipped to B: such a count comes from a failed equation.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import fedplug
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
@@ -32,7 +33,7 @@ _WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # of the five scales (Wang 
 _SMALLEST = {"ms_ssim": (WINDOW - 1) * 2 ** (len(_WEIGHTS) - 1) + 1, "vifp": 41}
 
 
-class Rows(_images.ImageMetric):
+class Rows(fedplug.Metric):
     """Share of a table's rows that were recovered exactly, and how far values are off, by column."""
 
     measures = Measures(
@@ -46,7 +47,7 @@ class Rows(_images.ImageMetric):
         default=True,
     )
 
-    class Options(_images.ImageMetric.Options):
+    class Options(fedplug.Options):
         recovered_below: float = Field(0.01, gt=0, description="the largest error of any value of a recovered row")
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
@@ -65,7 +66,7 @@ class Rows(_images.ImageMetric):
         }
 
 
-class Mse(_images.ImageMetric):
+class Mse(fedplug.Metric):
     """Mean squared error, and the share of images recovered, with its 95% interval."""
 
     measures = Measures(
@@ -85,7 +86,7 @@ class Mse(_images.ImageMetric):
         default=True,
     )
 
-    class Options(_images.ImageMetric.Options):
+    class Options(fedplug.Options):
         recovered_below: float = Field(
             1e-3, gt=0, le=1, description="an image whose MSE is below it counts as recovered; 1e-3 is a PSNR of 30 dB"
         )
@@ -114,7 +115,7 @@ class Mse(_images.ImageMetric):
         return f"an image counts as recovered below an MSE of {self.options.recovered_below:g}"
 
 
-class Psnr(_images.ImageMetric):
+class Psnr(fedplug.Metric):
     """Peak signal-to-noise ratio, in dB: -10 log10 of the mean squared error of each image."""
 
     measures = Measures(
@@ -137,7 +138,7 @@ class Psnr(_images.ImageMetric):
         return {"psnr": float(decibels(errors).mean())}
 
 
-class Ssim(_images.ImageMetric):
+class Ssim(fedplug.Metric):
     """Structural similarity (MSSIM): the mean of the SSIM map of each image (Wang et al. 2004)."""
 
     measures = Measures(
@@ -161,7 +162,7 @@ class Ssim(_images.ImageMetric):
         return {"mssim": float(_images.per_channel(lambda *sides: ssim_map(*sides).mean((1, 2)), *pair).mean())}
 
 
-class MsSsim(_images.ImageMetric):
+class MsSsim(fedplug.Metric):
     """Multi-scale structural similarity (MS-SSIM), over five scales (Wang et al. 2003, eq. 7)."""
 
     measures = Measures(
@@ -186,7 +187,7 @@ class MsSsim(_images.ImageMetric):
         return {"ms_ssim": float(_images.per_channel(ms_ssim, *pair).mean())}
 
 
-class Vifp(_images.ImageMetric):
+class Vifp(fedplug.Metric):
     """Visual information fidelity in the pixel domain (VIFp; Sheikh & Bovik 2006), over four scales."""
 
     measures = Measures(

@@ -11,9 +11,11 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
+from fedplug_attacks._first_layer import in_range, standardised_by
+from fedplug_attacks._forms import OnView
+from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role, takes_inputs
 from fedplug_attacks.api.planting import Plants, parameter, to_target
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _OUTSIDE = 0.05
 """Largest excess of an image's values beyond [0, 1]. Images with more are mixtures and come last."""
 
 
-class Imprint(fedplug.Attack, Plants):
+class Imprint(OnView, Plants):
     """Every example of a batch, or of a whole sum, in a bin of the first layer (Fowl et al. 2022, Robbing the Fed).
 
     `plant`: all h rows of the first layer become one measurement v of the input, and their biases minus the quantiles
@@ -51,7 +53,6 @@ class Imprint(fedplug.Attack, Plants):
     mean.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             tensors=(("model", "any"),), loss=None, classification=False, sums=True
@@ -85,8 +86,7 @@ class Imprint(fedplug.Attack, Plants):
         Raises:
             ViewError: the model has no such layer, or there are no public examples to tell its features by.
         """
-        assert view.vector is not None
-        planted, layout = view.vector.copy(), attacker.facts.layout
+        planted, layout = view.start.copy(), attacker.facts.layout
         layer = _Layer.of(view, layout)
         weight, bias = parameter(planted, layout, layer.weight), parameter(planted, layout, layer.bias)
         direction = np.random.default_rng(view.seed).standard_normal(weight.shape[1])
@@ -102,22 +102,17 @@ class Imprint(fedplug.Attack, Plants):
         return {client_id: _shut(planted, layer, layout, client_id, attacker.facts.num_clients)
                 for client_id in range(attacker.facts.num_clients)}  # fmt: skip
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Subtracts each row from the one before it."""
-        try:
-            layer = _Layer.of(view, attacker.facts.layout)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
-        assert view.update is not None
-        assert view.vector is not None
-        thresholds = -parameter(view.vector, attacker.facts.layout, layer.bias).astype(np.float64)
-        its = parameter(view.vector, attacker.facts.layout, layer.weight).any(1)  # rows that are not shut
-        rows = view.update.tensor(layer.weight).dense(np.nan).astype(np.float64)
-        scale = view.update.tensor(layer.bias).dense(np.nan).astype(np.float64)
+        layer = _Layer.of(view, attacker.facts.layout)
+        thresholds = -parameter(view.start, attacker.facts.layout, layer.bias).astype(np.float64)
+        its = parameter(view.start, attacker.facts.layout, layer.weight).any(1)  # rows that are not shut
+        rows = view.observed.tensor(layer.weight).dense(np.nan).astype(np.float64)
+        scale = view.observed.tensor(layer.bias).dense(np.nan).astype(np.float64)
         told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
         told = told[np.argsort(thresholds[told], kind="stable")]
         if len(told) < 2:
-            return AttackReport(NOT_APPLICABLE, reason=f"fewer than two rows of {layer.weight} are visible")
+            raise ViewError(f"fewer than two rows of {layer.weight} are visible")
         rows, scale = rows[told], scale[told]
         inputs_of, gradient_of = -np.diff(rows, axis=0, append=0.0), -np.diff(scale, append=0.0)
         # Without a bias a bin is filled where its largest visible weight is.
@@ -131,7 +126,7 @@ class Imprint(fedplug.Attack, Plants):
         inputs = inputs_of[filled] / gradient_of[filled, None]
         metrics = {"bins": float(len(told)), "bins_filled": float(filled.sum())}
         if not len(inputs):
-            return AttackReport(NOT_APPLICABLE, metrics, reason=f"all visible gradients of {layer.bias} are equal")
+            raise ViewError(f"all visible gradients of {layer.bias} are equal")
         metrics["hidden_inputs"] = float(np.isnan(inputs).sum(1).mean())
         if layer.direct:
             images = _read(inputs, view, attacker)
@@ -146,8 +141,7 @@ class Imprint(fedplug.Attack, Plants):
         """Images with these features, those that fit best first; (n, pixels), in [0, 1]."""
         from fedplug_attacks._features import inverted
 
-        assert view.update is not None
-        size = min(len(features), view.update.meaning.examples or len(features), _MOST)
+        size = min(len(features), view.observed.meaning.examples or len(features), _MOST)
         # Most bins of a sum hold one example. The features of a mixture fit no image, so it comes last.
         mixed = np.nan_to_num(np.maximum(-features, 0.0)).max(1)
         chosen = features[np.argsort(mixed, kind="stable")[:size]]
@@ -185,7 +179,7 @@ class _Layer:
         for weight, following in itertools.pairwise(full):
             bias = f"{weight.name.rpartition('.')[0]}.bias"
             if following.shape[1] == weight.shape[0] and bias in named and len(view.shape) == 3:
-                direct = role(layout, FIRST_WEIGHT) == weight.name and weight.shape[1] == int(np.prod(view.shape))
+                direct = role(layout, FIRST_WEIGHT) == weight.name and takes_inputs(layout, view.shape)
                 return cls(weight.name, bias, following.name, direct)
         raise ViewError("the model has no fully connected layer over images or their features, with another behind it")
 
@@ -214,20 +208,17 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, attacke
 
         measured = features_of(attacker.facts.public.examples.inputs, layer.module, view) @ direction
         return float(measured.mean()), float(measured.std())
-    size = len(direction) // view.shape[0]
-    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    mean, std = standardised_by(view, len(direction))
     if attacker.facts.public is None:  # grey, with pixels independent of each other
         return float(direction @ ((0.5 - mean) / std)), float(np.linalg.norm(direction * 0.3 / std))
-    inputs = attacker.facts.public.examples.inputs
-    images = inputs.reshape(len(inputs), -1) / (255.0 if inputs.dtype == np.uint8 else 1.0)
+    images = in_range(attacker.facts.public.examples.inputs).reshape(-1, len(mean))
     measured = ((images - mean) / std) @ direction
     return float(measured.mean()), float(measured.std())
 
 
 def _scales(inputs_of: NDArray[np.float64], view: View) -> NDArray[np.float64]:
     """(n,): by what rows g (p - mean) / std must be divided so that p fills the range of images on one side."""
-    size = inputs_of.shape[1] // view.shape[0]
-    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
+    mean, std = standardised_by(view, inputs_of.shape[1])
     step = np.nan_to_num(inputs_of) * std
     # Of either sign of g: the least |g| with which all p are in [0, 1].
     positive = np.maximum(step / (1 - mean), -step / mean).max(1)
@@ -246,24 +237,11 @@ def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
 
 def _read(inputs: NDArray[np.float64], view: View, attacker: Attacker) -> NDArray[np.float64]:
     """Images that rows hold directly, mixtures last; (n, pixels)."""
-    images = _as_images(inputs, view)
+    mean, std = standardised_by(view, inputs.shape[1])
+    images = inputs * std + mean
     outside = np.maximum(-images, images - 1)
     mixed = np.nan_to_num(outside, nan=0.0).max(1) > _OUTSIDE
-    fill = np.full(images.shape[1], 0.5) if attacker.facts.public is None else _public_mean(attacker)
+    public = attacker.facts.public
+    fill = np.full(len(mean), 0.5) if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
     read: NDArray[np.float64] = np.where(np.isnan(images), fill, images)[np.argsort(mixed, kind="stable")]
     return read
-
-
-def _public_mean(attacker: Attacker) -> NDArray[np.float64]:
-    assert attacker.facts.public is not None
-    inputs = attacker.facts.public.examples.inputs
-    mean: NDArray[np.float64] = inputs.reshape(len(inputs), -1).mean(0) / (255.0 if inputs.dtype == np.uint8 else 1.0)
-    return mean
-
-
-def _as_images(inputs: NDArray[np.float64], view: View) -> NDArray[np.float64]:
-    """Standardised inputs (n, d) as images in [0, 1], unclipped."""
-    size = inputs.shape[1] // view.shape[0]
-    mean, std = (np.repeat(np.asarray(given, np.float64), size) for given in (view.mean, view.std))
-    images: NDArray[np.float64] = inputs * std + mean
-    return images

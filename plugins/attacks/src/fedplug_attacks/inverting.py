@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import functools
+from typing import Annotated, Literal
 
-import fedplug
 from fedplug import Field, Finds
 
-from fedplug_attacks._forms import Formed
+from fedplug_attacks._forms import Formed, SearchOptions
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
-if TYPE_CHECKING:
-    import torch
-
 TvWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-# The learning rate falls to a tenth after these shares of the iterations.
-_MILESTONES = (3 / 8, 5 / 8, 7 / 8)
 
 
 class InvertingGradients(Formed):
@@ -44,23 +38,15 @@ class InvertingGradients(Formed):
     For an update of several steps, the steps are repeated on candidates, with the batches that fit best.
     """
 
-    class Options(fedplug.Options):
+    class Options(SearchOptions):
         """How long it searches, and how smooth images are."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: match visible entries only; naive: treat hidden entries as 0"
-        )
         iterations: int = Field(2400, ge=1, description="Adam steps of each trial")
         restarts: int = Field(1, ge=1, description="random starts for each weight in tv")
         tv: TvWeight | Annotated[tuple[TvWeight, ...], Field(min_length=1)] = Field(
             0.01, description="weight of the total variation (mean over pixels); a list: try each"
         )
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate, in standardised units")
-        init: Literal["normal", "uniform", "public_mean"] = Field(
-            "normal",
-            description="where a trial starts: normal (noise around the mean pixel), uniform (random pixels), "
-            "public_mean (mean of the public examples and a little noise; without public examples like normal)",
-        )
         labels: int = Field(
             8, ge=1, description="number of label counts of a batch to try, if the last layer does not settle them"
         )
@@ -79,9 +65,6 @@ class InvertingGradients(Formed):
         what=frozenset({"images", "labels"}), headline=("mse", "low"), success=("mse", "<=", 1e-2),
     )  # fmt: skip
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def weights(self) -> tuple[float, ...]:
         """The weights of the total variation that are tried."""
@@ -94,60 +77,28 @@ class InvertingGradients(Formed):
         trials = len(self.weights) * chosen.restarts
         return f"inverting gradients, {chosen.form}: {trials} trials of {chosen.iterations} Adam steps, tv {chosen.tv}"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Searches for the examples behind the update, given their labels."""
-        import torch
         from fedplug import stream
-        from fedplug.api.errors import ViewError
 
-        from fedplug_attacks import _priors
-        from fedplug_attacks._descent import descend, screening, total_variation
-        from fedplug_attacks._matching import Matcher, Record
+        from fedplug_attacks._descent import Matching, matched, stepped
+        from fedplug_attacks._matching import Matcher
+        from fedplug_attacks._priors import chosen, most_probable
         from fedplug_attacks.labels import likely_labels
 
-        options = self.options
-        assert view.update is not None  # the core has checked what the attack needs
-        batch = view.update.meaning.examples or 1
-        try:
-            matcher = Matcher(view, options.form, batch, attacker.device)
-        except ViewError as error:
-            return AttackReport("not_applicable", reason=str(error))
-
-        candidates = likely_labels(matcher, attacker.facts.public, options.labels)
-        prior = _priors.chosen(options.prior, matcher, attacker.facts.public)
+        options, public = self.options, attacker.facts.public
+        matcher = Matcher.of(view, options.form, attacker)
+        labels = likely_labels(matcher, public, options.labels)
+        prior = chosen(options.prior, matcher, public, auto=("noise", "public"))
         if prior is not None:
-            record = Record(matcher, attacker)
-            told = _priors.attack(
-                matcher, record, prior, candidates, options.iterations, options.restarts, options.at_once
+            return most_probable(
+                matcher, attacker, prior, labels, options.iterations, options.restarts, options.at_once
             )
-            return record.report(view.seed, information=told)
-
-        def search(record: Record, tried: list[list[int]], iterations: int) -> tuple[float, list[int]]:
-            """Gives the weight and the labels of the trial that comes nearest."""
-            trials = [
-                (number, weight, each)
-                for each in tried
-                for weight in self.weights
-                for number in range(options.restarts)
-            ]
-            seeds = [stream(view.seed, "attacks.inverting", number) for number, _, _ in trials]
-            inputs = torch.stack([matcher.start(seed, options.init, attacker.facts.public) for seed in seeds])
-            tv = torch.tensor([weight for _, weight, _ in trials], device=matcher.device)
-
-            def objective(images: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-                distance = matcher.cosine(matcher.gradients(images, known)[0])
-                return distance + tv[part] * total_variation(images), distance
-
-            cuts = [share * iterations for share in _MILESTONES]
-            rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(iterations)]
-            labels = [each for _, _, each in trials]
-            best = descend(matcher, record, inputs, labels, objective, rates, True, options.at_once)[0]
-            return trials[best][1:]
-
-        if batch > 1 and len(candidates) > 1:
-            tried = Record(matcher, attacker, measure="cosine")
-            _, labels = search(tried, candidates, screening(options.iterations))
-            candidates = [labels]
-        record = Record(matcher, attacker, measure="cosine")
-        weight, _ = search(record, candidates, options.iterations)
-        return record.report(view.seed, tv=weight)
+        seeds = [stream(view.seed, "attacks.inverting", number) for number in range(options.restarts)]
+        starts = [matcher.start(seed, options.init, public) for seed in seeds]
+        rates = functools.partial(stepped, options.lr)
+        matching = Matching("cosine", rates, self.weights, signed=True, at_once=options.at_once)
+        record, weight = matched(
+            matcher, attacker, matching, starts, labels, options.iterations, screened=matcher.batch > 1
+        )
+        return record.report(tv=weight)

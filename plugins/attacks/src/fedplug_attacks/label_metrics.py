@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _NoOptions(fedplug.Options):
-    """No options."""
-
-
 class LabelAccuracy(fedplug.Metric):
     """Label existence accuracy (LeAcc) and label number accuracy (LnAcc) of Ma et al. (2023).
 
@@ -29,16 +25,12 @@ class LabelAccuracy(fedplug.Metric):
     gives them. A class that is absent and reported as absent counts as found.
     """
 
-    Options = _NoOptions
     measures = Measures(
         kind="labels",
         better={"le_acc": "high", "ln_acc": "high"},
         conventions="0 to 1; mean over all classes, present or not; counts before renormalisation",
         default=True,
     )
-
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`le_acc` and `ln_acc`.
@@ -59,16 +51,12 @@ class LabelRecall(fedplug.Metric):
     `instance_recall` is the sum of min(n_i, t_i) over the number of examples (IRec of Ma et al. 2023).
     """
 
-    Options = _NoOptions
     measures = Measures(
         kind="labels",
         better={"label_recall": "high", "label_precision": "high", "instance_recall": "high"},
         conventions="0 to 1; precision is 0 where no class was found; instances as a multiset",
         default=True,
     )
-
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`label_recall`, `label_precision` and `instance_recall`.
@@ -96,16 +84,12 @@ class PresenceAuc(fedplug.Metric):
     without scores are scored by their counts. A guess with equal scores for all classes has 0.5.
     """
 
-    Options = _NoOptions
     measures = Measures(
         kind="labels",
         better={"presence_auc": "high"},
         conventions="0 to 1; ties count half; left out if every class is present, or none",
         default=True,
     )
-
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`presence_auc`.

@@ -6,14 +6,13 @@ import heapq
 import math
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
 # where a model is trained and its probabilities are nearly the labels themselves.
 _PASSES = 2
-# This many classes are tried if the label of a single example is ambiguous.
-_MOST_LABELS = 16
 # Least variance of a count, since entries of a row err together. Nats by which counts may be less probable than the
 # best ones and still be tried.
 _DOUBT, _IMPROBABLE = 0.1, 6.0
+MOST_LABELS = 16
+"""This many classes are tried one after the other if the label of a single example is ambiguous."""
 
 
 class Labels(Formed):
@@ -49,45 +48,35 @@ class Labels(Formed):
     Naive: hidden entries are treated as 0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(batch_size=(1, 1_000_000)),
         what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and how counts follow from the gradient."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: hidden entries are left out; naive: they are treated as 0"
-        )
         method: Literal["rows", "bias", "simple"] = Field(
             "rows",
             description="rows: every visible entry of a row, with labelled public examples; bias: the bias gradient "
             "and mean public probabilities; simple: the bias gradient and equal probabilities",
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"class counts from the last layer ({self.options.method}, {self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
         from fedplug_attacks._label_layer import complete, known, last_layer, zero_filled
 
-        try:
-            layer = last_layer(view)
-            if not layer.finite:
-                return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
-            hidden = float(layer.hidden)
-            if self.options.form == "naive":
-                layer = zero_filled(layer)
-            examples = known(view, layer, attacker.facts.public)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        layer = last_layer(view)
+        if not layer.finite:
+            return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
+        hidden = float(layer.hidden)
+        if self.options.form == "naive":
+            layer = zero_filled(layer)
+        examples = known(view, layer, attacker.facts.public)
         if self.options.method == "rows" and examples.labels is not None:
             shares, _ = _rows(layer, examples.features, examples.probabilities, examples.labels)
         else:
@@ -159,7 +148,7 @@ def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> lis
 
     view, form = matcher.view, matcher.form
     if matcher.batch == 1:
-        return [[label] for label in single_label(matcher.update, view.num_classes, form).classes[:_MOST_LABELS]]
+        return [[label] for label in single_label(matcher.update, view.num_classes, form)[:MOST_LABELS]]
     simple = batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(public))
     try:
         counts = likely_counts(view, public, form, most)

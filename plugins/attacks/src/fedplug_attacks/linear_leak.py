@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._first_layer import FirstLayer, filled, first_layer, in_range, largest_scale
+from fedplug_attacks._first_layer import FirstLayer, first_layer, largest_scale
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ class LinearLeak(Formed):
     examples, each image from the rows is shrunk toward mu in the same way, by the share of noise in its biases.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 256), loss=None, classification=False
@@ -71,12 +69,9 @@ class LinearLeak(Formed):
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and which rows count as the same image."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are treated as 0"
-        )
         tolerance: float = Field(
             0.01,
             gt=0,
@@ -91,55 +86,41 @@ class LinearLeak(Formed):
             "if noise is more than a tenth of the observation",
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"inputs of a first fully connected layer ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Reads the images off; not applicable where the first layer does not take the image itself."""
-        try:
-            layer = first_layer(view, naive=self.options.form == "naive")
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        layer = first_layer(view, naive=self.options.form == "naive")
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
         if self.options.form == "naive" and not layer.bias.any():
             return AttackReport(DIVERGED, reason="every bias gradient it uses is 0, and 0/0 is not an image")
         if not np.nan_to_num(layer.weight).any():
-            return AttackReport(NOT_APPLICABLE, reason="every visible weight gradient of the first layer is 0")
-        assert view.update is not None
-        examples = int(view.update.meaning.examples or 1)
+            raise ViewError("every visible weight gradient of the first layer is 0")
+        examples = int(view.observed.meaning.examples or 1)
         metrics: dict[str, float] = {}
         if layer.standardised is not None and not np.nan_to_num(layer.bias).any():
-            reason = "no bias of the first layer is visible and not 0, and columns of a table have no range to scale by"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(
+                "no bias of the first layer is visible and not 0, and columns of a table have no range to scale by"
+            )
         prior = self._prior(layer, view, attacker)
         if prior is not None and examples == 1:
             images = layer.images(_likely(layer, prior, view.seed))[None]
         elif examples == 1:
             images = (_quotient(layer) if self.options.form == "naive" else _single(layer))[None]
         elif not np.nan_to_num(layer.bias).any():
-            reason = (
+            raise ViewError(
                 f"no bias of the first layer is visible and not 0, and {examples} examples have no common direction"
             )
-            return AttackReport(NOT_APPLICABLE, reason=reason)
         else:
             images, agreeing = _distinct(layer, examples, self.options.tolerance, prior)
             metrics["agreeing_rows"] = float(agreeing)
         metrics["hidden_pixels"] = float(np.isnan(images).sum(1).mean())
-        if layer.standardised is not None:
-            mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
-        else:
-            public = attacker.facts.public
-            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
-        images = filled(images, mean, examples)
         attacker.progress(1, 1, None)
-        values = images if layer.standardised is None else layer.standardised[0] * images + layer.standardised[1]
-        found = (images.clip(0, 1) if layer.standardised is None else values).astype(np.float32)
-        return AttackReport(FINISHED, metrics, images=found.reshape(examples, *view.shape), seed=view.seed)
+        found = layer.finished(images, examples, attacker.facts.public, view.shape)
+        return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
 
     def _prior(self, layer: FirstLayer, view: View, attacker: Attacker) -> GaussianPrior | None:
         """The prior of images, if there is enough noise for one to matter."""

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
+import fedplug
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
@@ -28,7 +29,7 @@ _SMALLEST: dict[str, int] = {"alex": 31, "vgg": 16, "squeeze": 17}
 _VALUES_AT_ONCE = 1 << 20  # of one side; VGG makes about 100 times as many in its first layers
 
 
-class Lpips(_images.ImageMetric):
+class Lpips(fedplug.Metric):
     """Learned perceptual image patch similarity (LPIPS; Zhang et al. 2018), from a folder with network weights."""
 
     measures = Measures(
@@ -41,7 +42,7 @@ class Lpips(_images.ImageMetric):
         ),
     )
 
-    class Options(_images.ImageMetric.Options):
+    class Options(fedplug.Options):
         folder: str = Field(
             description="folder with torchvision's weights of the network: alexnet-owt-*.pth, vgg16-*.pth or "
             "squeezenet1_1-*.pth; nothing is downloaded"

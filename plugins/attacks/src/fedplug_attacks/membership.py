@@ -29,16 +29,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Examples, Field, Finds, Learns
+from fedplug import Examples, Field, Finds
 from fedplug.api.data import ClientData
+from fedplug.api.errors import ViewError
 from fedplug.api.streams import stream
 from pydantic import model_validator
 
+from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks._shadows import Schooling, shadows
+from fedplug_attacks._shadows import Schooling, learns_of, shadows
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.observation import ObservedUpdate
-from fedplug_attacks.api.report import DIVERGED, FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ _GRADIENT_BYTES = 1 << 29
 """Largest size of the gradients of single examples; for larger models some entries are drawn."""
 
 
-class Membership(fedplug.Attack):
+class Membership(OnView):
     """Rank candidates by a model's confidence in them, relative to examples that it never saw, or by its loss.
 
     The model is in evaluation mode, as in use. The attack targets one of three models: the `released` model that
@@ -73,8 +75,6 @@ class Membership(fedplug.Attack):
     visible part of the target's update. Hidden entries keep the released model's values, which are the best estimate.
     So this attack has one form, not an adaptive and a naive one.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         """The statistic, its model, and its reference."""
@@ -117,9 +117,6 @@ class Membership(fedplug.Attack):
             """The method; a reference implies the likelihood ratio if none is named."""
             return "likelihood_ratio" if self.method == "auto" and self.reference != "auto" else self.method
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def finds(self) -> Finds:
         """Finds members, from candidates and a model; the `local` model also needs a visible part of the update."""
@@ -146,7 +143,7 @@ class Membership(fedplug.Attack):
             "loss": f"membership by the loss under {model}",
         }[options.asked]
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """A score for each candidate, higher for those that look like members.
 
         The metrics name the attacked model in the mean loss of the candidates under it, such as `loss_under_local`. For
@@ -157,11 +154,8 @@ class Membership(fedplug.Attack):
         assert view.candidates is not None
         which = self._which(view)
         if which == "personal" and view.personal is None:
-            reason = f"the adversary {view.adversary} has no personal model of the target"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
-        method, unmet = self._method(which, view, attacker)
-        if unmet:
-            return AttackReport(NOT_APPLICABLE, reason=unmet)
+            raise ViewError(f"the adversary {view.adversary} has no personal model of the target")
+        method = self._method(which, view, attacker)
         if method == "gradient":
             report = self._by_gradients(view, attacker)
         elif method in _BY_SHADOWS:
@@ -173,22 +167,28 @@ class Membership(fedplug.Attack):
         few = f"{len(view.candidates)} candidates are too few to tell a weak attack from none"
         return dataclasses.replace(report, unfit=few)
 
-    def _method(self, which: str, view: View, attacker: Attacker) -> tuple[str, str]:
-        """The method, `auto` resolved, and why it does not apply here; empty if it does."""
-        method = self.options.asked
+    def _method(self, which: str, view: View, attacker: Attacker) -> str:
+        """The method, `auto` resolved.
+
+        Raises:
+            ViewError: it does not apply here.
+        """
+        method: str = self.options.asked
         if method not in ("auto", *_BY_SHADOWS):
-            return method, ""
+            return method
         public = attacker.facts.public
         unknown = "there are no public examples" if public is None else self._schooling(which, view).unknown
         if not unknown and public is not None and len(public.examples) < _FEWEST_PUBLIC:
             unknown = f"{len(public.examples)} public examples are too few to train shadow models on"
         if method != "auto":
-            return method, unknown
+            if unknown:
+                raise ViewError(unknown)
+            return method
         meaning = view.update.meaning if which == "local" and view.update is not None else None
         one_step = meaning is not None and meaning.steps == 1 and bool(meaning.lr)
         if one_step and not _needs("gradient", "local", "auto").unmet(view, public):
-            return "gradient", ""
-        return ("likelihood_ratio" if unknown else "rmia"), ""
+            return "gradient"
+        return "likelihood_ratio" if unknown else "rmia"
 
     def _without_shadows(self, ratio: bool, which: str, view: View, attacker: Attacker) -> AttackReport:
         """By the likelihood ratio to non-members, or by the loss."""
@@ -198,18 +198,22 @@ class Membership(fedplug.Attack):
         from_public = ratio and attacker.facts.public is not None and reference != "released"
         if ratio and which == "released" and reference in ("released", "both"):
             reason = "the released model is the closest known one to the target's, and cannot be its own reference"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(reason)
         sets = [view.candidates] + ([attacker.facts.public.examples] if from_public and attacker.facts.public else [])
         models = {which: self._vector(which, view)}
         if from_released:
             models["released"] = self._vector("released", view)
         total, done = len(models) * sum(map(len, sets)), 0
-        seen: dict[str, list[Confidence]] = {}
-        for name, vector in models.items():
-            seen[name] = []
-            for examples in sets:
-                seen[name].append(_confidence(view, vector, examples, _after(done, total, attacker.progress)))
-                done += len(examples)
+
+        def progress(examples: int, loss: float) -> None:
+            nonlocal done
+            done += examples
+            attacker.progress(done, total, loss)
+
+        seen = {
+            name: [_confidence(view, vector, examples, progress) for examples in sets]
+            for name, vector in models.items()
+        }
         for name, found in seen.items():
             if reason := _lost(found, name):
                 return AttackReport(DIVERGED, reason=reason)
@@ -255,10 +259,9 @@ class Membership(fedplug.Attack):
         from fedplug_std.per_sample import per_sample_gradients
 
         assert view.candidates is not None
-        assert view.update is not None
         public = attacker.facts.public
         assert public is not None
-        found = view.update.as_gradient(view.vector)
+        found = view.observed.as_gradient(view.vector)
         where = np.flatnonzero(found.visible)
         count, total = len(public.examples), len(public.examples) + len(view.candidates)
         most = max(1, _GRADIENT_BYTES // (4 * total))
@@ -289,17 +292,12 @@ class Membership(fedplug.Attack):
 
     def _schooling(self, which: str, view: View) -> Schooling:
         """How the model that is attacked was trained, as far as this adversary can know."""
-        assert view.vector is not None
         if which == "released":
-            return Schooling(view.vector, ()) if view.initial is None else Schooling(view.initial, view.learns)
+            return Schooling(view.start, ()) if view.initial is None else Schooling(view.initial, view.learns)
         if which == "personal" or view.update is None:
-            return Schooling(view.vector, view.learns[-1:])
+            return Schooling(view.start, view.learns[-1:])
         told = view.update.meaning
-        learns = Learns(
-            descends=told.loss, lr=told.lr, batch_size=told.batch_size, epochs=told.epochs, momentum=told.momentum,
-            weight_decay=told.weight_decay, class_weights=told.class_weights,
-        )  # fmt: skip
-        return Schooling(view.vector, (learns,), told.examples)
+        return Schooling(view.start, (learns_of(told),), told.examples)
 
     def _which(self, view: View) -> str:
         """The model that is attacked: `personal`, `local` or `released`."""
@@ -312,10 +310,8 @@ class Membership(fedplug.Attack):
 
     def _vector(self, which: str, view: View) -> NDArray[np.float32]:
         if which == "local":
-            assert view.vector is not None
-            assert view.update is not None
-            return local_model(view.vector, view.update)
-        vector = view.personal if which == "personal" else view.vector
+            return local_model(view.start, view.observed)
+        vector = view.personal if which == "personal" else view.start
         assert vector is not None
         return vector
 
@@ -456,23 +452,23 @@ def _confidence(
     """The confidence of the model with these parameters, and buffers if given, in evaluation mode. The view's model
     does not change.
 
-    Calls `progress(examples done, mean loss of the last batch)`.
+    Calls `progress(examples of a batch, their mean loss)`.
     """
     import torch
+    from fedplug_std.per_sample import evaluation_mode
     from fedplug_std.torch_model import as_tensor, to_tensor, use_one_thread
 
     use_one_thread()
     model, module = view.model, view.model.module
-    was, was_training = model.get_vector(), module.training
+    was = model.get_vector()
     step = max(1, min(_BATCH, _BATCH_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
     found = Confidence(np.empty(len(examples)), np.empty(len(examples)))
     had = {name: values.copy() for name, values in model.get_buffers().items()} if buffers is not None else {}
     model.set_vector(vector)
     if buffers is not None:
         model.set_buffers(dict(buffers))
-    module.eval()
     try:
-        with torch.no_grad():
+        with evaluation_mode(model), torch.no_grad():
             for start in range(0, len(examples), step):
                 part = slice(start, start + step)
                 inputs = to_tensor(examples.inputs[part], view.mean, view.std, model.device)
@@ -484,12 +480,11 @@ def _confidence(
                 found.loss[part] = (logits.logsumexp(1) - of_right).cpu().numpy()
                 found.log_odds[part] = (of_right - others).cpu().numpy()
                 if progress is not None:
-                    progress(min(start + step, len(examples)), float(found.loss[part].mean()))
+                    progress(len(right), float(found.loss[part].mean()))
     finally:
         model.set_vector(was)
         if had:
             model.set_buffers(had)
-        module.train(was_training)
     return found
 
 
@@ -497,8 +492,3 @@ def _lost(found: Sequence[Confidence], name: str) -> str:
     """Which losses are not finite, as a sentence; empty if all are."""
     lost = sum(int(np.count_nonzero(~np.isfinite(one.loss + one.log_odds))) for one in found)
     return f"the loss of {lost} examples under the {name} model is not a finite number" if lost else ""
-
-
-def _after(before: int, total: int, progress: Callable[[int, int, float | None], None]) -> Callable[[int, float], None]:
-    """Progress of one part of the work, after `before` examples of `total`."""
-    return lambda done, loss: progress(before + done, total, loss)

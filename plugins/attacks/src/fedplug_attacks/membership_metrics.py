@@ -30,11 +30,6 @@ class MembershipRoc(fedplug.Metric):
     its own interval, which for 1 of 1,000 is 0.003% to 0.56%.
     """
 
-    name: str
-
-    class Options(fedplug.Options):
-        """None."""
-
     measures = Measures(
         kind="members",
         better={"membership_auc": "high"} | dict.fromkeys(RATES, "high"),
@@ -44,9 +39,6 @@ class MembershipRoc(fedplug.Metric):
         ),
         default=True,
     )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
         """The numbers of one challenge.

@@ -33,8 +33,6 @@ class MutualInformation(fedplug.Metric):
     labels. Low values prove nothing.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """The histogram, and the shuffles that measure chance."""
 
@@ -63,9 +61,6 @@ class MutualInformation(fedplug.Metric):
         ),
         default=True,
     )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, Any]:
         """The numbers of one view; they do not depend on the attack's findings.

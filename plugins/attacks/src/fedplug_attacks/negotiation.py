@@ -10,8 +10,9 @@ from fedplug import Field, Finds, Layout
 from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks._forms import OnView
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.told import Told, examples_of
 from fedplug_attacks.api.view import Attacker, View
 
@@ -24,7 +25,7 @@ _PRESENT = 0.25
 _KINDS = ("vectors", "ballots", "masks")
 
 
-class Negotiation(fedplug.Attack):
+class Negotiation(OnView):
     """Class presence and counts from ballots, sensitivity vectors and masks (this project).
 
     Scores of scalars follow from gradients on the client's data. In the last layer, the gradients of row k and bias k
@@ -38,7 +39,6 @@ class Negotiation(fedplug.Attack):
     first, then ballots, then masks. A mask is visible even if the ballots were sent under a key.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(update=False, model=False, loss=None, told=True),
         what=frozenset({"labels"}), headline=("presence_auc", "high"), success=("presence_auc", ">=", 0.9),
@@ -60,21 +60,15 @@ class Negotiation(fedplug.Attack):
             "present", description="the meaning of a large score; gradients are large where a class is present"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         options = self.options
         return f"class presence from negotiation messages ({options.read}, compared by {options.compare})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Scores the classes; not applicable if no message is about scalars, or the last layer is not dense."""
-        try:
-            rows = last_rows(attacker.facts.layout, view.num_classes)
-            kind, found = self._read(view, attacker.facts.layout, rows)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        rows = last_rows(attacker.facts.layout, view.num_classes)
+        kind, found = self._read(view, attacker.facts.layout, rows)
         assert view.target is not None
         scores = np.mean([values for values, _ in found[view.target]], axis=0)
         presence = scores

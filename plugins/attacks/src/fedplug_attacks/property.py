@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
-from fedplug import Field, Finds, Learns, Measures, stream
-from fedplug.api.errors import MetricError
+from fedplug import Field, Finds, Measures, stream
+from fedplug.api.errors import MetricError, ViewError
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks._shadows import trained
+from fedplug_attacks._shadows import learns_of, trained
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 
@@ -43,44 +44,36 @@ class Property(Formed):
     `attack: {truth: {column: sex}}`. Naive: hidden entries of the target are 0.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(tensors=(("model", "any"),), loss=None, equal_classes=False, classification=False, public=True),
         what=frozenset({"attribute"}), headline=("share_error", "low"), success=("share_error", "<=", 0.1),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """How hidden entries are treated, and how many shadow updates are made."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: visible entries only; naive: hidden ones are treated as 0"
-        )
         shadow_updates: int = Field(200, ge=_FEWEST, le=10_000, description="number of shadow updates")
         seconds: float = Field(
             30.0, gt=0, description=f"seconds after which no shadow update starts; {_FEWEST} are always made"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Property.Options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"the share of an attribute, by {self.options.shadow_updates} shadow updates ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Predicts the share; not applicable if no attribute is requested, or the training is unknown."""
-        assert view.update is not None
         if reason := _unmet(view, attacker):
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(reason)
         assert view.attribute is not None
         updates, shares, halves = self._shadow_updates(view, attacker)
-        visible, rng = view.update.visible, stream(view.seed, "property", "noise")
+        visible, rng = view.observed.visible, stream(view.seed, "property", "noise")
         if self.options.form == "naive":
-            target = view.update.dense(0.0).astype(np.float64)
+            target = view.observed.dense(0.0).astype(np.float64)
         else:
-            target, updates = view.update.values.astype(np.float64), updates[:, visible]
-            updates = updates + rng.standard_normal(updates.shape) * sigma_of(view.update)
-        if view.update.clips:  # their sizes are then uninformative
+            target, updates = view.observed.values.astype(np.float64), updates[:, visible]
+            updates = updates + rng.standard_normal(updates.shape) * sigma_of(view.observed)
+        if view.observed.clips:  # their sizes are then uninformative
             target = target / (np.linalg.norm(target) or 1.0)
             updates = updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1e-300)
         share, error, trivial = predicted(updates, shares, halves, target)
@@ -96,7 +89,7 @@ class Property(Formed):
         }  # fmt: skip
         return AttackReport(
             FINISHED, metrics, share=float(np.clip(share, 0, 1)), seed=view.seed, unfit=unfit,
-            gradient_evaluations=len(shares) * int(view.update.meaning.steps or 1),
+            gradient_evaluations=len(shares) * int(view.observed.meaning.steps or 1),
         )  # fmt: skip
 
     def _shadow_updates(
@@ -104,18 +97,13 @@ class Property(Formed):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Updates (k, P) from the target's start on public examples, the share of these with the attribute, and the
         half of the public examples that they use."""
-        assert view.update is not None
         assert view.attribute is not None
-        assert view.vector is not None
         assert attacker.facts.public is not None
-        meaning, rng = view.update.meaning, stream(view.seed, "property", "shadows")
+        meaning, rng = view.observed.meaning, stream(view.seed, "property", "shadows")
         order = rng.permutation(len(view.attribute.public))
         having, lacking = (order[view.attribute.public[order] == whether] for whether in (True, False))
         size, started = int(meaning.examples or 1), time.monotonic()
-        learns = Learns(
-            lr=meaning.lr, epochs=meaning.epochs or 1, batch_size=meaning.batch_size, momentum=meaning.momentum,
-            weight_decay=meaning.weight_decay, class_weights=meaning.class_weights,
-        )  # fmt: skip
+        learns = dataclasses.replace(learns_of(meaning), epochs=meaning.epochs or 1)
         buffers = {name: values.copy() for name, values in view.model.get_buffers().items()}
         updates, shares = [], []
         for number in range(self.options.shadow_updates):
@@ -124,10 +112,10 @@ class Property(Formed):
             count = int(rng.integers(size + 1))
             mine, others = having[number % 2 :: 2], lacking[number % 2 :: 2]
             rows = np.concatenate([_drawn(mine, count, rng), _drawn(others, size - count, rng)])
-            view.model.set_vector(view.vector)
+            view.model.set_vector(view.start)
             view.model.set_buffers(buffers)
             trained(view.model, (learns,), attacker.facts.public, rng.permutation(rows), number, attacker)
-            updates.append(-meaning.sign * (view.model.get_vector().astype(np.float64) - view.vector))
+            updates.append(-meaning.sign * (view.model.get_vector().astype(np.float64) - view.start))
             shares.append(count / size)
             if number % 10 == 0:
                 attacker.progress(number, self.options.shadow_updates, None)
@@ -141,8 +129,7 @@ def _drawn(rows: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDA
 
 def _unmet(view: View, attacker: Attacker) -> str:
     """Why the attack does not apply; empty if it does."""
-    assert view.update is not None
-    meaning = view.update.meaning
+    meaning = view.observed.meaning
     if view.attribute is None:
         return "no attribute is requested; write attack: {truth: {column: ...}} in the recipe"
     having = int(np.count_nonzero(view.attribute.public))
@@ -203,18 +190,12 @@ def predicted(
 class AttributeShare(fedplug.Metric):
     """Absolute error of the estimated share of examples with an attribute."""
 
-    class Options(fedplug.Options):
-        """It has none."""
-
     measures = Measures(
         kind="attribute", better={"share_error": "low"},
         conventions="0 to 1: the absolute difference of the found and the true share of the target's examples; the "
         "trivial guess is the share among public examples",
         default=True,
     )  # fmt: skip
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`share_error`, and `true_share`.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import fedplug
 import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Regions(_images.ImageMetric):
+class Regions(fedplug.Metric):
     """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as in FedRE's Table 2)."""
 
     measures = Measures(
@@ -42,7 +43,7 @@ class Regions(_images.ImageMetric):
         default=True,
     )
 
-    class Options(_images.ImageMetric.Options):
+    class Options(fedplug.Options):
         ssim: bool = Field(
             True, description="MSSIM as well; without it, images of any size and regions at the border count too"
         )

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Literal
 
-import fedplug
 import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.several import coverage, each_round, of_the_same, stacked
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
-    import torch
-
     from fedplug_attacks._several import SeveralRounds
 
-# The learning rate falls to a tenth after these shares of the iterations (Geiping et al. 2020).
-_MILESTONES = (3 / 8, 5 / 8, 7 / 8)
 # Number of rounds on which the exact attack on a batch is tried first.
 _FEW = 5
 
@@ -45,12 +41,9 @@ class Rounds(Formed):
         what=frozenset({"images"}), headline=("mse", "low"), success=("mse", "<=", 1e-3),
     )  # fmt: skip
 
-    class Options(fedplug.Options):
+    class Options(Formed.Options):
         """The rounds to use, and the method."""
 
-        form: Literal["adaptive", "naive"] = Field(
-            "adaptive", description="adaptive: only visible entries are used; naive: hidden ones are treated as 0"
-        )
         method: Literal["layer", "search"] | None = Field(
             None, description="layer: from the first layer; search: match gradients; null: the first that applies"
         )
@@ -59,24 +52,24 @@ class Rounds(Formed):
         tv: float = Field(0.01, ge=0, allow_inf_nan=False, description="weight of the total variation in a search")
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate of a search, standardised units")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"up to {self.options.most} rounds of the same examples at once ({self.options.form})"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Uses the visible entries of all rounds."""
-        method, reason = self.options.method, ""
-        report = None
-        if method != "search":
-            report = self._by_layer(view, attacker, method == "layer")
-        if report is None or (report.status == NOT_APPLICABLE and method is None):
-            reason = report.reason if report else ""
-            report = self._by_search(view, attacker)
-            if report.status == NOT_APPLICABLE and reason:
-                report = dataclasses.replace(report, reason=f"{reason}; nor does a search: {report.reason}")
+        method, report, reason = self.options.method, None, ""
+        try:
+            report = None if method == "search" else self._by_layer(view, attacker, method == "layer")
+        except ViewError as error:
+            if method is not None:
+                raise
+            reason = f"{error}; nor does a search: "
+        if report is None:
+            try:
+                report = self._by_search(view, attacker)
+            except ViewError as error:
+                raise ViewError(f"{reason}{error}") from error
         most = self.options.most
         told = {"rounds": float(max(1, len(of_the_same(view, most)))), "coverage": coverage(view, most)}
         return dataclasses.replace(report, metrics={**report.metrics, **told})
@@ -85,22 +78,17 @@ class Rounds(Formed):
         """From the first layer of all rounds; None where a search does better."""
         from fedplug_attacks.linear_leak import LinearLeak
 
-        assert view.update is not None
-        try:
-            wide = stacked(view, self.options.most)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
-        assert wide.update is not None
-        noisy = bool((np.nan_to_num(wide.update.sigma, nan=1.0) > 0).any())
-        single, adaptive = view.update.meaning.examples == 1, self.options.form == "adaptive"
+        wide = stacked(view, self.options.most)
+        noisy = bool((np.nan_to_num(wide.observed.sigma, nan=1.0) > 0).any())
+        single, adaptive = view.observed.meaning.examples == 1, self.options.form == "adaptive"
         if noisy and not single and not wanted:
             return None
         leak = LinearLeak(LinearLeak.Options(form=self.options.form))
         if noisy and single and adaptive:
             return _from_noise(wide, attacker)
         if single or noisy:
-            return leak.attack(wide, attacker)
-        return self._by_rank(view, attacker) or leak.attack(wide, attacker)
+            return leak.learn(wide, attacker)
+        return self._by_rank(view, attacker) or leak.learn(wide, attacker)
 
     def _by_rank(self, view: View, attacker: Attacker) -> AttackReport | None:
         """The exact attack on a batch, with the first round alone, with few, and with all; None if it never applies.
@@ -115,7 +103,10 @@ class Rounds(Formed):
         few = of_the_same(view, min(_FEW, self.options.most))
         for chosen in dict.fromkeys((tuple(places[:1]), tuple(few), tuple(places))):
             some = [view.observations[place] for place in chosen]
-            report = exact.attack(stacked(dataclasses.replace(view, observations=some)), attacker)
+            try:
+                report = exact.learn(stacked(dataclasses.replace(view, observations=some)), attacker)
+            except ViewError:
+                continue
             if report.status != FINISHED:
                 continue
             if best is None or report.metrics["exact"] >= best.metrics["exact"]:
@@ -125,47 +116,29 @@ class Rounds(Formed):
         return best
 
     def _by_search(self, view: View, attacker: Attacker) -> AttackReport:
-        import torch
-
-        from fedplug_attacks._descent import descend, total_variation
-        from fedplug_attacks._matching import Record
+        from fedplug_attacks._descent import Matching, matched, stepped
         from fedplug_attacks._several import SeveralRounds
 
         options = self.options
-        assert view.update is not None
         views = [one for one in each_round(view, options.most) if one.model is not None]
         lacks = Needs().unmet(views[-1] if views else view)
         if len(view.shape) != 3:
             lacks = "a search is for images, but the inputs are not images"
         if lacks:
-            return AttackReport(NOT_APPLICABLE, reason=lacks)
-        device: str = attacker.device
-        try:
-            matcher = SeveralRounds(views, options.form, view.update.meaning.examples or 1, device)
-        except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
-        labels = _labels(matcher, attacker)
+            raise ViewError(lacks)
+        matcher = SeveralRounds(views, options.form, view.observed.meaning.examples or 1, attacker.device)
         start = matcher.start(stream(view.seed, "attacks.rounds"), "normal", attacker.facts.public)
-
-        def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-            distance = matcher.cosine(matcher.gradients(candidates, known)[0])
-            return distance + options.tv * total_variation(candidates), distance
-
-        cuts = [share * options.iterations for share in _MILESTONES]
-        rates = [options.lr * 0.1 ** sum(step >= cut for cut in cuts) for step in range(options.iterations)]
-        record = Record(matcher, attacker, measure="cosine")
-        descend(matcher, record, torch.stack([start] * len(labels)), labels, objective, rates, True)
-        return record.report(view.seed)
+        matching = Matching("cosine", functools.partial(stepped, options.lr), (options.tv,), signed=True)
+        labels = _labels(matcher, attacker)
+        record, _ = matched(matcher, attacker, matching, [start], labels, options.iterations, screened=False)
+        return record.report()
 
 
 def _from_noise(wide: View, attacker: Attacker) -> AttackReport:
     """One example behind a first layer's gradient with noise, of all rounds together."""
     from fedplug_attacks._rank_one import rank_one
 
-    try:
-        found = rank_one(wide, attacker.facts.public)
-    except ViewError as error:
-        return AttackReport(NOT_APPLICABLE, reason=str(error))
+    found = rank_one(wide, attacker.facts.public)
     attacker.progress(1, 1, 1 - found.alignment)
     hidden = "noise alone would explain the common direction of the first layer's rows"
     return AttackReport(
@@ -181,14 +154,14 @@ def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
     classes, batch, form = matcher.view.num_classes, matcher.batch, matcher.form
     if batch == 1:
         guesses = [single_label(part.update, classes, form) for part in matcher.parts]
-        sure = [guess.classes[0] for guess in guesses if guess.told]
+        sure = [guess[0] for guess in guesses if len(guess) == 1]
         if sure:
             return [[int(np.bincount(sure).argmax())]]
         ranks = np.full((len(guesses), classes), classes)
         for row, guess in zip(ranks, guesses, strict=True):
-            row[list(guess.classes)] = np.arange(len(guess.classes))
+            row[list(guess)] = np.arange(len(guess))
         likely = np.argsort(ranks.sum(0), kind="stable")
-        return [[int(label)] for label in likely[: min(len(guess.classes) for guess in guesses)][:16]]
+        return [[int(label)] for label in likely[: min(map(len, guesses))][:16]]
     public = attacker.facts.public
     found = [batch_labels(p.update, batch, classes, form, p.probabilities(public)) for p in matcher.parts]
     shares = np.mean([np.bincount(labels, minlength=classes) for labels in found], axis=0)

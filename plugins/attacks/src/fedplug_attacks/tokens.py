@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
 from fedplug import Field, Finds, Measures
-from fedplug.api.errors import MetricError
+from fedplug.api.errors import MetricError, ViewError
 
+from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import FINISHED, NOT_APPLICABLE, AttackReport
+from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fedplug_attacks.api.observation import ObservedUpdate, TensorView
 
 
-class Tokens(fedplug.Attack):
+class Tokens(OnView):
     """The tokens of a batch, read off the embedding: a token that is not in it has a gradient of 0 (Melis et al. 2019).
 
     Melis, Song, De Cristofaro and Shmatikov, Exploiting unintended feature leakage in collaborative learning, IEEE S&P
@@ -31,7 +32,6 @@ class Tokens(fedplug.Attack):
     layer, or with weight decay: then only `least` can separate them.
     """
 
-    name: str
     finds = Finds(
         needs=Needs(
             model=False, tensors=((FIRST_WEIGHT, "any"),), batch_size=(1, 256), loss=None, classification=False
@@ -49,23 +49,18 @@ class Tokens(fedplug.Attack):
             4.0, gt=0, description="with noise: standard deviations by which a row must be longer than noise alone"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Tokens.Options = options
-
     def describe(self) -> str:
         """A line for the plan."""
         return "tokens whose row of the embedding moves"
 
-    def attack(self, view: View, attacker: Attacker) -> AttackReport:
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Finds the tokens; not applicable if the first parameter is not an embedding."""
-        assert view.update is not None
-        update, name = view.update, role(view.update.layout, FIRST_WEIGHT)
+        update, name = view.observed, role(view.observed.layout, FIRST_WEIGHT)
         rows = update.tensor(name) if name else None
         if rows is None or rows.states.shape[0] != view.num_classes:
             instead = "no matrix" if rows is None else f"a matrix of {rows.states.shape[0]} rows"
             rows_of = f"an embedding has a row for each of {view.num_classes} tokens"
-            reason = f"the first parameter is {instead}, but {rows_of}"
-            return AttackReport(NOT_APPLICABLE, reason=reason)
+            raise ViewError(f"the first parameter is {instead}, but {rows_of}")
         there = moving(update, rows, self.options.least, self.options.deviations)
         attacker.progress(1, 1, None)
         metrics = {"rows_hidden": float(np.count_nonzero(~rows.visible.any(1)))}
@@ -94,18 +89,12 @@ def moving(update: ObservedUpdate, rows: TensorView, least: float, deviations: f
 class TokensFound(fedplug.Metric):
     """Share of the texts' distinct tokens that were recovered, and share of the reported tokens that are right."""
 
-    class Options(fedplug.Options):
-        """It has none."""
-
     measures = Measures(
         kind="tokens",
         better={"tokens_recovered": "high", "tokens_right": "high", "token_f1": "high"},
         conventions="0 to 1; over the distinct tokens of the batch, whatever their order and number; F1 is of both",
         default=True,
     )
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`tokens_recovered`, `tokens_right`, `token_f1`.
@@ -126,9 +115,6 @@ class TokensFound(fedplug.Metric):
 class TextFound(fedplug.Metric):
     """Share of the texts that was recovered: whole texts, tokens in their places, and runs of one and two tokens."""
 
-    class Options(fedplug.Options):
-        """It has none."""
-
     measures = Measures(
         kind="texts",
         better={"text_in_place": "high", "texts_exact": "high", "rouge_1": "high", "rouge_2": "high"},
@@ -137,9 +123,6 @@ class TextFound(fedplug.Metric):
         "2004), over all texts together, of tokens rather than words",
         default=True,
     )
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
     def score(self, found: AttackReport, truth: Truth) -> dict[str, float]:
         """`text_in_place`, the share of all tokens; `texts_exact`, the share of all texts; `rouge_1`, `rouge_2`.

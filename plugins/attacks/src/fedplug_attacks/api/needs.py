@@ -36,6 +36,12 @@ def role(layout: Layout, name: str, num_classes: int = 0) -> str | None:
     return next(biases, None)
 
 
+def takes_inputs(layout: Layout, shape: tuple[int, ...]) -> bool:
+    """Whether the first layer is fully connected, with an input for each value of an example of this shape."""
+    name = role(layout, FIRST_WEIGHT)
+    return any(p.name == name and p.shape[1] == int(np.prod(shape)) for p in layout.parameters)
+
+
 @dataclasses.dataclass(frozen=True)
 class Needs:
     """An attack's requirements for a view. If they are not met, the attack does not run and reports why.

@@ -47,14 +47,12 @@ class Clipped:
         order: order of the norm: 2 or 1; infinity: each magnitude was clipped.
         where: positions in the model that it covers, ascending; a layer's norm covers those in the layer.
         noised: True if noise came afterwards, so that nobody sees whether it acted; else it acted.
-        link: the link that clipped.
     """
 
     norm: float | tuple[float, ...]
     order: float
     where: NDArray[np.int64]
     noised: bool
-    link: str = ""
 
     @property
     def least(self) -> float:

@@ -24,7 +24,8 @@ from fedplug.api.blocks import Layout
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
-from fedplug_attacks.api.observation import Observation, ObservedUpdate, Seen, TensorView
+from fedplug_attacks.api.observation import Observation, ObservedUpdate, TensorView
+from fedplug_attacks.api.planting import parameter
 from fedplug_attacks.api.view import View
 
 if TYPE_CHECKING:
@@ -95,26 +96,24 @@ def stacked(view: View, most: int | None = None) -> View:
     Raises:
         ViewError: the model begins with no fully connected layer.
     """
-    assert view.update is not None
-    layout = view.update.layout
+    layout = view.observed.layout
     names = role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS)
     if names[0] is None:
         raise ViewError("the model begins with no fully connected layer, whose rows could be stacked")
     weight, bias = next(p for p in layout.parameters if p.name == names[0]), names[1]
     rounds: Sequence[Observation] = [view.observations[place] for place in of_the_same(view, most)]
-    rounds = rounds or [Observation(view.round, view.update, view.vector, {}, True)]
-    parts = [_per_rate(seen.update, view.update) for seen in rounds]
+    rounds = rounds or [Observation(view.round, view.observed, view.vector, {}, True)]
+    parts = [_per_rate(seen.update, view.observed) for seen in rounds]
     tensors = [[part.tensor(name) for part in parts] for name in names if name is not None]
     rows, columns = weight.shape[0] * len(rounds), weight.shape[1]
     shapes = [("first.weight", (rows, columns))] + ([("first.bias", (rows,))] if bias else [])
     wide = ObservedUpdate(
-        view.update.round, view.update.contributors, Layout.of(shapes), *_joined(tensors), view.update.meaning
+        view.observed.round, view.observed.contributors, Layout.of(shapes), *_joined(tensors), view.observed.meaning
     )
     vector = None
     if all(seen.vector is not None for seen in rounds):
-        places = [next(p.slice for p in layout.parameters if p.name == name) for name in names if name is not None]
         vectors: list[NDArray[np.float32]] = [seen.vector for seen in rounds if seen.vector is not None]
-        vector = np.concatenate([held[place] for place in places for held in vectors])
+        vector = np.concatenate([parameter(held, layout, name).ravel() for name in names if name for held in vectors])
     return dataclasses.replace(view, update=wide, vector=vector, model=None, observations=())
 
 
@@ -139,7 +138,7 @@ def coverage(view: View, most: int | None = None) -> float:
     """Share of the entries of the model that some round of the same examples shows, 0 to 1."""
     if view.update is None:
         return 0.0
-    shown = np.isin(view.update.states, (Seen.CLEAR, Seen.NOISED))
+    shown = view.update.visible
     for place in of_the_same(view, most):
         shown |= view.observations[place].update.visible
     return float(shown.mean())

@@ -123,6 +123,33 @@ def _told_by(question: Message, reply: Message) -> list[Told]:
     ]
 
 
+def uploads_in(
+    messages: Iterable[Message], round: int | None = None
+) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
+    """The round, the client and the blocks by zone of each upload, of one round or of all."""
+    for message in messages:
+        if message.phase == UPLOAD and message.receiver == SERVER and round in (None, message.round):
+            answered = message.answered()
+            if answered is not None and answered.blocks is not None:
+                yield message.round, _client(message), answered.blocks
+
+
+def sizes_in(messages: Iterable[Message]) -> dict[int, int]:
+    """How many examples each client has, of those that said so before round 1."""
+    sizes = {}
+    for message in messages:
+        if message.round == -1 and message.receiver == SERVER:
+            answered = message.answered()
+            if answered is not None and answered.num_examples is not None:
+                sizes[_client(message)] = answered.num_examples
+    return sizes
+
+
+def _client(message: Message) -> int:
+    """The id of the client that sent a message."""
+    return int(message.sender.partition(":")[2])
+
+
 def groups_seen(messages: Iterable[Message], clients: Iterable[int]) -> list[list[int]]:
     """The groups of clients that messages show: calls that stay in force are the same for all clients of a group.
 

@@ -6,8 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.parties import SERVER, Party
+from fedplug.api.errors import ViewError
+from fedplug.api.parties import Party
 from fedplug_runs.wire_record import Message
+
+from fedplug_attacks.api.told import Told, uploads_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fedplug_attacks.api.observation import Observation, ObservedUpdate
-    from fedplug_attacks.api.told import Told
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,14 +29,10 @@ class Attribute:
     Attributes:
         name: its name, such as `sex=female` or `age above 50`.
         public: bool (n,), which public examples have it; without any public ones empty.
-        column: the table column that decides it, if the model is given this column; else None.
-        above: a row has it where that column is above this.
     """
 
     name: str
     public: NDArray[np.bool_]
-    column: int | None = None
-    above: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,6 +91,28 @@ class View:
     seed: int = 0
 
     @property
+    def observed(self) -> ObservedUpdate:
+        """The observed update, for an attack that needs it.
+
+        Raises:
+            ViewError: the adversary saw none.
+        """
+        if self.update is None:
+            raise ViewError(f"the adversary {self.adversary} saw no update of this target")
+        return self.update
+
+    @property
+    def start(self) -> NDArray[np.float32]:
+        """The global model that the update was made from, (P,), for an attack that needs it.
+
+        Raises:
+            ViewError: the adversary does not know it.
+        """
+        if self.vector is None:
+            raise ViewError(f"the adversary {self.adversary} does not know the model that the update was made from")
+        return self.vector
+
+    @property
     def told(self) -> tuple[Told, ...]:
         """The target's messages in negotiations, and facts other than values from its uploads; oldest first."""
         return () if self.target is None else self.told_by(self.target)
@@ -103,11 +123,7 @@ class View:
 
     def uploads(self, round: int | None = None) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
         """Yields (round, client_id, {zone: Block}) for each protected update this adversary saw."""
-        for message in self.messages:
-            if message.phase == "upload" and message.receiver == SERVER and round in (None, message.round):
-                answered = message.answered()
-                if answered is not None and answered.blocks is not None:
-                    yield message.round, int(message.sender.partition(":")[2]), answered.blocks
+        yield from uploads_in(self.messages, round)
 
 
 @dataclasses.dataclass(eq=False)

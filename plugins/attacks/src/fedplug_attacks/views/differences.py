@@ -18,12 +18,13 @@ import numpy as np
 from fedplug.api.blocks import RETAINED, Block, Plan
 from fedplug.api.links import amplified
 from fedplug.api.operations import Noise, Open, Scramble, Seal, WeightedSum
-from fedplug.api.parties import SERVER, Client, Server, client_address
+from fedplug.api.parties import Client, Server, client_address
 from fedplug.mechanisms.execution import execute
 from fedplug.round.set_up import weight_of
 from fedplug.round.steps import Steps
 from fedplug_runs.wire_record import Message
 
+from fedplug_attacks.api.told import sizes_in, uploads_in
 from fedplug_attacks.views.public_facts import Sent
 
 if TYPE_CHECKING:
@@ -97,10 +98,11 @@ class TakenOff:
     rounding: float
 
 
+@dataclasses.dataclass(eq=False)
 class Differences:
     """Subtracts known updates from the sums of one round.
 
-    Args:
+    Attributes:
         observer: of the run.
         target: the client whose update is wanted.
         facts: of the round, with what the adversary knows that was published.
@@ -110,23 +112,17 @@ class Differences:
         beyond: looks up later messages, and the own updates of its clients.
     """
 
-    def __init__(
-        self,
-        observer: Watches,
-        target: int,
-        facts: Facts,
-        read: Sequence[Message],
-        reads: Callable[[Message], bool],
-        insiders: Sequence[Insider],
-        beyond: Beyond,
-    ) -> None:
-        self._observer, self._target, self._facts, self._round = observer, target, facts, facts.round
-        self._read, self._reads, self._insiders, self._beyond = read, reads, insiders, beyond
-        self._clients = {i.party.client_id: i for i in insiders if isinstance(i.party, Client)}
+    observer: Watches
+    target: int
+    facts: Facts
+    read: Sequence[Message]
+    reads: Callable[[Message], bool]
+    insiders: Sequence[Insider]
+    beyond: Beyond
+
+    def __post_init__(self) -> None:
+        self._clients = {i.party.client_id: i for i in self.insiders if isinstance(i.party, Client)}
         self._parts: dict[tuple[int, str], _Part | None] = {}
-        self._own: Mapping[int, Vector] | None = None
-        self._sums: Mapping[str, Block] | None = None
-        self._adopted: set[str] = set()
         self._told_weights: Mapping[int, float] | None = None
 
     def unread(self) -> Mapping[str, Block] | None:
@@ -134,10 +130,10 @@ class Differences:
 
         None if that is not so, or if the zones differ between clients.
         """
-        everyone = set(range(self._observer.recipe.data.clients))
-        if self._target in self._uploads or everyone - {*self._clients, self._target}:
+        everyone = set(range(self.observer.recipe.data.clients))
+        if self.target in self._uploads or everyone - {*self._clients, self.target}:
             return None
-        sums = self.opened_sums()
+        sums = self.opened_sums
         if not sums or any(b.positions is not None or b.contributors != len(self._uploads) + 1 for b in sums.values()):
             return None
         if self._weights() is None:
@@ -147,9 +143,9 @@ class Differences:
             rest = together.pop() - sum(own[c] for c in self._uploads) if len(together) == 1 else 0.0
             if not 0 < rest <= 1 + 1e-9:
                 return None
-            self._told_weights = {**own, self._target: rest}
-        self._uploads[self._target] = {zone: Block(zone, block.size) for zone, block in sums.items()}
-        return self._uploads[self._target]
+            self._told_weights = {**own, self.target: rest}
+        self._uploads[self.target] = {zone: Block(zone, block.size) for zone, block in sums.items()}
+        return self._uploads[self.target]
 
     def of(self, block: Block) -> TakenOff | None:
         """A zone of the target's upload as the opened sum shows it; None if it does not.
@@ -157,13 +153,13 @@ class Differences:
         Args:
             block: the sealed block of the upload.
         """
-        others = sorted(self._uploads.keys() - {self._target})
+        others = sorted(self._uploads.keys() - {self.target})
         zone, weights, steps = block.zone, self._weights(), self._steps(block.zone)
-        if weights is None or steps is None or any(c not in weights for c in (*others, self._target)):
+        if weights is None or steps is None or any(c not in weights for c in (*others, self.target)):
             return None
         if not self._may_tell(block, others):
             return None  # before any look-up
-        total = self.opened_sums().get(zone)
+        total = self.opened_sums.get(zone)
         own_places = block.positions is not None
         if total is None or (total.positions is not None) != own_places:
             return None
@@ -173,22 +169,22 @@ class Differences:
         # sum shows how many are in it.
         if not own_places and total.contributors != len(others) + 1 and not self._hides_who(zone):
             return None
-        size = self._observer.layout.size if own_places else block.size
+        size = self.observer.layout.size if own_places else block.size
         where: Any = block.positions if own_places else slice(None)
         at: Any = total.positions if own_places else slice(None)
         # Zones without a separate sum joined this one at the party that opened it.
-        met = {zone} | (self._scattered() - self._adopted if own_places else set())
+        met = {zone} | (self._scattered() - self._adopted.keys() if own_places else set())
         rest, off, divisor = np.zeros((3, size))
         known = np.zeros(size, bool)
         known[at] = True
-        for client in (*others, self._target):
+        for client in (*others, self.target):
             for name, sent in self._uploads[client].items():
                 # A scalar is divided by the weight of all clients that sent it, in any of their zones.
                 if (sent.positions is None if own_places else name != zone):
                     continue
                 place: Any = sent.positions if own_places else slice(None)
                 divisor[place] += weights[client]
-                if client == self._target or name not in met:
+                if client == self.target or name not in met:
                     continue
                 part = self._part(client, name)
                 if part is None:
@@ -198,8 +194,8 @@ class Differences:
                     off[place] += np.square(weights[client] * part.off)
         mean = np.zeros(size)
         mean[at] = total.mean()
-        divisor = self._divisor(zone, steps, divisor, sum(weights[c] for c in (*others, self._target)), weights)
-        own = weights[self._target]
+        divisor = self._divisor(zone, steps, divisor, sum(weights[c] for c in (*others, self.target)), weights)
+        own = weights[self.target]
         values = ((mean * divisor - rest) / own)[where]
         values[~known[where]] = np.nan
         if np.isnan(values).all():
@@ -210,7 +206,7 @@ class Differences:
 
     def _hides_who(self, zone: str) -> bool:
         """Whether a sum of sampled clients is divided by their expected weight."""
-        return zone in amplified(self._observer.recipe.sampling, self._facts)
+        return zone in amplified(self.observer.recipe.sampling, self.facts)
 
     def _divisor(
         self, zone: str, steps: Sequence[Step], sent: NDArray[np.float64], total: float, weights: Mapping[int, float]
@@ -224,7 +220,7 @@ class Differences:
             total: the weight of all clients that sent anything.
             weights: of all clients.
         """
-        sampling = self._observer.recipe.sampling
+        sampling = self.observer.recipe.sampling
         if sampling is not None and self._hides_who(zone):
             return sampling.rate * sum(weights.values())
         rule = next(o for step in steps for o in step.operations if isinstance(o, WeightedSum))
@@ -235,13 +231,7 @@ class Differences:
     @functools.cached_property
     def _uploads(self) -> dict[int, Mapping[str, Block]]:
         """The uploads of the round that were read, by client; decoded if a zone of the target stays sealed."""
-        found = {}
-        for message in self._read:
-            if (message.round, message.phase, message.receiver) == (self._round, "upload", SERVER):
-                answered = message.answered()
-                if answered is not None and answered.blocks is not None:
-                    found[int(message.sender.partition(":")[2])] = answered.blocks
-        return found
+        return {client: blocks for _, client, blocks in uploads_in(self.read, self.facts.round)}
 
     def _scattered(self) -> set[str]:
         """The zones whose positions differ between clients."""
@@ -253,11 +243,11 @@ class Differences:
 
         This is so if groups have separate sums, or if some clients send noise alone.
         """
-        recipe = self._observer.recipe
-        if recipe.groups is not None or recipe.resting(self._round):
+        recipe = self.observer.recipe
+        if recipe.groups is not None or recipe.resting(self.facts.round):
             return None
         try:
-            steps = self._facts.steps(zone)
+            steps = self.facts.steps(zone)
         except Exception:  # it follows from what was published, and this adversary has not heard it
             return None
         behind = [o for step in steps if step.link.hook != "protect" for o in step.operations]
@@ -269,19 +259,14 @@ class Differences:
         """The weights of all clients; None where the adversary cannot know them."""
         if self._told_weights is not None:
             return self._told_weights
-        for insider in self._insiders:
+        for insider in self.insiders:
             if isinstance(insider.party, Server) and insider.party.weights:
                 return insider.party.weights
-        recipe, aggregator = self._observer.recipe, self._observer.composition.aggregator
+        recipe, aggregator = self.observer.recipe, self.observer.composition.aggregator
         everyone = range(recipe.data.clients)
         if not aggregator.wants.num_examples:
             return dict.fromkeys(everyone, 1.0)
-        sizes = {}
-        for message in self._read:
-            if message.round == -1 and message.receiver == SERVER:
-                answered = message.answered()
-                if answered is not None and answered.num_examples is not None:
-                    sizes[int(message.sender.partition(":")[2])] = answered.num_examples
+        sizes = sizes_in(self.read)
         if len(sizes) < len(everyone):
             return None
         most = max(sizes.values())
@@ -294,7 +279,7 @@ class Differences:
             return True
         if block.positions is None or any(each.positions is None for each in unknown):
             return False
-        covered = np.zeros(self._observer.layout.size, bool)
+        covered = np.zeros(self.observer.layout.size, bool)
         for each in unknown:
             covered[each.positions] = True
         return not bool(covered[block.positions].all())
@@ -314,8 +299,8 @@ class Differences:
     def _opened(self, block: Block, client: int) -> _Part | None:
         """A client's values as read or opened: with their noise, so that they are off by rounding alone."""
         opened = block if block.values is not None else None
-        if opened is None and self._insiders:
-            opened = self._observer.opened(block, self._facts, self._insiders, client)
+        if opened is None and self.insiders:
+            opened = self.observer.opened(block, self.facts, self.insiders, client)
         if opened is None:
             return None
         values = opened.plain().astype(np.float64) / (opened.divisor if opened.weighted else 1.0)
@@ -326,39 +311,39 @@ class Differences:
         insider = self._clients.get(client)
         if insider is None or insider.plan is None:
             return None
-        if self._own is None:
-            self._own = self._beyond.updates(sorted(self._clients))
         update = self._own.get(client)
         if update is None:
             return None
         assert isinstance(insider.party, Client)
-        return _sent(self._observer, insider.party, insider.plan, update, block, self._facts)
+        return _sent(self.observer, insider.party, insider.plan, update, block, self.facts)
 
+    @functools.cached_property
+    def _own(self) -> Mapping[int, Vector]:
+        """The updates of the clients on the adversary's side, before protection."""
+        return self.beyond.updates(sorted(self._clients))
+
+    @functools.cached_property
+    def _adopted(self) -> Mapping[str, Block]:
+        """The sums of the round by zone, as clients were told them; none if the adversary read no such message."""
+        later = [message for message in self.beyond.later() if self.reads(message)]
+        for receiver in [client_address(self.target), *map(client_address, self._clients)]:
+            for message in later:
+                if message.receiver != receiver:
+                    continue
+                for call in message.asked():
+                    if (call.component, call.method, call.round) == (Steps.name, "adopt", self.facts.round):
+                        adopted: Mapping[str, Block] = call.payload[0]
+                        return adopted
+        return {}
+
+    @functools.cached_property
     def opened_sums(self) -> Mapping[str, Block]:
         """The means of the round by zone, as far as the adversary can open the messages to clients."""
-        if self._sums is None:
-            self._sums = {}
-            receivers = [client_address(self._target), *map(client_address, self._clients)]
-            later = [message for message in self._beyond.later() if self._reads(message)]
-            for receiver in receivers:
-                for message in later:
-                    if message.receiver != receiver:
-                        continue
-                    for call in message.asked():
-                        if (call.component, call.method, call.round) == (Steps.name, "adopt", self._round):
-                            self._adopted = set(call.payload[0])
-                            self._sums = self._as_opened(call.payload[0])
-                            return self._sums
-        return self._sums
-
-    def _as_opened(self, blocks: Mapping[str, Block]) -> dict[str, Block]:
-        client = Client(client_id=self._target, facts=self._facts)
-        found = {}
-        for zone, block in blocks.items():
-            opened = self._observer.sum_opened(zone, block, client, self._insiders)
-            if opened is not None:
-                found[zone] = opened
-        return found
+        client = Client(client_id=self.target, facts=self.facts)
+        opened = {
+            zone: self.observer.sum_opened(zone, block, client, self.insiders) for zone, block in self._adopted.items()
+        }
+        return {zone: block for zone, block in opened.items() if block is not None}
 
 
 def _sent(observer: Watches, party: Client, plan: Plan, update: Vector, block: Block, facts: Facts) -> _Part | None:

@@ -29,7 +29,7 @@ from fedplug.round.steps import Steps, unsealed
 from fedplug_runs.wire_record import Message
 
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
-from fedplug_attacks.api.told import Told, groups_seen, memberships, tellings
+from fedplug_attacks.api.told import Told, groups_seen, memberships, sizes_in, tellings
 from fedplug_attacks.views import public_facts
 from fedplug_attacks.views.adversaries import Adversary, Insider
 from fedplug_attacks.views.differences import Beyond, Differences
@@ -176,7 +176,7 @@ class Observer:
         told = Bystander(self, target, insiders)
         told.follow(_calls(read, client_address(target)), round)
         facts = self.facts(round, told.published)
-        sums = Differences(self, target, facts, read, adversary.reads, insiders, beyond).opened_sums()
+        sums = Differences(self, target, facts, read, adversary.reads, insiders, beyond).opened_sums
         if not sums:
             return None
         count = max(block.contributors for block in sums.values())
@@ -460,14 +460,11 @@ class _Likeness:
         self.trained = insider.remembered.trained == round
         told = []
         for client_id in (insider.client_id, target):
-            adopted, lasting, negotiated = set(), set(), []
-            for call in _calls(messages, client_address(client_id)):
-                if (call.component, call.method) == (Steps.name, "adopt") and call.round < round:
-                    adopted.add(call.sequence)
-                elif call.component != Steps.name and call.round == round:
-                    negotiated.append(call.body)
-                    lasting |= {call.sequence} - {0}
-            told.append((adopted, lasting, negotiated))
+            calls = list(_calls(messages, client_address(client_id)))
+            adopts = [call for call in calls if (call.component, call.method) == (Steps.name, "adopt")]
+            asked = [call for call in calls if call.component != Steps.name and call.round == round]
+            adopted = {call.sequence for call in adopts if call.round < round}
+            told.append((adopted, {call.sequence for call in asked} - {0}, [call.body for call in asked]))
         (adopted, lasting, negotiated), (their_adopted, their_lasting, their_negotiated) = told
         self.adopted = adopted == their_adopted
         self.negotiated = bool(lasting & their_lasting) or negotiated == their_negotiated
@@ -517,12 +514,7 @@ def _calls(messages: Sequence[Message], receiver: str) -> Iterator[Asked]:
 
 def _examples(messages: Sequence[Message], target: int) -> int | None:
     """How many examples the target has, if it sent that before round 1."""
-    for message in messages:
-        if message.round == -1 and message.sender == client_address(target) and message.receiver == SERVER:
-            answered = message.answered()
-            if answered is not None and answered.num_examples is not None:
-                return answered.num_examples
-    return None
+    return sizes_in(message for message in messages if message.sender == client_address(target)).get(target)
 
 
 def _unweighted(block: Block) -> Vector:

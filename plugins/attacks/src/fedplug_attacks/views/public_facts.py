@@ -117,7 +117,7 @@ class Sent:
                 norms = (norms,) * len(layout.layers)
             least = min(norms) if isinstance(norms, tuple) else norms
             if math.isfinite(least):
-                found.append(Clipped(norms, order, where, clip.noised, clip.link))
+                found.append(Clipped(norms, order, where, clip.noised))
         return found
 
 

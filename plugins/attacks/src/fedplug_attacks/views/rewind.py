@@ -57,7 +57,7 @@ class Moment:
 
 
 class Rewound:
-    """The parties of a run, restored as often as needed. Use it as a context manager.
+    """The parties of a run, restored as often as needed. Close it at the end.
 
     Args:
         recipe: of the run.
@@ -92,10 +92,8 @@ class Rewound:
         self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
         self._moments = 0
 
-    def __enter__(self) -> Rewound:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Forgets the parties, and what they saved here."""
         self._engine.close()
         self._scratch.cleanup()
 
@@ -146,13 +144,7 @@ class Rewound:
         Raises:
             CheckpointError: as in `before`.
         """
-        protocol, _ = self._restored(round)
-        protocol.begin(round, "negotiate")
-        protocol.facts(round)
-        cohort = protocol.cohort([client_id])
-        cohort.tell_now(protocol.steps.train)
-        protocol.office.min_clients = 1
-        cohort.ask(protocol.steps.ready)
+        protocol = self._trained(round, [client_id])
         update: NDArray[np.float32] | None = self._clients()[client_id].update
         if update is None:
             why = protocol.office.reasons()
@@ -165,6 +157,12 @@ class Rewound:
         Raises:
             CheckpointError: as in `before`.
         """
+        self._trained(round, client_ids)
+        clients = self._clients()
+        return {c: found for c in client_ids if (found := clients[c].update) is not None}
+
+    def _trained(self, round: int, client_ids: Sequence[int]) -> Protocol:
+        """The protocol, after these clients have trained a round again."""
         protocol, _ = self._restored(round)
         protocol.begin(round, "negotiate")
         protocol.facts(round)
@@ -172,8 +170,7 @@ class Rewound:
         cohort.tell_now(protocol.steps.train)
         protocol.office.min_clients = 1
         cohort.ask(protocol.steps.ready)
-        clients = self._clients()
-        return {c: found for c in client_ids if (found := clients[c].update) is not None}
+        return protocol
 
     def client(self, client_id: int) -> Client:
         """A client of this process, with its data: for the scorer alone."""
@@ -187,8 +184,7 @@ class Rewound:
         if found is None:
             raise CheckpointError(f"{self.checkpoints.folder} holds no checkpoint")
         wire = Wire(keep=True)
-        public = self.public
-        return taken_back(self.recipe, self._composition, self._engine, found, wire, self.model, public), wire
+        return taken_back(self.recipe, self._composition, self._engine, found, wire, self.model, self.public), wire
 
     def _saved(self, protocol: Protocol) -> Path:
         self._moments += 1

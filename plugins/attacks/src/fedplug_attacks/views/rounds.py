@@ -47,17 +47,14 @@ class Observations(Sequence[Observation]):
 
 
 class Shelf:
-    """Keeps the observations of one target at a time. Use it as a context manager."""
+    """Keeps the observations of one target at a time. Close it at the end."""
 
     def __init__(self) -> None:
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
 
-    def __enter__(self) -> Shelf:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._scratch is not None:
-            self._scratch.cleanup()
+    def close(self) -> None:
+        """Forgets the observations."""
+        self._scratch.cleanup()
 
     def keep(self, found: Iterable[Observation]) -> Observations:
         """The observations, each stored before the next one is made."""
@@ -69,8 +66,6 @@ class Shelf:
                 held += len(data)
                 kept.append(data)
                 continue
-            if self._scratch is None:
-                self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
             path = Path(self._scratch.name) / f"observation-{number}"
             write_bytes(path, data)
             kept.append(path)

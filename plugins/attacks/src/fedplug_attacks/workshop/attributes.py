@@ -58,13 +58,13 @@ class Attributes:
 
     def __init__(self, asked: Asked, about: About, public: PublicData | None, source: Any, root: str | None) -> None:
         self.asked, self.about = asked, about
-        self.above, self.column, self.equals = 0.5, None, ""
+        self.above, self.equals = 0.5, "" if asked.equals is None else _said(asked.equals)
         self._read = self._reader(source, root)
         if self._of_numbers:
             self.above = self._least(public)
         said = f"{asked.column} is {self.equals}" if self.equals else f"{asked.column} above {self.above:.3g}"
         whether = np.zeros(0, bool) if public is None else self.of(public.examples)
-        self.known = Attribute(said, whether, self.column, self.above)
+        self.known = Attribute(said, whether)
 
     @property
     def public_share(self) -> float | None:
@@ -91,26 +91,23 @@ class Attributes:
     def _reader(self, source: Any, root: str | None) -> Any:
         """The function from examples to numbers; 0 or 1 if `equals` is given."""
         asked, about = self.asked, self.about
-        self._of_numbers, equals = False, "" if asked.equals is None else _said(asked.equals)
+        self._of_numbers, equals = False, self.equals
         one_hot = f"{asked.column}={equals}"
         if one_hot in about.columns or asked.column in about.columns:
             self._of_numbers = one_hot not in about.columns
-            self.equals = "" if self._of_numbers and asked.equals is None else equals
             column = about.columns.index(asked.column if self._of_numbers else one_hot)
-            self.column = column if asked.equals is None or not self._of_numbers else None
             return lambda examples: examples.inputs[:, column].astype(np.float64)
         if not about.columns and asked.column.isdecimal():  # a table whose columns have no names
             place, self._of_numbers = int(asked.column), True
-            self.equals, self.column = equals, place if asked.equals is None else None
             return lambda examples: _numbered(examples.inputs, place)
         if asked.column == LABEL and equals in about.label_names:
-            self.equals, place = equals, about.label_names.index(equals)
+            place = about.label_names.index(equals)
             return lambda examples: (examples.labels == place).astype(np.float64)
         if asked.column in about.region_names:
             self.equals, place = "shown", about.region_names.index(asked.column) + 1
             return lambda examples: (examples.regions == place).any((1, 2)).astype(np.float64)
         if asked.column in about.classes and about.kinds:  # one of several labels, or a predicted number
-            place, self._of_numbers = about.classes.index(asked.column), True
+            place, self._of_numbers, self.equals = about.classes.index(asked.column), True, ""
             return lambda examples: examples.targets[:, place].astype(np.float64)
         beyond = self._beside(source, root, equals)
         return lambda examples: np.array([beyond[key] for key in _keys(examples.inputs, examples.labels)])
@@ -143,7 +140,7 @@ class Attributes:
         again = Table(options.model_copy(update=update)).load(root)
         places = [again.columns.index(column) for column in self.about.columns]
         wanted = again.columns.index(f"{name}={equals}" if equals else name)
-        self._of_numbers, self.equals = not equals, equals
+        self._of_numbers = not equals
         found: dict[bytes, list[float]] = {}
         for part in (again.train, again.test):
             for key, value in zip(_keys(part.inputs[:, places], part.labels), part.inputs[:, wanted], strict=True):

@@ -12,7 +12,6 @@ from fedplug.api.data import Examples, Model
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe, of_component
 from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from numpy.typing import NDArray
 
@@ -21,9 +20,8 @@ from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, AttackRepor
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.observer import Known
-from fedplug_attacks.views.rewind import Rewound
-from fedplug_attacks.workshop.display import AttackDisplay
 from fedplug_attacks.workshop.scope import AskedAttacks
+from fedplug_attacks.workshop.stage import Stage
 from fedplug_attacks.workshop.target_truth import Truths
 
 ADAPTIVE, NAIVE = "adaptive", "naive"
@@ -33,33 +31,15 @@ class Calls:
     """Calls the attacks of a recipe.
 
     Args:
-        recipe: of the run, with the attacks to make.
-        composition: its components; the same attacks in the other form are added to it.
         section: the attacks.
-        rewound: the parties, the source of the public facts.
-        model: the attacker's own model, with its weights before round 1.
-        buffers: that model's batch-norm statistics before round 1.
+        composition: the components of the run; the same attacks in the other form are added to it.
+        stage: the run, with its public facts and the attacker's own model.
         truths: the source of challenges.
-        device: torch device name.
-        watch: receives progress.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        composition: Composition,
-        section: AskedAttacks,
-        rewound: Rewound,
-        model: Model,
-        buffers: dict[str, NDArray[Any]],
-        truths: Truths,
-        device: str,
-        watch: AttackDisplay,
-    ) -> None:
-        self.recipe, self.composition, self.section, self.scope = recipe, composition, section, section.scope
-        self.rewound, self.model, self.buffers = rewound, model, buffers
-        self.truths, self.device, self.watch = truths, device, watch
-        self.initial = model.get_vector()
+    def __init__(self, section: AskedAttacks, composition: Composition, stage: Stage, truths: Truths) -> None:
+        self.section, self.scope, self.composition = section, section.scope, composition
+        self.stage, self.rewound, self.watch, self.truths = stage, stage.rewound, stage.watch, truths
         self._caches: dict[tuple[str, str], dict[str, Any]] = {}
         self.twins = self._twins()
 
@@ -79,16 +59,16 @@ class Calls:
         data = self.rewound.client(0).data
         model: Model | None = None
         if known.vector is not None:
-            model = copy.deepcopy(self.model)
+            model = copy.deepcopy(self.stage.model)
             model.set_vector(known.vector)
-            model.set_buffers(known.buffers or self.buffers)
+            model.set_buffers(known.buffers or self.stage.buffers)
         view = dataclasses.replace(
             view,
             messages=known.messages, update=known.update, vector=known.vector, personal=known.personal, model=model,
             num_classes=len(data.classes), shape=data.shape, mean=data.mean, std=data.std,
             segmentation=data.train.targets is not None, heard=known.heard, task=data.task.name if data.task else "",
-            attribute=None if self.truths.attributes is None else self.truths.attributes.known, initial=self.initial,
-            learns=self._learns(view.round),
+            attribute=None if self.truths.attributes is None else self.truths.attributes.known,
+            initial=self.stage.initial, learns=self._learns(view.round),
         )  # fmt: skip
         if component.finds.needs.candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
@@ -124,7 +104,7 @@ class Calls:
         """
         component = self.composition.part(name, Attack)
         assert isinstance(component, Plants)
-        view, size = _apart(view), self.model.layout.size
+        view, size = _apart(view), self.stage.model.layout.size
         with of_component(name, "plant"):
             given = component.plant(view, self._attacker(view, component))
         models = given if isinstance(given, Mapping) else dict.fromkeys(clients, given)
@@ -145,13 +125,13 @@ class Calls:
         The content of its cache is available for the attack's next target, and for the same adversary alone.
         """
         cache = self._caches.setdefault((component.name, view.adversary), {})
-        facts = facts_of(self.composition, self.model.layout, view.round, self.rewound.public)
+        facts = facts_of(self.composition, self.stage.model.layout, view.round, self.rewound.public)
         facts = dataclasses.replace(facts, components={component.name: component})
-        return Attacker(device=self.device, progress=self.watch.progress, cache=cache, facts=facts)
+        return Attacker(device=self.stage.device, progress=self.watch.progress, cache=cache, facts=facts)
 
     def _learns(self, round: int) -> tuple[Learns, ...]:
         """The trainer's declaration for each round before this one."""
-        layout, public = self.model.layout, self.rewound.public
+        layout, public = self.stage.model.layout, self.rewound.public
         rounds = (facts_of(self.composition, layout, before, public) for before in range(round))
         return tuple(said for facts in rounds if (said := self.composition.trainer.learns(facts)) is not None)
 
@@ -172,20 +152,5 @@ class Calls:
 
 def _apart(view: View) -> View:
     """The view with its own arrays and model: an attack that works in place must not change the views of others."""
-    update, candidates = view.update, view.candidates
-    if update is not None:
-        states, values, sigma = update.states.copy(), update.values.copy(), update.sigma.copy()
-        clips = tuple(dataclasses.replace(clip, where=clip.where.copy()) for clip in update.clips)
-        update = dataclasses.replace(update, states=states, values=values, sigma=sigma, clips=clips)
-    if candidates is not None:
-        candidates = Examples(candidates.inputs.copy(), candidates.labels.copy())
-    attribute = view.attribute
-    if attribute is not None:
-        attribute = dataclasses.replace(attribute, public=attribute.public.copy())
-    vectors = view.vector, view.personal, view.initial
-    vector, personal, initial = (None if array is None else array.copy() for array in vectors)
-    model = copy.deepcopy(view.model)
-    return dataclasses.replace(
-        view, update=update, attribute=attribute, candidates=candidates, vector=vector, personal=personal,
-        initial=initial, model=model,
-    )  # fmt: skip
+    shared = [view.messages, view.heard, view.learns, view.observations, *([view.update.layout] if view.update else [])]
+    return copy.deepcopy(view, {id(part): part for part in shared})

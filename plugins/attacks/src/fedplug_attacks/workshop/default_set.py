@@ -11,10 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fedplug_runs.checkpoint import Checkpoints
 
-from fedplug_attacks.api.needs import FIRST_WEIGHT, role
+from fedplug_attacks.api.needs import takes_inputs
 from fedplug_attacks.workshop.scorer import are_tokens
 
 if TYPE_CHECKING:
@@ -115,8 +114,4 @@ def _attack(attack: Attack | str, stage: Stage) -> dict[str, Any]:
     data = stage.rewound.client(0).data
     if are_tokens(data.train):
         return dict(TOKENS)
-    layout = stage.model.layout
-    name = role(layout, FIRST_WEIGHT)
-    shapes = {parameter.name: parameter.shape for parameter in layout.parameters}
-    inputs = int(np.prod(data.shape))
-    return dict(LEAK if name is not None and shapes[name][1] == inputs else SEARCH)
+    return dict(LEAK if takes_inputs(stage.model.layout, data.shape) else SEARCH)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fedplug.api.errors import CheckpointError, ViewError, describe
 from fedplug.api.parties import SERVER
 from fedplug.recipe.recipe import Recipe
-from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.wire_record import Message, read_wire, recordings
 
 from fedplug_attacks.views.probe import OneBatch
@@ -56,14 +55,15 @@ class Occasions:
         recipe: of the run.
         scope: the rounds, adversaries and probes.
         run_dir: the run folder.
+        rewound: the parties.
 
     Raises:
         ViewError: a file of recorded messages is damaged.
     """
 
-    def __init__(self, recipe: Recipe, scope: AttackScope, run_dir: Path) -> None:
-        self.recipe, self.scope, self.run_dir = recipe, scope, run_dir
-        self.checkpoints = Checkpoints(run_dir)
+    def __init__(self, recipe: Recipe, scope: AttackScope, run_dir: Path, rewound: Rewound) -> None:
+        self.recipe, self.scope, self.run_dir, self.rewound = recipe, scope, run_dir, rewound
+        self.checkpoints = rewound.checkpoints
         self.recorded = self._recorded(max(round for round, _ in self.rounds()))
 
     def rounds(self) -> list[tuple[int, list[str]]]:
@@ -72,7 +72,7 @@ class Occasions:
         if self.scope.rounds is not None:
             return [(round - 1, names) for round in self.scope.rounds]
         # A run without recordings has only its last checkpoints to probe.
-        first = min(self.checkpoints.rounds(), default=0) + self.scope.probe.rounds - 1 if self.scope.probe else 0
+        first = min(self.checkpoints.rounds(), default=0) + self.scope.repeats - 1 if self.scope.probe else 0
         others = [name for name in names if name != "released"]
         final = [(self.recipe.rounds, ["released"])] if "released" in names else []
         return ([(first, others)] if others else []) + final
@@ -104,7 +104,7 @@ class Occasions:
         Raises:
             ViewError: there are too few rounds.
         """
-        times = self.scope.probe.rounds if self.scope.probe else 1
+        times = self.scope.repeats
         if times > round + 1:
             raise ViewError(
                 f"probe.rounds is {times}, and up to round {round + 1} there are {round + 1}; attack a later round "
@@ -132,7 +132,6 @@ class Occasions:
         self,
         round: int,
         released: bool,
-        rewound: Rewound,
         numbers: Iterable[int] | None = None,
         asking: Callable[[int, OneBatch], None] = lambda round, batch: None,
     ) -> Iterator[Occasion]:
@@ -141,12 +140,11 @@ class Occasions:
         Args:
             round: 0-based.
             released: whether the models of that moment are attacked.
-            rewound: the parties.
             numbers: numbers of the probe's batches, from 0, or only 0 without a probe; None: all.
             asking: called before the parties are asked about a batch.
         """
         probe = self.scope.probe
-        wanted = list(range(probe.batches if probe else 1) if numbers is None else numbers)
+        wanted = list(range(self.scope.batches) if numbers is None else numbers)
         if not wanted:
             return
         if probe is not None:
@@ -154,38 +152,38 @@ class Occasions:
                 first = round + 1 - probe.rounds
                 batch = OneBatch(probe.batch_size, number, probe.classes, None if first == round else first)
                 asking(round, batch)
-                repeated = [self._probe(rewound, each, batch) for each in self._probed(round)]
-                asked = self._probe(rewound, round, batch)
-                yield dataclasses.replace(asked, earlier=functools.partial(self._before, rewound, round, repeated))
+                repeated = [self._probe(each, batch) for each in self._probed(round)]
+                asked = self._probe(round, batch)
+                yield dataclasses.replace(asked, earlier=functools.partial(self._before, round, repeated))
             return
-        released_at = rewound.before(round) if released else None
-        now = self._of_run(rewound, round)
-        yield dataclasses.replace(now, moment=released_at, earlier=functools.partial(self._run, rewound, round))
+        released_at = self.rewound.before(round) if released else None
+        now = self._of_run(round)
+        yield dataclasses.replace(now, moment=released_at, earlier=functools.partial(self._run, round))
 
-    def _before(self, rewound: Rewound, round: int, repeated: list[Occasion]) -> Iterator[Occasion]:
-        yield from self._run(rewound, round)
+    def _before(self, round: int, repeated: list[Occasion]) -> Iterator[Occasion]:
+        yield from self._run(round)
         yield from repeated
 
-    def planted(self, rewound: Rewound, honest: Occasion, models: Mapping[int, NDArray[np.float32]]) -> Occasion:
+    def planted(self, honest: Occasion, models: Mapping[int, NDArray[np.float32]]) -> Occasion:
         """A batch of a probe whose clients received planted models, with the sums of their uploads."""
         assert honest.batch is not None
         assert honest.moment is not None
         batch = dataclasses.replace(honest.batch, planted=models, honest=honest.moment.folder)
-        return self._probe(rewound, honest.round, batch)
+        return self._probe(honest.round, batch)
 
-    def _probe(self, rewound: Rewound, round: int, batch: OneBatch) -> Occasion:
-        moment = rewound.probe(round, batch, self._subtracts or batch.planted is not None)
+    def _probe(self, round: int, batch: OneBatch) -> Occasion:
+        moment = self.rewound.probe(round, batch, self._subtracts or batch.planted is not None)
         before = [message for message in self.recorded if message.round < round]
         clients = sorted(moment.batches)
         said = [*before, *moment.messages]
         return Occasion(round, batch, said, moment.folder, clients, moment, later=lambda: moment.later)
 
-    def _run(self, rewound: Rewound, end: int) -> Iterator[Occasion]:
+    def _run(self, end: int) -> Iterator[Occasion]:
         """The rounds of the run before an end (0-based) that were recorded."""
         for round in sorted({m.round for m in self.recorded if 0 <= m.round < end}):
-            yield self._of_run(rewound, round)
+            yield self._of_run(round)
 
-    def _of_run(self, rewound: Rewound, round: int) -> Occasion:
+    def _of_run(self, round: int) -> Occasion:
         now = self._now(round)
         senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
         clients = sorted(int(sender.partition(":")[2]) for sender in senders)
@@ -194,7 +192,7 @@ class Occasions:
         before = [message for message in self.recorded if message.round < round]
         folder = kept if kept.is_dir() else None
         # The first message after a checkpoint delivers its content to the clients.
-        later = functools.cache(lambda: rewound.before(round + 1).messages if folder else [])
+        later = functools.cache(lambda: self.rewound.before(round + 1).messages if folder else [])
         return Occasion(round, None, [*before, *now], folder, everyone, later=later)
 
     @property

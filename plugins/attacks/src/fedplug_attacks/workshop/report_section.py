@@ -32,6 +32,7 @@ from fedplug_attacks.workshop.lines import is_stronger, tried
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
 from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (
+    best_guess,
     examples,
     forms,
     guess_words,
@@ -174,17 +175,13 @@ def _strip(folder: _Folder) -> str:
         people = {(result.client, person) for person in result.truth.people}
         if data is None or room <= 0 or (people and people <= seen):  # each person once, for any adversary
             continue
-        width, height = struct.unpack(">II", data[16:24])
+        width, height = _size(data)
         count = round(2 * width / max(height, 1)) or 1
         if count > room:
             continue
         room, seen = room - count, seen | people
         words = _strip_words(result)
-        encoded = base64.b64encode(data).decode("ascii")
-        shown.append(
-            f'<figure><img src="data:image/png;base64,{encoded}" width="{width}" height="{height}" '
-            f'alt="{text(words)}"><figcaption>{text(words)}</figcaption></figure>'
-        )
+        shown.append(f"<figure>{_image(data, words)}<figcaption>{text(words)}</figcaption></figure>")
     label = "True images above, what was found below."
     return f'<p class="note">{label}</p><div class="strip">{"".join(shown)}</div>' if shown else ""
 
@@ -407,19 +404,28 @@ def _pictures(folder: _Folder) -> str:
 
 
 def _figure(folder: _Folder, number: int, result: TargetResult, picture: str) -> str:
-    title = f"{result.attack}: {target_words(result)}"
-    words = alternative(result)
+    title, words = f"{result.attack}: {target_words(result)}", alternative(result)
     data = _png(folder, picture)
     if data is None:
         return f"<figure><h3>{text(title)}</h3><p>{text(picture)} is missing or is not a picture.</p>" \
                f"<figcaption>{text(words)}</figcaption></figure>"  # fmt: skip
-    width, height = struct.unpack(">II", data[16:24])
-    wide = " class=wide" if width > _WIDE else ""
-    encoded = base64.b64encode(data).decode("ascii")
+    wide = " class=wide" if _size(data)[0] > _WIDE else ""
     return (f'<figure id="attack-{number}"{wide}><h3>{text(title)}</h3>'
-            f'<div class="pan" tabindex="0"><img src="data:image/png;base64,{encoded}" width="{width}" '
-            f'height="{height}" alt="{text(words)}"></div>'
+            f'<div class="pan" tabindex="0">{_image(data, words)}</div>'
             f"<figcaption>{text(words)}</figcaption></figure>")  # fmt: skip
+
+
+def _image(data: bytes, words: str) -> str:
+    """A PNG within the page, and the words for those who do not see it."""
+    width, height = _size(data)
+    address = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
+    return f'<img src="{address}" width="{width}" height="{height}" alt="{text(words)}">'
+
+
+def _size(data: bytes) -> tuple[int, int]:
+    """Width and height of a PNG."""
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
 
 
 def alternative(result: TargetResult) -> str:
@@ -485,11 +491,10 @@ class Attacks(Section):
         for name, entry in _leakages(record).items():
             metric, low = entry.ranking.metric, entry.ranking.better == "low"
             outcome = entry.forms[entry.stronger]
-            reached = trivial_guesses(entry.guesses, metric)
-            best = (min if low else max)(reached, key=lambda guess: reached[guess], default="")
+            guess, reached = best_guess(entry.guesses, entry.ranking) or ("", None)
             found.append(
                 Leak(
-                    name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached.get(best), best, low,
+                    name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached, guess, low,
                     outcome.succeeded, outcome.applicable, outcome.people, outcome.recovered, entry.adversary,
                     who_words(entry.adversary), outcome.states,
                 )
@@ -510,9 +515,9 @@ class Attacks(Section):
             headline = entries[0].ranking.metric
             label = f"{name.partition('.')[2] or name} {headline}"
             for form in ("adaptive", "naive"):
-                yield f"{label} {form}", _of_form(name, form, headline), _few_digits
+                yield f"{label} {form}", _of_form(name, form, headline), "{:.4g}".format
             for guess in dict.fromkeys(guess for entry in entries for guess in entry.guesses):
-                yield f"{label} {guess}", _of_guess(name, guess, headline), _few_digits
+                yield f"{label} {guess}", _of_guess(name, guess, headline), "{:.4g}".format
 
 
 def _leakages(record: Mapping[str, Any]) -> dict[str, Leakage]:
@@ -545,10 +550,6 @@ def _of_guess(name: str, guess: str, metric: str) -> Callable[[Result], float | 
         return entry.guesses.get(guess, {}).get(metric) if entry else None
 
     return read
-
-
-def _few_digits(value: float) -> str:
-    return f"{value:.4g}"
 
 
 ATTACKS = Attacks()

@@ -94,17 +94,14 @@ class AttackRun:
             raise ViewError("the recipe names no attacks")
         self.section, self.scope, self.folder = section, section.scope, stage.run_dir / "attacks"
         self.composition = Composition(recipe)
-        self.occasions = Occasions(recipe, self.scope, stage.run_dir)
+        self.occasions = Occasions(recipe, self.scope, stage.run_dir, self.rewound)
         self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed)
         wanted = any(metric.measures.kind == "update" for metric in self.scorer.metrics.values())
         asked, source = self.scope.truth, self.composition.components[recipe.data.name]
         data, root = self.rewound.client(0).data, stage.data_root
         attributes = None if asked is None else Attributes(asked, data, stage.world.public, source, root)
         self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note, attributes)
-        self.calls = Calls(
-            recipe, self.composition, section, self.rewound, stage.model, stage.buffers, self.truths, stage.device,
-            self.watch,
-        )  # fmt: skip
+        self.calls = Calls(section, self.composition, stage, self.truths)
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
         self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
@@ -119,7 +116,7 @@ class AttackRun:
         """
         self.occasions.require()
         for round, names in self.occasions.rounds():
-            batches = range(self.scope.probe.batches if self.scope.probe else 1)
+            batches = range(self.scope.batches)
             unfinished = [number for number in batches if not self._finished(round, names, number)]
             if unfinished and self.stage.late:  # avoids restoring the parties for nothing
                 self.stage.left += self.count() // len(batches) * len(unfinished)
@@ -130,7 +127,7 @@ class AttackRun:
                     self._plant(round, name, number)
             if not honest:
                 continue
-            for occasion in self.occasions.of(round, "released" in names, self.rewound, unfinished, self._asking):
+            for occasion in self.occasions.of(round, "released" in names, unfinished, self._asking):
                 for name in honest:
                     for target in self._targets(occasion):
                         adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
@@ -143,10 +140,9 @@ class AttackRun:
 
     def count(self) -> int:
         """Number of targets, including finished ones."""
-        batches = self.scope.probe.batches if self.scope.probe else 1
         targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
         names = sum(len(names) for _, names in self.occasions.rounds())
-        return batches * targets * names * len(self.section.attacks)
+        return self.scope.batches * targets * names * len(self.section.attacks)
 
     def _finished(self, round: int, names: list[str], number: int) -> bool:
         """Whether every target of a moment is finished, so that the parties need not be restored to it."""
@@ -188,7 +184,7 @@ class AttackRun:
 
     def _plant(self, round: int, name: str, number: int) -> None:
         """Lets each attack choose the models that clients receive in a probe, and attacks their uploads."""
-        (honest,) = self.occasions.of(round, False, self.rewound, [number], self._asking)
+        (honest,) = self.occasions.of(round, False, [number], self._asking)
         for use in self.section.attacks:
             attack, occasion, refused = self.composition.part(use.name, Attack), honest, ""
             of_each = isinstance(attack, Plants) and attack.for_each_target
@@ -196,7 +192,7 @@ class AttackRun:
                 if isinstance(attack, Plants) and (of_each or occasion is honest) and not refused:
                     try:
                         models = self._planted(attack, honest, name, number, target if of_each else None)
-                        occasion = self.occasions.planted(self.rewound, honest, models)
+                        occasion = self.occasions.planted(honest, models)
                     except (ViewError, PluginError) as error:
                         refused = str(error)
                 adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
@@ -362,7 +358,7 @@ class AttackRun:
         result = TargetResult(
             key=task.key, attack=attack, use=task.use.use, options=task.use.options.model_dump(mode="json"),
             adversary=adversary, round=occasion.round + 1, client=target,
-            probe=ProbedBatch(size, batch.number + 1, batch.classes, self._asked_in) if batch else None,
+            probe=ProbedBatch(size, batch.number + 1, batch.classes, self.scope.repeats) if batch else None,
             digest=task.digest, settings=task.settings, states=update.shares() if update else {},
             unplaced=update.unplaced if update else 0, meaning=update.meaning if update else None,
             finds=sorted(finds.what), ranking=ranking, success=Success(*finds.success) if finds.success[0] else None,
@@ -449,11 +445,6 @@ class AttackRun:
 
     def _applies(self, attack: str, view: View) -> bool:
         return self.calls.call(attack, view, "").status != NOT_APPLICABLE
-
-    @property
-    def _asked_in(self) -> int:
-        """Number of rounds that use the same batch."""
-        return self.scope.probe.rounds if self.scope.probe else 1
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

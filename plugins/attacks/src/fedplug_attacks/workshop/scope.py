@@ -80,6 +80,16 @@ class AttackScope(Options):
         None, description="an attribute of the targets' examples for attacks.property; null: none"
     )
 
+    @property
+    def batches(self) -> int:
+        """The number of batches to attack in a round; 1 without a probe."""
+        return self.probe.batches if self.probe else 1
+
+    @property
+    def repeats(self) -> int:
+        """The number of rounds that use the same batch; 1 without a probe."""
+        return self.probe.rounds if self.probe else 1
+
     @field_validator("targets", "rounds")
     @classmethod
     def _once(cls, numbers: list[int] | None) -> list[int] | None:

@@ -26,6 +26,7 @@ from fedplug_attacks.api.report import (
     Status,
 )
 from fedplug_attacks.api.truth import Truth
+from fedplug_attacks.labels import largest_remainder
 from fedplug_attacks.tokens import agreeing
 from fedplug_attacks.workshop.records import Guesses, Outcome
 from fedplug_attacks.workshop.results import beats
@@ -284,10 +285,7 @@ class Scorer:
     def _public_mix(self, size: int, classes: int) -> NDArray[np.int64]:
         """Counts of this number of examples in the proportions of the public ones, by largest remainders."""
         assert self.public is not None
-        exact = np.bincount(self.public.examples.labels, minlength=classes) / len(self.public.examples) * size
-        counts = np.floor(exact).astype(np.int64)
-        counts[np.argsort(counts - exact, kind="stable")[: size - int(counts.sum())]] += 1
-        return counts
+        return largest_remainder(np.bincount(self.public.examples.labels, minlength=classes).astype(np.float64), size)
 
     def _mean_image(self, truth: Truth) -> NDArray[np.float32]:
         """The mean of the public examples; without any, the data set's mean colour, which is public too."""

@@ -103,5 +103,5 @@ class Stage:
 
     def close(self) -> None:
         """Forgets the parties."""
-        self.shelf.__exit__()
-        self.rewound.__exit__()
+        self.shelf.close()
+        self.rewound.close()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fedplug_runs import units
 
 from fedplug_attacks.workshop.records import Averaged, Guesses, Outcome, Ranking, Success, TargetResult
+from fedplug_attacks.workshop.results import stronger
 
 FORMS = ("naive", "adaptive")
 """The order of the forms: first the zero-filling attacker, then the one that knows the mask."""
@@ -118,10 +119,8 @@ def guess_words(guesses: Guesses, ranking: Ranking) -> str:
 def best_guess(guesses: Guesses, ranking: Ranking) -> tuple[str, float] | None:
     """The trivial guess that an attack has to beat, and its value; None without one."""
     reached = trivial_guesses(guesses, ranking.metric)
-    if not reached:
-        return None
-    best = (min if ranking.better == "low" else max)(reached, key=lambda guess: reached[guess])
-    return best, reached[best]
+    best = stronger(reached, ranking.better)
+    return None if best is None else (best, reached[best])
 
 
 def mean_words(metric: str, value: Averaged) -> str:
