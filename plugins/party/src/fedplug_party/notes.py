@@ -16,10 +16,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fedplug.api.errors import CheckpointError
-from fedplug_runs.files import shorten
+from fedplug_runs.files import append_line, read_lines
 
-from fedplug_party.owned import open_own, to_disk
+from fedplug_party.owned import open_own
 
 
 class Notes:
@@ -40,7 +39,12 @@ class Notes:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.lines: list[dict[str, Any]] = _read(file) if os.path.lexists(file) else []
+        if os.path.lexists(file):
+            os.close(open_own(file, os.O_RDONLY))
+        self.lines = read_lines(
+            file, _line, "without it the party could answer rounds twice: restore the file from a copy, or begin a new "
+            "run with another --state",
+        )  # fmt: skip
         self.current = ""
         self.failures = 0
         self._attempt = 0  # how often the party was sent back to a checkpoint or to the beginning
@@ -81,19 +85,8 @@ class Notes:
 
     def _append(self, line: dict[str, Any]) -> None:
         line = {**line, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        data = (json.dumps(line) + "\n").encode()
-        is_new = not self.file.exists()
-        with open(open_own(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file:
-            before = os.fstat(file.fileno()).st_size
-            try:
-                if file.write(data) != len(data):
-                    raise OSError(None, "the line could not be written completely", str(self.file))
-                os.fsync(file.fileno())  # the server learns about it next, so a power failure must not lose the note
-            except OSError:
-                file.truncate(before)
-                raise
-        if is_new:
-            to_disk(self.file.parent)
+        # The server learns about it next, so a power failure must not lose the note.
+        append_line(self.file, (json.dumps(line) + "\n").encode(), synced=True)
         self.lines.append(line)
         self._count(line)
 
@@ -111,34 +104,14 @@ class Notes:
             self.current = line["saved"]
 
 
-def _read(file: Path) -> list[dict[str, Any]]:
-    with open(open_own(file, os.O_RDONLY), "rb") as opened:
-        data = opened.read()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):  # cut off while it was written, before the server learned anything
-        shorten(file, len(whole))
-    found = []
-    for number, text in enumerate(whole.splitlines(), 1):
-        line = _line(text)
-        if line is None:
-            raise CheckpointError(
-                f"{file}, line {number}, is damaged: {text[:60]!r}; without it the party could answer rounds twice: "
-                "restore the file from a copy, or begin a new run with another --state"
-            )
-        found.append(line)
-    return found
-
-
-def _line(text: bytes) -> dict[str, Any] | None:
-    """A line of the notes; None if the text is not one."""
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(line, dict):
-        return None
-    if "answered" in line or "failed" in line:
+def _line(text: str) -> dict[str, Any]:
+    """A line of the notes, or a ValueError."""
+    line = json.loads(text)
+    valid = isinstance(line, dict)
+    if valid and ("answered" in line or "failed" in line):
         valid = type(line.get("answered", line.get("failed"))) is str and type(line.get("round")) is int
-    else:
+    elif valid:
         valid = type(line.get("from", line.get("saved"))) is str
-    return line if valid else None
+    if not valid:
+        raise ValueError("it is no note")
+    return dict(line)

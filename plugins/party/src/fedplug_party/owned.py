@@ -57,12 +57,3 @@ def open_own(file: Path, flags: int, secret: bool = False, remedy: str = _REMEDY
         os.close(handle)
         raise SetupError(f"{file} {wrong}; {remedy}")
     return handle
-
-
-def to_disk(path: Path) -> None:
-    """Returns once a file, or the names in a folder, are on the disk: no power failure takes them back."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

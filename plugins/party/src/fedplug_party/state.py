@@ -24,11 +24,11 @@ from pathlib import Path
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug_runs.checkpoint import holding, read_file, write_file
-from fedplug_runs.files import private_folder, write_text
+from fedplug_runs.files import private_folder, to_disk, write_text
 
 from fedplug_party.frames import round_of
 from fedplug_party.notes import Notes
-from fedplug_party.owned import open_own, require_own_folder, to_disk
+from fedplug_party.owned import open_own, require_own_folder
 
 KEPT = 2
 _NAME = "name.state"

@@ -34,7 +34,7 @@ from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 
 from fedplug_runs.checkpoint import KEPT, Checkpoints, holding
-from fedplug_runs.files import append_line, open_private, private_folder, read_bytes, shorten, write_text
+from fedplug_runs.files import append_line, open_private, private_folder, read_bytes, read_lines, shorten, write_text
 from fedplug_runs.metrics import Metrics
 from fedplug_runs.rows import Row
 from fedplug_runs.wire_record import Message, Wire, file_of, framed, recordings
@@ -153,6 +153,13 @@ class Charge(Record):
     what: Literal["upload", "ballots", "opening"]
     public: Text = ""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError: what it went by cannot be read."""
+        try:
+            codec.decode_saved(bytes.fromhex(self.public) or codec.encode(None))
+        except MessageError as error:
+            raise ValueError(f"public: {error}") from error
+
 
 class Charges:
     """`charging.jsonl`: every request for uploads of a run, those of rounds that were repeated too.
@@ -173,13 +180,7 @@ class Charges:
             f"run: fedplug run {run_dir / 'recipe.yaml'}"
         )
         self._lines = Lines(self.file, synced=True)
-        self._noted: list[Charge] = []
-        if self.file.is_file():
-            data = read_bytes(self.file)
-            whole = data[: data.rfind(b"\n") + 1]
-            self._noted = [self._charge(number, line) for number, line in enumerate(whole.splitlines(), 1)]
-            if len(whole) < len(data):  # cut off while it was written, so nobody was asked
-                shorten(self.file, len(whole))
+        self._noted = read_lines(self.file, Charge.from_json, self._remedy)
 
     def __len__(self) -> int:
         return len(self._noted)
@@ -214,14 +215,6 @@ class Charges:
                 has = f"has {len(self)} lines" if self.file.is_file() else "is missing"
                 rule = f"the checkpoint after round {round} knows of {known} requests for uploads"
                 raise CheckpointError(f"{self.file} {has}, but {rule}; {self._remedy}")
-
-    def _charge(self, number: int, line: bytes) -> Charge:
-        try:
-            charge = Charge.from_json(line.decode())
-            codec.decode_saved(bytes.fromhex(charge.public) or codec.encode(None))
-            return charge
-        except (ValueError, MessageError) as error:
-            raise CheckpointError(f"{self.file}, line {number}, is damaged: {line[:60]!r}; {self._remedy}") from error
 
 
 class Bookkeeping:

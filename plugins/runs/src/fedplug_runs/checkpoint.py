@@ -26,7 +26,7 @@ from fedplug.api.errors import CheckpointError, MessageError
 from fedplug.api.parties import KEY_SERVER, Opening, Openings, file_name
 
 from fedplug_runs.compared import Comparison
-from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_bytes, shorten
+from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_lines
 from fedplug_runs.residents import Residents
 
 if TYPE_CHECKING:
@@ -181,40 +181,19 @@ def openings_in(file: Path, known: int = 0) -> Openings:
     Raises:
         CheckpointError: the file is damaged, or holds fewer.
     """
-    noted = _noted_in(file) if file.is_file() else []
+    recipe = file.parent.parent / "recipe.yaml"
+    without = "without it sums could be opened twice; put the file back as it was, or start a new run"
+    remedy = f"{without}: fedplug run {recipe}"
+    noted = read_lines(file, Opening.from_json, remedy)
     if len(noted) < known:
         has = f"has {len(noted)} lines" if file.is_file() else "is missing"
-        raise CheckpointError(
-            f"{file} {has}, but a checkpoint knows of {known} sums that were opened; {_instead_of(file)}"
-        )
+        raise CheckpointError(f"{file} {has}, but a checkpoint knows of {known} sums that were opened; {remedy}")
     return Openings(noted, functools.partial(_note, file))
 
 
 def _note(file: Path, line: bytes) -> None:
     private_folder(file.parent)
     append_line(file, line, synced=True)  # the sum goes to others: a power failure must not take the note back
-
-
-def _noted_in(file: Path) -> list[Opening]:
-    data = read_bytes(file)
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):  # cut off while it was written, so that sum was never answered
-        shorten(file, len(whole))
-    noted = []
-    for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            noted.append(Opening.from_json(line.decode()))
-        except ValueError as error:
-            raise CheckpointError(f"{file}, line {number}, is damaged ({error}); {_instead_of(file)}") from error
-    return noted
-
-
-def _instead_of(file: Path) -> str:
-    recipe = file.parent.parent / "recipe.yaml"
-    return (
-        "without it sums could be opened twice; put the file back as it was, or start a new run: "
-        f"fedplug run {recipe}"
-    )
 
 
 KEPT = 2

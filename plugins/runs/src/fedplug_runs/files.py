@@ -13,12 +13,13 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import CheckpointError, SetupError
 
+T = TypeVar("T")
 _FLAGS = {
     "r+": os.O_RDWR,
     "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
@@ -169,17 +170,43 @@ def append_line(file: Path, data: bytes, synced: bool = False) -> None:
             opened.truncate(before)
             raise
     if is_new:
-        _sync_folder(file.parent)
+        with contextlib.suppress(OSError):  # some file systems cannot
+            to_disk(file.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Has the names in a folder on the disk: of a new file its content alone is not enough."""
-    with contextlib.suppress(OSError):  # some file systems cannot
-        handle = os.open(folder, os.O_RDONLY)
+def to_disk(path: Path) -> None:
+    """Returns once a file, or the names in a folder, are on the disk: no power failure takes them back."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_lines(file: Path, read: Callable[[str], T], remedy: str) -> list[T]:
+    """The records in a file that grew by `append_line`, each `synced` before anybody else learned of it.
+
+    A last line that was cut off while it was written is cut away: nobody knows of it.
+
+    Args:
+        file: that may be missing.
+        read: a record of a line, or a ValueError.
+        remedy: for a damaged line, why it is needed and what to do.
+
+    Raises:
+        CheckpointError: a line is damaged.
+    """
+    data = read_bytes(file) if file.is_file() else b""
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        shorten(file, len(whole))
+    found = []
+    for number, line in enumerate(whole.splitlines(), 1):
         try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            found.append(read(line.decode()))
+        except ValueError as error:
+            raise CheckpointError(f"{file}, line {number}, is damaged: {line[:60]!r} ({error}); {remedy}") from error
+    return found
 
 
 def shorten(file: Path, size: int) -> None:
