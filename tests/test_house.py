@@ -229,7 +229,7 @@ OUTSIDE_RUNS = {
     "fedplug_kit.hostile": "folders that are meant to be wrong",
     "fedplug_trackers.to_wandb": "a folder that the user may name; wandb writes in it",
     "fedplug_ray.trial": "a folder of temporary files, of mode 0700",
-    "fedplug_runs.execution": "a file of the system, not on a disk",
+    "fedplug_runs.machine": "a file of the system, not on a disk",
 }
 """Modules that write without the functions for private files, and their output."""
 WRITING = {"write_text", "write_bytes", "mkdir", "makedirs", "touch"}

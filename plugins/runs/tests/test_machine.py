@@ -17,7 +17,7 @@ import pytest
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import SetupError
 from fedplug.recipe.recipe import Recipe
-from fedplug_runs.execution import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug_runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from toy_components import recipe_of, toy_catalog
 
 
@@ -115,7 +115,7 @@ def test_what_importing_torch_made_is_looked_through_no_more(tmp_path: Path) -> 
     """A library of that name is enough: torch itself takes seconds."""
     (tmp_path / "torch.py").write_text("import gc\nsearching = gc.isenabled()\nmade = [[] for _ in range(20_000)]\n")
     said = (
-        "import gc, sys; sys.path.insert(0, sys.argv[1]); from fedplug_runs.execution import resolve_device as r\n"
+        "import gc, sys; sys.path.insert(0, sys.argv[1]); from fedplug_runs.machine import resolve_device as r\n"
         "assert 'torch' not in sys.modules; r('cpu'); import torch\n"
         "print(torch.searching, gc.get_freeze_count() > 20_000, any(one is torch.made for one in gc.get_objects()))"
     )

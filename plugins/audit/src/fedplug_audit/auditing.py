@@ -27,6 +27,7 @@ from fedplug_runs.events import ResultsWritten
 from fedplug_runs.files import write_text
 from fedplug_runs.folder import load_run
 from fedplug_runs.functions import Sets, check
+from fedplug_runs.listeners import listen, listeners
 from fedplug_runs.own_files import with_files
 from fedplug_runs.result import Run
 from fedplug_runs.settings import Settings
@@ -269,7 +270,7 @@ def audit(
     for folder in filter(None, (last.folder, run_dir)):
         write_text(folder / FILE, found.to_json(indent=2))
         events = Events()
-        execution.listen(execution.listeners(offered, settings.listeners, settings.muted), events, folder)
+        listen(listeners(offered, settings.listeners, settings.muted), events, folder)
         events.tell(ResultsWritten(folder))
     return found, last.folder
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedplug.api.errors import SetupError
 from fedplug_runs.files import open_private
+from fedplug_runs.machine import handled
 
 _STOP_SECONDS = 5.0
 """Seconds that a program has to end after it was told to."""
@@ -127,7 +128,7 @@ def programs(folder: Path, environ: Mapping[str, str]) -> Iterator[Programs]:
     try:
         yield started
     finally:
-        with _undisturbed():
+        with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):  # a second Ctrl-C must not interrupt this
             started.stop()
 
 
@@ -165,18 +166,3 @@ def descendants(roots: set[int]) -> dict[int, tuple[int, str]]:
 def _signal(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Keeps a second Ctrl-C from interrupting the stop of our programs."""
-    try:
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread, the only one that receives signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -23,8 +23,8 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug_party.line import SOCKET
 from fedplug_runs import own_files, yaml_source
-from fedplug_runs.execution import terminated_like_interrupted
 from fedplug_runs.files import private_folder, write_bytes, write_text
+from fedplug_runs.machine import terminated_like_interrupted
 from fedplug_runs.sites import site_folders
 
 from fedplug_flower.app_folder import write_app

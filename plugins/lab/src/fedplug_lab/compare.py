@@ -16,8 +16,9 @@ from typing import Any
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.source import closest
-from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.execution import INTERRUPTED, Equipment
 from fedplug_runs.files import private_folder, write_text
+from fedplug_runs.machine import command_line, resolve_device
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import Consent

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.recipe.catalog import Catalog
-from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.execution import INTERRUPTED, Equipment
 from fedplug_runs.files import write_text
+from fedplug_runs.machine import command_line, resolve_device
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import Consent

@@ -30,8 +30,9 @@ from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_runs.checkpoint import StateFiles
-from fedplug_runs.execution import INTERRUPTED, resolve_device, terminated_like_interrupted
+from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.files import open_private
+from fedplug_runs.machine import resolve_device, terminated_like_interrupted
 from fedplug_runs.overlay import load_recipe, read_extended
 from fedplug_runs.own_files import named_in, with_files
 from fedplug_runs.settings import Settings

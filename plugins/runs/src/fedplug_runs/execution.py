@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import errno
 import functools
-import gc
 import math
-import os
 import re
-import shlex
 import shutil
-import signal
-import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedplug.api.blocks import Layout
 from fedplug.api.data import ACCURACY
-from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, cause_of, log_error, of_component
-from fedplug.api.events import Asking, Event, Events, RoundClosed
+from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, log_error
+from fedplug.api.events import Asking, Events, RoundClosed
 from fedplug.api.roles import Extension
 from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition, instantiate, wrapped_hooks
-from fedplug.recipe.parts import Use
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_ledger.charging import ledger_of
-from pydantic import ValidationError
 
-from fedplug_runs import session, soundness, trust, units
+from fedplug_runs import session, soundness, trust
 from fedplug_runs.archive import Archive, Bookkeeping, Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.choice import engine_entry, options_of
 from fedplug_runs.events import ResultsWritten, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug_runs.files import Files, private_process, write_text
-from fedplug_runs.fitting import memory
 from fedplug_runs.folder import (
     Summary,
     assessments,
@@ -56,24 +44,16 @@ from fedplug_runs.folder import (
     versions,
     write_recipe,
 )
-from fedplug_runs.hints import suggest
+from fedplug_runs.listeners import listen, listeners, of_session
+from fedplug_runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
 from fedplug_runs.metrics import figures_of
-from fedplug_runs.option_errors import explain
-from fedplug_runs.own_files import in_file, is_own, keep, with_files
+from fedplug_runs.own_files import keep, with_files
 from fedplug_runs.plan import plan_of
 from fedplug_runs.result import Run
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display, Shown, display_of, show
 from fedplug_runs.trust import RUNS
 from fedplug_runs.wire_record import Wire
-from fedplug_runs.yaml_source import use_of
-
-
-def command_line() -> str:
-    """The command of fedplug that this process runs, ready for a shell; empty in a script and in a notebook."""
-    program = Path(sys.argv[0])
-    ours = program.stem == "fedplug" or program.parts[-2:] == ("fedplug", "__main__.py")
-    return shlex.join(["fedplug", *sys.argv[1:]]) if ours else ""
 
 
 class Equipment:
@@ -97,132 +77,6 @@ class Equipment:
             raise SetupError(f"the folder of data sets {settings.data} does not exist; {remedy}")
 
 
-def require_memory(recipe: Recipe, layout: Layout) -> None:
-    """Refuses a run whose clients' updates and scores alone are larger than this machine's memory.
-
-    Every client of a round holds its update and its scores, float32 each, until the round ends. What else a run needs
-    (data, activations, ciphertexts) comes on top, so this refuses nothing that could work.
-
-    Raises:
-        SetupError: they do not fit.
-    """
-    share = recipe.sampling.rate if recipe.sampling else 1.0
-    needed = 4 * layout.size * (1 + len(recipe.score_parameters)) * share * recipe.data.clients
-    if (there_is := memory()) is not None and needed > there_is:
-        raise SetupError(
-            f"{recipe.data.clients} clients with a model of {layout.size:,} parameters need more than "
-            f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(there_is)}; take "
-            "fewer clients (data.clients), a smaller sampling.rate, or a smaller model"
-        )
-
-
-class PeakMemory:
-    """The most memory that this process holds from here on, libraries and all; where the system tells (Linux)."""
-
-    def __init__(self) -> None:
-        self._told = Path("/proc/self/status")
-        try:
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
-        except OSError:
-            self._told = Path(os.devnull)
-
-    def bytes(self) -> int | None:
-        """None where nobody knows."""
-        status = self._told.read_text(encoding="ascii", errors="replace")
-        peak = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
-        return int(peak[1]) * 1024 if peak else None
-
-
-def resolve_device(device: str) -> str:
-    """Turns the device a user asked for into one that torch finds here.
-
-    Args:
-        device: `auto` (a CUDA device if there is one), `cpu`, `cuda` or `cuda:<index>`.
-
-    Returns:
-        `cpu`, `cuda` or `cuda:<index>`.
-
-    Raises:
-        SetupError: the name is unknown, or this machine has no such device.
-    """
-    # Importing torch makes a million objects, none of which is garbage, and each search goes through many of them. So
-    # nobody searches meanwhile, nor later in what is there by then. Once it is there nothing is frozen: that would keep
-    # what an earlier run of this process has left to be collected.
-    is_first, searching = "torch" not in sys.modules, gc.isenabled()
-    gc.disable()
-    try:
-        import torch
-    finally:
-        if is_first:
-            gc.freeze()
-        if searching:
-            gc.enable()
-    if device == "cpu":
-        return device
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "auto":
-        return "cuda" if count else "cpu"
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or (":" in device and not index.isdecimal()):
-        raise SetupError(f"device={device} must be auto, cpu, cuda or cuda:<index>, for instance cuda:0")
-    if int(index or 0) >= count:
-        raise SetupError(
-            f"device={device} needs a CUDA device that torch {torch.__version__} can use, and it finds {count}; "
-            "to use what there is, write device auto or cpu"
-        )
-    return device
-
-
-@contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """Inside, SIGTERM ends the run as cleanly as Ctrl-C."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread: leave signals alone
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-class _OfSession(Extension):
-    """Hears for an object of a script that is no extension: one with `observe(event)`, or a function of an event."""
-
-    def __init__(self, listener: Any) -> None:
-        self.name = str(getattr(listener, "__name__", None) or type(listener).__name__)
-        self.hears = tuple(getattr(listener, "hears", ()))  # type: ignore[misc]
-        self._listener = listener
-
-    def observe(self, event: Event) -> Iterable[str] | None:
-        """What a function gives is no note: `list.append` and `print` are functions too."""
-        if hasattr(self._listener, "observe"):
-            notes: Iterable[str] | None = self._listener.observe(event)
-            return notes
-        self._listener(event)
-        return None
-
-
-def of_session(given: Iterable[Any]) -> list[Extension]:
-    """The objects among `listeners`; names of extensions, and mappings with one, are left out.
-
-    Raises:
-        SetupError: one is neither.
-    """
-    objects = [each for each in given if not isinstance(each, str | Mapping)]
-    for each in objects:
-        if isinstance(each, type) or not callable(getattr(each, "observe", each)):
-            raise SetupError(
-                f"listeners: {each!r} must be the name of an extension, an object with observe(event), or a function"
-            )
-    return [each if isinstance(each, Extension) else _OfSession(each) for each in objects]
-
-
 class Stop(typing.Protocol):
     """What tells a run to end, such as a `threading.Event`."""
 
@@ -231,115 +85,6 @@ class Stop(typing.Protocol):
 
 class _Enough(Exception):
     """A round is over, and the run was told to stop."""
-
-
-def listen(
-    extensions: Iterable[Extension], events: Events, run_dir: Path | None = None, outside: bool = True
-) -> None:
-    """Has extensions hear what happens from here on; tracebacks of theirs go to `run_dir`.
-
-    `outside` says whether they may write elsewhere too, see `fedplug_runs.files.Files`.
-
-    Before the ledger listens: what an extension refuses was never asked for, and is charged to nobody.
-    """
-    for extension in extensions:
-        _Listener(extension, events, run_dir, outside)
-
-
-def listeners(
-    catalog: Catalog,
-    wanted: Sequence[str | Mapping[str, Any]] = (),
-    unwanted: Sequence[str] = (),
-    broken: Callable[[str], None] | None = None,
-    recipe: Recipe | None = None,
-) -> list[Extension]:
-    """The extensions that hear a run without standing in its recipe: those for every run, and those asked for.
-
-    Args:
-        catalog: the components on offer.
-        wanted: names of components, or `{use: acme.rows, file: rows.csv}`, as text or as a mapping.
-        unwanted: names of extensions for every run that are not to hear this one.
-        broken: is given the error of an extension for every run that cannot be imported, and the run continues; None
-            raises.
-        recipe: of the run; each may complain about it, as an extension of the recipe does. None: nobody does.
-
-    Raises:
-        SetupError: a name that there is not, options that are wrong, an extension that complains, or one that wraps
-            hooks or states what it shows, which only a recipe can ask for.
-    """
-    uses = [use_of(given, "with") for given in wanted]
-    named = {name for name, _ in uses}
-    for name in unwanted:
-        if catalog.get("extension", name) is None:
-            raise SetupError(f"--without {name}: there is no such extension; {suggest(catalog, 'extension', name)}")
-    for entry in catalog.groups["extension"].values():
-        if entry.name in {*named, *unwanted}:
-            continue
-        try:
-            kind: Any = entry.load()
-        except PluginError as error:
-            if broken is None:
-                raise
-            broken(f"{error}; the run continues without it")
-            continue
-        if kind.every_run:
-            uses.append((entry.name, {}))
-    made = [_built(catalog, *use) for use in uses]
-    if recipe is not None:
-        for extension in made:
-            with of_component(extension.name, "check"):
-                if complaints := list(extension.check(recipe)):
-                    raise SetupError("\n".join(f"--with {extension.name}: {complaint}" for complaint in complaints))
-    return made
-
-
-def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
-    offered = in_file(name, RUNS) if is_own(name) else catalog.named(name)
-    entry = next((entry for entry in offered if entry.group == "extension"), None)
-    if entry is None:
-        raise SetupError(f"--with {name}: there is no such extension; {suggest(catalog, 'extension', name)}")
-    kind: type[Extension] = entry.load()
-    if wrapped_hooks(kind):
-        raise SetupError(f"--with {name}: it wraps hooks, at every party; write extensions: [{name}] into the recipe")
-    if kind.reveals is not Extension.reveals:
-        raise SetupError(
-            f"--with {name}: it shows something, which the ledger lists only for extensions of the recipe; write "
-            f"extensions: [{name}] into the recipe"
-        )
-    try:
-        checked = kind.Options.model_validate(options)
-    except ValidationError as error:
-        problems = "; ".join(message for _, _, message in explain(error, kind.Options, options, name))
-        raise SetupError(f"--with {name}: {problems}") from error
-    extension: Extension = instantiate(Use(name, name, "extension", checked, made_of=kind))
-    return extension
-
-
-class _Listener:
-    """An extension that gets no further events once it has failed."""
-
-    def __init__(self, extension: Extension, events: Events, run_dir: Path | None, outside: bool) -> None:
-        self._extension, self._events, self._run_dir, self._failed = extension, events, run_dir, False
-        self._outside = outside
-        for kind in extension.hears or (Event,):
-            events.subscribe(kind, self)
-
-    def __call__(self, event: Event) -> None:
-        if self._failed:
-            return
-        try:
-            # What an extension does to it must not reach the run.
-            heard = copy.deepcopy(event)
-            if isinstance(heard, RunStarted):
-                heard = dataclasses.replace(heard, files=Files(heard.folder, self._outside))
-            for text in self._extension.observe(heard) or ():
-                self._events.note(text)
-        except Exception as error:
-            if isinstance(error, FedplugError) and not isinstance(event, ResultsWritten | RunFinished | RunStopped):
-                raise  # stops the run; one that is over cannot be stopped, and why it is must not be hidden
-            self._failed = True
-            log_error(self._run_dir, f"extension {self._extension.name}, {type(event).__name__}", error)
-            self._events.note(f"extension {self._extension.name} has stopped: {cause_of(error)}")
 
 
 INTERRUPTED = 130

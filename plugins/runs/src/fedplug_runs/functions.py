@@ -79,9 +79,10 @@ def run(
     _require(values, [*_keys(), *SETTINGS], "neither a setting nor a key of recipes")
     chosen = _settings(settings, changes)
     from fedplug_runs import execution
+    from fedplug_runs.listeners import of_session
 
     checked = check(recipe, sets, plugins=chosen.plugins, loss=loss, trust=True, **values)
-    execution.of_session(chosen.listeners)  # before there is a folder
+    of_session(chosen.listeners)  # before there is a folder
     code, folder = execution.start(checked, chosen, watch=display, keep_data=keep_data, stop=stop)
     return _ended(code, folder, chosen)
 

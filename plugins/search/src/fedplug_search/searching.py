@@ -15,7 +15,8 @@ from fedplug.api.errors import RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.source import closest
 from fedplug_lab.api import at_work, short_names
-from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.execution import INTERRUPTED, Equipment
+from fedplug_runs.machine import command_line, resolve_device
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings

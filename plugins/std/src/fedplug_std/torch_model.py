@@ -180,7 +180,7 @@ class TorchModel(Model):
     Args:
         module: takes inputs, such as float32 (n, C, ...), and gives what the task asks for, such as logits (n, classes,
             ...); moved to `device`.
-        device: as `fedplug_runs.execution.resolve_device` gives it.
+        device: as `fedplug_runs.machine.resolve_device` gives it.
         count: from predicted classes and answers of a batch, int64 of equal shape, the counts for the task's figures
             other than accuracy, by name; summed into `Evaluation.task`.
 

@@ -18,9 +18,9 @@ from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_runs import overlay
 from fedplug_runs.events import ResultsWritten
-from fedplug_runs.execution import listen, listeners
 from fedplug_runs.files import private_process
 from fedplug_runs.folder import load_run, locked
+from fedplug_runs.listeners import listen, listeners
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import RUNS
@@ -93,7 +93,7 @@ def execute(
         command: the command that continues after an interruption.
         world: the world of the run, if this process has it already.
     """
-    from fedplug_runs.execution import resolve_device, terminated_like_interrupted
+    from fedplug_runs.machine import resolve_device, terminated_like_interrupted
 
     catalog = catalog or Catalog.discover()
     watch = make_attack_display(settings.quiet)
