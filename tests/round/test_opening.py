@@ -29,7 +29,8 @@ from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.folder import read_rows
 from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings
-from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
+from fedplug_std.pool import KEY_SERVER_MEMBER
+from fedplug_std.processes import ProcessEngine
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import build
 
@@ -183,8 +184,8 @@ def test_the_same_bytes_from_the_same_clients_are_opened_again(engine: str, tmp_
     (asked,) = [m.data for m in protocol.wire.messages if m.receiver == "key_server" and m.round == 0]
     (answer,) = [m.data for m in protocol.wire.messages if m.sender == "key_server" and m.round == 0]
     if isinstance(first, ProcessEngine):
-        first._workers[KEY_SERVER_WORKER].process.kill()
-        first._workers[KEY_SERVER_WORKER].process.join()
+        first._members[KEY_SERVER_MEMBER].process.kill()
+        first._members[KEY_SERVER_MEMBER].process.join()
         second: Engine = first  # which starts the key server again
     else:
         second = running(engine, tmp_path)[1]

@@ -26,10 +26,10 @@ from fedplug.api.events import Asking
 from fedplug.engines.base import Job
 from fedplug.recipe.recipe import Recipe
 from fedplug_ray import engine as engine_module
-from fedplug_ray import members
 from fedplug_ray.cluster import Cluster
 from fedplug_ray.engine import RayEngine
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_std.pool import KEY_SERVER_MEMBER
 from ray_actors import actors, fill_disk, kill, pids
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
 from toy_protocol import build, read_saved, run_protocol
@@ -155,15 +155,14 @@ def test_a_key_server_that_dies_is_restored_with_its_keys(tmp_path: Path) -> Non
     protocol, engine, _ = build(plain, RayEngine, workers=1)
     assert isinstance(engine, RayEngine)
     checkpoints = Checkpoints(tmp_path)
-    member = engine._members[members.KEY_SERVER_MEMBER]
+    member = engine._members[KEY_SERVER_MEMBER]
     ask, dies_at = member.ask, [""]
 
-    def ask_and_die(method: str, *arguments: Any) -> Any:
-        answer = ask(method, *arguments)
+    def ask_and_die(method: str, *arguments: Any) -> None:
+        ask(method, *arguments)
         if method == dies_at[0]:
             dies_at[0] = ""
             ray.kill(member._actor)
-        return answer
 
     member.ask = ask_and_die  # type: ignore[method-assign]
     try:
@@ -196,12 +195,11 @@ def test_one_that_dies_whenever_it_is_restored_ends_the_run(tmp_path: Path) -> N
     member = engine._members[0]
     ask, deaths = member.ask, [2]
 
-    def dying(method: str, *arguments: Any) -> Any:
-        answer = ask(method, *arguments)
+    def dying(method: str, *arguments: Any) -> None:
+        ask(method, *arguments)
         if method == "load" and deaths[0]:
             deaths[0] -= 1
             ray.kill(member._actor)
-        return answer
 
     member.ask = dying  # type: ignore[method-assign]
     try:

@@ -67,7 +67,7 @@ def test_one_that_was_killed_after_its_upload_is_asked_for_shares_that_it_has_lo
     def prepare(protocol: Any, engine: Any) -> None:
         def on_opening(event: Asking) -> None:
             if event.round == 1 and event.what == "opening":
-                worker = engine._workers[4].process
+                worker = engine._members[4].process
                 os.kill(worker.pid, signal.SIGKILL)
                 worker.join()
 

@@ -19,14 +19,15 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.wire.calls import Call, request
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_std import processes
-from fedplug_std.processes import KEY_SERVER_WORKER, ProcessEngine
+from fedplug_std.pool import KEY_SERVER_MEMBER
+from fedplug_std.processes import ProcessEngine
 from toy_components import UNANIMOUS, paraaegis, recipe_of, toy_catalog
 from toy_protocol import build, read_saved, run_protocol
 
 
 def pids(engine: Any) -> dict[int, int]:
     """Process ids of the workers."""
-    return {number: worker.process.pid for number, worker in engine._workers.items()}
+    return {number: worker.process.pid for number, worker in engine._members.items()}
 
 
 def test_both_engines_give_the_same_model_and_the_same_messages() -> None:
@@ -86,7 +87,7 @@ def test_workers_that_die_cost_their_clients_a_round_at_most(tmp_path: Path) -> 
 
     def kill_worker(number: int) -> None:
         os.kill(pids(engine)[number], signal.SIGKILL)
-        engine._workers[number].process.join()
+        engine._members[number].process.join()
 
     def on_round(done: int) -> None:
         if done == 3:
@@ -135,32 +136,32 @@ def test_a_process_that_dies_while_it_works_for_all_is_started_again(tmp_path: P
     checkpoints = Checkpoints(tmp_path)
 
     def dies_at_next(number: int, wanted: str) -> None:
-        worker = engine._workers[number]
-        send = worker.send
+        worker = engine._members[number]
+        ask = worker.ask
 
-        def send_and_die(command: str, argument: str, data: bytes) -> None:
+        def ask_the_dying(command: str, argument: str, message: bytes = b"") -> None:
             if command == wanted:
                 worker.process.kill()
                 worker.process.join()
-            send(command, argument, data)
+            ask(command, argument, message)
 
-        worker.send = send_and_die  # type: ignore[method-assign]
+        worker.ask = ask_the_dying  # type: ignore[method-assign]
 
     try:
         protocol.setup()
         keys = protocol.server.state["std.bfv"]["context"]
         checkpoints.write(0, protocol.state(), engine)
-        engine._workers[KEY_SERVER_WORKER].process.kill()
-        engine._workers[KEY_SERVER_WORKER].process.join()
+        engine._members[KEY_SERVER_MEMBER].process.kill()
+        engine._members[KEY_SERVER_MEMBER].process.join()
         protocol.round(0)
         dies_at_next(0, "save")
         first = pids(engine)
         checkpoints.write(1, protocol.state(), engine)
         assert pids(engine)[0] != first[0]
-        dies_at_next(KEY_SERVER_WORKER, "deliver")
+        dies_at_next(KEY_SERVER_MEMBER, "deliver")
         protocol.round(1)
         checkpoints.write(2, protocol.state(), engine)
-        assert pids(engine)[KEY_SERVER_WORKER] != first[KEY_SERVER_WORKER]
+        assert pids(engine)[KEY_SERVER_MEMBER] != first[KEY_SERVER_MEMBER]
         protocol.round(2)
         protocol.finish()
         assert protocol.server.state["std.bfv"]["context"] == keys
@@ -197,7 +198,7 @@ def test_closing_does_not_wait_for_a_client_that_is_busy(monkeypatch: pytest.Mon
     assert len(started) == 1  # no more than there are clients
     protocol.setup()
     data, _ = request(protocol.recipe.digest, [Call.of(protocol.steps.train, (), "client", 0)])
-    engine._workers[0].send("deliver", "client:0", data)
+    engine._members[0].ask("deliver", "client:0", data)
     before = time.monotonic()
     engine.close()
     assert time.monotonic() - before < 120  # then they are ended; it trains for hours
@@ -210,20 +211,20 @@ def test_a_worker_that_dies_while_it_is_restored_is_restored_again(
     """Once more, and a third time; one that dies of it every time ends the run, which can be resumed."""
     protocol, engine, _ = build(recipe_of(rounds=3), "processes")
     assert isinstance(engine, ProcessEngine)
-    send, deaths = processes.Worker.send, [2]
+    ask, deaths = processes.Worker.ask, [2]
 
-    def dying(self: processes.Worker, command: str, argument: str, data: bytes) -> None:
+    def dying(self: processes.Worker, command: str, argument: str, message: bytes = b"") -> None:
         if command == "load" and deaths[0]:
             deaths[0] -= 1
             self.process.kill()
             self.process.join()
-        send(self, command, argument, data)
+        ask(self, command, argument, message)
 
     def kill_worker() -> None:
         os.kill(pids(engine)[0], signal.SIGKILL)
-        engine._workers[0].process.join()
+        engine._members[0].process.join()
 
-    monkeypatch.setattr(processes.Worker, "send", dying)
+    monkeypatch.setattr(processes.Worker, "ask", dying)
     try:
         protocol.setup()
         Checkpoints(tmp_path).write(0, protocol.state(), engine)

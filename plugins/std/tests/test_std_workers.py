@@ -23,9 +23,10 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import Steps
 from fedplug.wire.calls import Call, request
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
-from fedplug_std import workers
+from fedplug_std import pool, workers
+from fedplug_std.pool import KEY_SERVER_MEMBER
 from fedplug_std.processes import ProcessEngine
-from fedplug_std.workers import KEY_SERVER_WORKER, Worker, answering
+from fedplug_std.workers import Worker, answering
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import build, half_an_answer, read_saved
 
@@ -40,7 +41,7 @@ def stop(engine: ProcessEngine, number: int) -> int:
 
     It alone has no more than a second, as with `--timeout 1`: the others have to answer on a busy machine.
     """
-    worker = engine._workers[number]
+    worker = engine._members[number]
     pid = worker.process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -74,7 +75,7 @@ def test_a_silent_worker_costs_its_clients_the_round_and_they_are_back_in_the_ne
         (tmp_path / "end").mkdir()
         engine.save(tmp_path / "end")
         vectors, _ = read_saved(tmp_path / "end")
-        assert engine._workers[1].process.pid != stopped[0]
+        assert engine._members[1].process.pid != stopped[0]
     finally:
         engine.close()
     assert [sorted(row.clients.dropped) for row in protocol.rows] == [[], [1, 3], [], []]
@@ -101,7 +102,7 @@ def test_a_silent_key_server_is_asked_once_more_and_then_ends_the_run(tmp_path: 
             if "key_server" in messages and stops[0]:
                 stops[0] -= 1
                 engine._revive()
-                stop(engine, KEY_SERVER_WORKER)
+                stop(engine, KEY_SERVER_MEMBER)
             return exchange(messages)
 
         engine.exchange = stopping  # type: ignore[method-assign]
@@ -125,13 +126,13 @@ def test_a_worker_that_stops_while_it_saves_is_restored_and_saves(
     try:
         protocol.setup()
         Checkpoints(tmp_path).write(0, protocol.state(), engine)
-        worker = engine._workers[0]
+        worker = engine._members[0]
         assert worker._seconds("save") == 600 > worker._seconds("deliver") == SECONDS
         before = stop(engine, 0)
         monkeypatch.setattr(worker, "_seconds", lambda _: float(SOON))  # and not of the one that takes its place
         (tmp_path / "saved").mkdir()
         engine.save(tmp_path / "saved")
-        assert engine._workers[0].process.pid != before
+        assert engine._members[0].process.pid != before
         assert sorted(read_saved(tmp_path / "saved")[0]) == [0, 1, 2, 3]
     finally:
         engine.close()
@@ -154,18 +155,18 @@ def test_an_answer_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.Mon
     monkeypatch.setattr(workers, "serve", half_an_answer)
     job = Job(Recipe.from_plain(recipe_of(), toy_catalog()).to_plain(), timeout=SOON)
     worker = Worker(job, 0, [0])
-    assert answering({worker.pipe: worker}) == [worker.pipe]
-    with pytest.raises(BlockingIOError):
-        worker.receive()
+    assert answering([worker]) == [worker]
+    with pytest.raises(PartyLost, match="silent for longer"):
+        worker.take()
     worker.process.join(300)
     assert worker.process.exitcode == -signal.SIGKILL
-    assert "silent for longer" in str(worker.lost())
 
 
 def test_what_the_server_does_meanwhile_is_no_silence_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that lie in the pipes while the server adds up are read, however late."""
     later = [0.0]
-    monkeypatch.setattr(workers, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + later[0]))
+    for module in (workers, pool):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + later[0]))
     protocol, engine = engine_of(recipe_of(), timeout=SECONDS)
     try:
         protocol.setup()
@@ -173,7 +174,7 @@ def test_what_the_server_does_meanwhile_is_no_silence_of_a_worker(monkeypatch: p
         answers = {}
         for address, answer in engine.exchange({f"client:{client_id}": data for client_id in range(4)}):
             if not answers:  # the other worker answers, and the server looks long after its time
-                assert wait([engine._workers[1 - engine._home[address]].pipe], SECONDS)
+                assert wait([engine._members[1 - engine._home[address]].pipe], SECONDS)
                 later[0] = 2.0 * SECONDS
             answers[address] = type(answer)
     finally:
@@ -184,7 +185,7 @@ def test_what_the_server_does_meanwhile_is_no_silence_of_a_worker(monkeypatch: p
 def test_zero_is_no_limit() -> None:
     _, engine = engine_of(recipe_of(), timeout=0)
     try:
-        assert [worker.until for worker in engine._workers.values()] == [float("inf")] * 2
+        assert [worker.until for worker in engine._members.values()] == [float("inf")] * 2
     finally:
         engine.close()
 
@@ -231,4 +232,4 @@ def test_a_worker_whose_parent_went_while_it_was_built_ends_quietly(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     ours, theirs = multiprocessing.Pipe()
     ours.close()
-    workers.serve(theirs, Job(recipe_of(rounds=1)), 0, [0], {})
+    workers.serve(theirs, Job(recipe_of(rounds=1)), [0], {})

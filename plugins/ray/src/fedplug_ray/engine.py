@@ -1,9 +1,7 @@
 """The engine `ray`: Ray places actors on the machines of a cluster. They hold the clients, and one the key server.
 
-Actors hold their clients' data, state and keys for the whole run. Each gets its next message after it has answered the
-previous one. Ray's object store holds messages to several actors, once per machine. If an actor dies, perhaps with its
-machine, or is silent for longer than `Job.timeout`, its clients lose the round. Another actor replaces it from the last
-checkpoint, wherever there is room.
+Ray's object store holds messages to several actors, once per machine. An actor that ends, perhaps with its machine, is
+replaced wherever there is room.
 """
 
 from __future__ import annotations
@@ -15,29 +13,27 @@ import pickle
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fedplug
 from fedplug import Field
-from fedplug.api.errors import PartyLost, SetupError
-from fedplug.api.parties import KEY_SERVER, client_address
-from fedplug.engines.base import Job, shares
+from fedplug.api.errors import PartyLost
+from fedplug.engines.base import Job
 from fedplug_runs.files import write_text
+from fedplug_std.pool import Pool
 
 from fedplug_ray.actor import Start
 
 if TYPE_CHECKING:
     from fedplug_ray.members import Member
 
-_REVIVALS = 3
-"""How often in a row an actor may die while the engine restores it."""
 _STORED = 100_000
 """Size in bytes from which Ray puts a message into the object store and not into the question."""
 
 
-class RayEngine:
+class RayEngine(Pool["Member"]):
     """Clients spread over Ray actors, on this machine or on a cluster. The key server has a separate actor."""
 
     class Options(fedplug.Options):
@@ -53,72 +49,33 @@ class RayEngine:
             description="GPUs of each worker, such as 0.25; default: an even share of all GPUs with a CUDA --device",
         )  # fmt: skip
 
-    in_process = False
+    remedy = "is fedplug-ray installed on every machine, and is there enough memory?"
 
     def __init__(self, job: Job) -> None:
         options = job.options if isinstance(job.options, self.Options) else self.Options()
-        from fedplug_ray.cluster import Cluster
+        from fedplug_ray.cluster import Cluster, room
 
-        self._members: dict[int, Member] = {}
-        self._saved: Path | None = None
         self._cluster = Cluster(options.address, (job.workers or 1) * options.cpus)
         try:
-            self._place(job, options)
-            self._start(list(self._members))
+            workers, gpus = room(job, options.cpus, options.gpus)
+            self._resources = {"num_cpus": options.cpus, "num_gpus": gpus}
+            # Relative folders mean something else in other processes. A worker with a share of a GPU computes on it.
+            here = dataclasses.replace(
+                job,
+                world=None,
+                store=job.store and job.store.absolute(),
+                data_root=job.data_root and os.path.abspath(job.data_root),
+                device="cuda" if gpus else job.device,
+            )
+            super().__init__(here, workers)
         except BaseException:
-            self.close()
+            self._cluster.close()
             raise
 
-    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
-        """Keeps every worker busy with one message at a time, and yields replies as they arrive."""
-        from fedplug_ray.members import answering
-
-        self._revive()
+    def exchange(self, messages: Mapping[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """As `Pool.exchange`; a message to several parties is stored once for all of them."""
         stored = _stored(messages)
-        waiting: dict[int, list[str]] = {}
-        for address in messages:
-            waiting.setdefault(self._home[address], []).append(address)
-        running: dict[Any, Member] = {}
-        asked: dict[int, str] = {}
-
-        def send_next(member: Member) -> None:
-            if waiting[member.number]:
-                address = asked[member.number] = waiting[member.number].pop(0)
-                running[member.ask("deliver", address, stored.get(messages[address], messages[address]))] = member
-
-        for number in waiting:
-            send_next(self._members[number])
-        while running:
-            for answer in answering(running):
-                member = running.pop(answer)
-                address = asked[member.number]
-                try:
-                    yield address, member.take()
-                except PartyLost as error:
-                    yield address, error
-                    lost, waiting[member.number] = waiting[member.number], []
-                    yield from ((waited, error) for waited in lost)
-                send_next(member)
-
-    def save(self, folder: Path) -> None:
-        """Every actor writes its parties' state. This process never sees it.
-
-        An actor that has ended is first restored from the previous checkpoint, and then writes that state.
-        """
-        self._everywhere("save", folder)
-
-    def saved(self, folder: Path) -> None:
-        """Remembers the folder of a complete checkpoint, from which dead actors are restored."""
-        self._saved = folder.absolute()
-
-    def load(self, folder: Path) -> None:
-        """Every actor reads its parties' state."""
-        self._saved = folder.absolute()
-        self._everywhere("load", folder)
-
-    def overhead(self) -> dict[str, int]:
-        """Nothing: Ray does not report it."""
-        return {}
+        yield from super().exchange({address: stored.get(data, data) for address, data in messages.items()})
 
     def close(self) -> None:
         """Ends every actor, and Ray if this run started it."""
@@ -127,102 +84,30 @@ class RayEngine:
         self._members.clear()
         self._cluster.close()
 
-    def _place(self, job: Job, options: Options) -> None:
-        """Decides the number of workers and assigns each its clients and resources."""
-        from fedplug_ray.cluster import room
-        from fedplug_ray.members import KEY_SERVER_MEMBER, Member
+    def _begun(self, numbers: Iterable[int]) -> list[PartyLost]:
+        with _marked(self._job.run_dir) as self._mark:
+            return super()._begun(numbers)
 
-        workers, gpus = room(job, options.cpus, options.gpus)
-        # Relative folders mean something else in other processes. A worker with a share of a GPU computes on it.
-        self._job = dataclasses.replace(
-            job,
-            world=None,
-            store=job.store and job.store.absolute(),
-            data_root=job.data_root and os.path.abspath(job.data_root),
-            device="cuda" if gpus else job.device,
-        )
-        resources = {"num_cpus": options.cpus, "num_gpus": gpus}
-        homes: dict[int, list[int] | None] = dict(enumerate(shares(int(job.recipe["data"]["clients"]), workers)))
-        self._home = {client_address(c): number for number, ids in homes.items() for c in ids or ()}
-        if job.key_server:
-            homes[KEY_SERVER_MEMBER] = None
-            self._home[KEY_SERVER] = KEY_SERVER_MEMBER
-        for number, ids in homes.items():
-            # The key server works while the clients wait.
-            given = {"num_cpus": 0.0} if ids is None else resources
-            self._members[number] = Member(number, ids, given, job.timeout)
+    def _start(self, number: int) -> Member:
+        from fedplug_ray.members import Member
 
-    def _start(self, numbers: list[int]) -> None:
-        if lost := self._begun(numbers):
-            raise SetupError(f"{lost[0]}; is fedplug-ray installed on every machine, and is there enough memory?")
+        clients = self._clients[number]
+        given = {"num_cpus": 0.0} if clients is None else self._resources  # the key server works while the clients wait
+        path = [os.path.abspath(folder) for folder in sys.path]
+        member = self._members.get(number) or Member(number, given, self._job.timeout)
+        member.begin(Start(pickle.dumps(self._job), clients, path, *self._mark))
+        return member
 
-    def _begun(self, numbers: list[int]) -> list[PartyLost]:
-        """Starts these actors, which build their parties; returns those that have ended."""
-        with _marked(self._job.run_dir) as (mark, text):
-            path = [os.path.abspath(folder) for folder in sys.path]
-            for number in numbers:
-                member = self._members[number]
-                member.begin(Start(pickle.dumps(self._job), member.client_ids, path, mark, text))
-            return self._losses(numbers)
-
-    def _losses(self, numbers: list[int]) -> list[PartyLost]:
-        """Waits until all of these actors have run their command or have ended; returns those that have ended.
-
-        Raises:
-            SetupError: an actor failed, or there is no room for it.
-        """
+    def _answering(self, asked: Sequence[Member]) -> list[Member]:
         from fedplug_ray.members import answering
 
-        running = {self._members[number].answer: self._members[number] for number in numbers}
-        lost: list[PartyLost] = []
-        failures: list[str] = []
-        while running:
-            for answer in answering(running):
-                member = running.pop(answer)
-                try:
-                    if failure := member.take():
-                        failures.append(f"{member.name} could not {member.method}: {failure}")
-                except PartyLost as error:
-                    lost.append(error)
-                except SetupError as error:
-                    failures.append(str(error))
-        if failures:
-            raise SetupError(failures[0])
-        return lost
-
-    def _everywhere(self, command: str, folder: Path) -> None:
-        """Makes every actor run a command. If one ends in the meantime, another replaces it, and all repeat it."""
-        lost: list[PartyLost] = []
-        for _ in range(2):
-            self._revive()
-            if not (lost := self._told(list(self._members), command, folder)):
-                return
-        raise SetupError(f"{lost[-1]}, twice during the command {command}")
-
-    def _told(self, numbers: list[int], command: str, folder: Path) -> list[PartyLost]:
-        for number in numbers:
-            self._members[number].ask(command, str(folder.absolute()))
-        return self._losses(numbers)
+        return answering(asked)
 
     def _revive(self) -> None:
-        """Replaces actors that have ended, from the last checkpoint. It tries this a few times.
-
-        Raises:
-            SetupError: an actor dies every time, or cannot load its state.
-        """
         from fedplug_ray.members import find_dead
 
         find_dead([member for member in self._members.values() if member.alive])
-        lost: list[PartyLost] = []
-        for _ in range(_REVIVALS):
-            dead = [number for number, member in self._members.items() if not member.alive]
-            if not dead:
-                return
-            lost += self._begun(dead)
-            if self._saved is not None:
-                lost += self._told([n for n in dead if self._members[n].alive], "load", self._saved)
-        if any(not member.alive for member in self._members.values()):
-            raise SetupError(f"{lost[-1]}, {_REVIVALS} times while it was being restored; is there enough memory?")
+        super()._revive()
 
 
 def _stored(messages: Mapping[str, bytes]) -> dict[bytes, Any]:

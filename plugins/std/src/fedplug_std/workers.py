@@ -20,108 +20,84 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from fedplug.api import codec
 from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
 from fedplug.engines.base import Job, draw_apart, host_of
 
-KEY_SERVER_WORKER = -1
+from fedplug_std.pool import Member
+
 CLOSE_SECONDS = 2.0
-_LEAST = 600.0
-"""Least number of seconds for a worker's actions for all of its parties together: start, save, load."""
 _FAILED = b"failed "
 """First byte of an answer that is not a party's reply; framed replies begin differently."""
 _LIBRARIES = ("fedplug.round.parties", "torch", "tenseal", "sklearn.datasets")
 """Modules that take workers seconds to import; they will need those that this process needed."""
 
 
-class Worker:
+class Worker(Member):
     """One worker process and the server's end of its pipe."""
 
-    def __init__(self, job: Job, number: int, client_ids: list[int]) -> None:
+    def __init__(self, job: Job, number: int, client_ids: list[int] | None) -> None:
         context = _context()
         self.pipe, theirs = context.Pipe()
-        name = "key-server" if number == KEY_SERVER_WORKER else f"worker-{number}"
+        super().__init__(number, job.timeout)
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, job, number, client_ids, dict(os.environ)), name=name, daemon=True
+            target=serve, args=(theirs, job, client_ids, dict(os.environ)), name=self.name, daemon=True
         )
-        self._timeout, self._silent = job.timeout, ""
+        self._why = ""
         if job.timeout:
             _limit(self.pipe, job.timeout)
-        self.until = self._deadline("start")
         self.process.start()
         theirs.close()
 
-    def send(self, command: str, argument: str, data: bytes) -> None:
-        """Sends a command; the time for its answer begins."""
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self.process.is_alive()
+
+    def ask(self, command: str, argument: str, message: bytes = b"") -> None:
+        """See `Member.ask`."""
         with self._passing():
             self.pipe.send_bytes(codec.encode([command, argument]))
-            self.pipe.send_bytes(data)
-        self.until = self._deadline(command)
+            self.pipe.send_bytes(message)
+        self._begins(command)
 
-    def receive(self) -> bytes:
-        """The answer that has begun to arrive; raises EOFError or OSError if the worker ends in the middle of it.
-
-        Raises:
-            SetupError: the worker cannot continue, for a reason other than its parties.
-        """
-        with self._passing():
+    def take(self) -> Any:
+        """See `Member.take`."""
+        with self._passing(f" during {self.command}" if self.command != "deliver" else ""):
             answer = self.pipe.recv_bytes()
+        if self.command != "deliver":
+            return codec.decode(answer)
         if answer.startswith(_FAILED):
-            raise SetupError(f"{self.process.name}: {codec.decode(answer[len(_FAILED):])}")
+            raise SetupError(f"{self.name}: {codec.decode(answer[len(_FAILED) :])}")
         return answer
-
-    def expect_done(self, command: str) -> None:
-        """Reads the outcome of a command.
-
-        Raises:
-            SetupError: the worker failed.
-            PartyLost: the worker ended.
-        """
-        try:
-            with self._passing():
-                failure = codec.decode(self.pipe.recv_bytes())
-        except (EOFError, OSError) as error:
-            raise self.lost(f" during {command}") from error
-        if failure:
-            raise SetupError(f"{self.process.name} could not {command}: {failure}")
 
     def end(self) -> None:
         """Ends the process, which was silent for too long; its readers notice the end."""
-        given = f"--timeout {self._timeout}"
-        self._silent = (
-            f"was silent for longer than {given} allows, so the run ended it; if a client needs more time, use a "
-            "larger --timeout (seconds; 0: no limit)"
-        )
+        self._why = self._was_silent()
         self.process.kill()
 
-    def lost(self, when: str = "") -> PartyLost:
-        """Why it will not answer."""
-        self.process.join(CLOSE_SECONDS)
-        why = self._silent or f"ended{when} with code {self.process.exitcode}"
-        return PartyLost(f"worker process {self.process.name} {why}")
-
-    def _seconds(self, command: str) -> float:
-        if not self._timeout:
-            return math.inf
-        return self._timeout if command == "deliver" else max(self._timeout, _LEAST)
-
-    def _deadline(self, command: str) -> float:
-        return time.monotonic() + self._seconds(command)
-
     @contextlib.contextmanager
-    def _passing(self) -> Iterator[None]:
-        """Inside, a message passes through the pipe; a worker that stops in the middle of it is ended."""
+    def _passing(self, when: str = "") -> Iterator[None]:
+        """Inside, a message passes through the pipe; a worker that stops in the middle of it is ended.
+
+        Raises:
+            PartyLost: the worker has ended, with its code or the reason.
+        """
         try:
             yield
-        except BlockingIOError:
-            self.end()
-            raise
+        except (EOFError, OSError, ValueError) as error:
+            if isinstance(error, BlockingIOError):
+                self.end()
+            self.process.join(CLOSE_SECONDS)
+            why = self._why or f"ended{when} with code {self.process.exitcode}"
+            raise PartyLost(f"worker process {self.name} {why}") from error
 
 
 def _limit(pipe: Connection, seconds: int) -> None:
@@ -135,23 +111,16 @@ def _limit(pipe: Connection, seconds: int) -> None:
             end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
 
 
-def answering(workers: dict[Connection, Worker]) -> list[Connection]:
-    """Waits until some of these workers answer or have ended, and ends those whose time is over.
-
-    Args:
-        workers: the asked workers, by their pipes.
-
-    Returns:
-        The pipes of those; of one that has ended, reading raises.
-    """
-    left = min(worker.until for worker in workers.values()) - time.monotonic()
-    ready = wait(list(workers), None if left == math.inf else max(0.0, left))
+def answering(workers: Sequence[Worker]) -> list[Worker]:
+    """Waits until some of these workers answer or have ended, and ends those whose time is over; returns them all."""
+    left = min(worker.until for worker in workers) - time.monotonic()
+    ready = wait([worker.pipe for worker in workers], None if left == math.inf else max(0.0, left))
     if ready:
-        return [pipe for pipe in workers if pipe in ready]
+        return [worker for worker in workers if worker.pipe in ready]
     now = time.monotonic()
-    over = [pipe for pipe, worker in workers.items() if worker.until <= now]
-    for pipe in over:
-        workers[pipe].end()
+    over = [worker for worker in workers if worker.until <= now]
+    for worker in over:
+        worker.end()
     return over
 
 
@@ -177,7 +146,7 @@ def _context() -> ForkServerContext | SpawnContext:
     return context
 
 
-def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], environ: dict[str, str]) -> None:
+def serve(pipe: Connection, job: Job, client_ids: list[int] | None, environ: dict[str, str]) -> None:
     """The life of a worker: build the parties, then answer until the pipe closes.
 
     Ctrl-C is for the parent to handle; it closes the pipe.
@@ -188,7 +157,7 @@ def serve(pipe: Connection, job: Job, number: int, client_ids: list[int], enviro
     draw_apart()
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the pipe, perhaps while this was built
         try:
-            host = host_of(job, None if number == KEY_SERVER_WORKER else client_ids)
+            host = host_of(job, client_ids)
         except Exception as error:
             pipe.send_bytes(codec.encode(describe(error)))
             return
