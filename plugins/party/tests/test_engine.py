@@ -241,7 +241,7 @@ def test_a_reply_that_nobody_can_read_costs_that_client_the_round_alone(tmp_path
     checked.protocol.run()
     ((lost, why),) = checked.dropped()[0].items()
     assert lost == 1
-    assert "a reply that cannot be read: a reply whose outcome is" in why
+    assert "a reply that cannot be read: a malformed reply: outcome is" in why
 
 
 def test_a_full_disk_at_one_site_ends_the_run_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,7 +279,7 @@ def test_a_field_that_is_an_array_ends_no_program(field: str, server: Server) ->
     data = codec.frame(codec.encode({**plain, field: np.array([1, 2])}))
     reply = Reply.read(server.party.answer(data))
     assert reply.outcome == "refused"
-    assert f"this is not a request: a request whose {field} is" in reply.reason
+    assert f"this is not a request: a malformed request: {field} is" in reply.reason
 
 
 def test_a_folder_that_cannot_be_read_ends_no_program(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,11 +30,11 @@ from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
-from fedplug_ray import members
 from fedplug_ray.actor import require_shared
 from fedplug_ray.cluster import Cluster, room
 from fedplug_ray.engine import RayEngine
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
+from fedplug_std import pool
 from ray.cluster_utils import Cluster as Nodes
 from ray_actors import Anywhere, actors, pids
 from toy_components import recipe_of, toy_catalog
@@ -193,7 +193,7 @@ def test_where_there_is_no_room_after_a_death_the_run_ends(
         protocol.setup()
         Checkpoints(tmp_path).write(0, protocol.state(), engine)
         end(nodes, second, engine)
-        monkeypatch.setattr(members, "_LEAST", float(SECONDS))
+        monkeypatch.setattr(pool, "_LEAST", float(SECONDS))
 
         def go_on() -> None:
             protocol.round(0)  # the engine may notice the death only now

@@ -8,19 +8,23 @@ late messages and messages out of order, and the server recognises a party that 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from fedplug.api import codec
 from fedplug.api.errors import MessageError
-from fedplug.api.records import shown
+from fedplug.api.records import Record, Text, shown
+from pydantic import Strict
 
+Whole = Annotated[int, Strict()]
+Bytes = Annotated[bytes, Strict()]
 Command = Literal["join", "begin", "load", "deliver", "save", "leave"]
 Outcome = Literal["done", "refused", "restarted"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Frame:
-    """Fields of plain types. Reading a frame checks them."""
+class _Frame(Record, frozen=True):
+    """A record as it travels. Reading it checks its fields."""
+
+    whole = True
 
     @classmethod
     def read(cls, data: bytes) -> Self:
@@ -29,22 +33,17 @@ class _Frame:
         Raises:
             MessageError: these bytes are not such a frame. The error names the wrong field.
         """
-        plain = codec.decode(codec.unframe(data))
-        fields = {each.name: each for each in dataclasses.fields(cls)}
-        if not isinstance(plain, dict) or plain.keys() != fields.keys():
-            raise MessageError(f"{shown(plain)} does not have the fields of a {cls.__name__.lower()}")
-        for name, value in plain.items():
-            if not _fits(str(fields[name].type), value):
-                raise MessageError(f"a {cls.__name__.lower()} whose {name} is {shown(value)}")
-        return cls(**plain)
+        try:
+            return cls.from_plain(codec.decode(codec.unframe(data)))
+        except ValueError as error:
+            raise MessageError(f"a malformed {cls.__name__.lower()}: {error}") from error
 
     def to_bytes(self) -> bytes:
         """The frame as it travels."""
-        return codec.frame(codec.encode({each.name: getattr(self, each.name) for each in dataclasses.fields(self)}))
+        return codec.frame(codec.encode(self.to_plain()))
 
 
-@dataclasses.dataclass(frozen=True)
-class Request(_Frame):
+class Request(_Frame, frozen=True):
     """A request of the engine to a party.
 
     Attributes:
@@ -62,20 +61,19 @@ class Request(_Frame):
         message: of the protocol, in `deliver`; otherwise empty.
     """
 
-    address: str
-    digest: str
-    run: str
-    session: str
-    number: int
-    incarnation: str
+    address: Text
+    digest: Text
+    run: Text
+    session: Text
+    number: Whole
+    incarnation: Text
     command: Command
-    checkpoint: str = ""
-    needed: str = ""
-    message: bytes = b""
+    checkpoint: Text = ""
+    needed: Text = ""
+    message: Bytes = b""
 
 
-@dataclasses.dataclass(frozen=True)
-class Reply(_Frame):
+class Reply(_Frame, frozen=True):
     """The reply of a party.
 
     Attributes:
@@ -88,13 +86,13 @@ class Reply(_Frame):
         message: the answer to a message of the protocol; otherwise empty.
     """
 
-    session: str
-    number: int
-    incarnation: str
+    session: Text
+    number: Whole
+    incarnation: Text
     outcome: Outcome = "done"
-    reason: str = ""
-    kept: list[str] = dataclasses.field(default_factory=list)
-    message: bytes = b""
+    reason: Text = ""
+    kept: list[Text] = dataclasses.field(default_factory=list)
+    message: Bytes = b""
 
 
 def checkpoint_name(round: int, stamp: str) -> str:
@@ -112,11 +110,3 @@ def round_of(checkpoint: str) -> int:
     if not (number.isascii() and number.isdigit() and stamp.isalnum()):
         raise MessageError(f"{shown(checkpoint)} is not the name of a checkpoint, such as 7-3f0c")
     return int(number)
-
-
-def _fits(kind: str, value: Any) -> bool:
-    if kind in ("Command", "Outcome"):
-        return isinstance(value, str) and value in get_args(Command if kind == "Command" else Outcome)
-    if kind == "list[str]":
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return type(value) is {"str": str, "int": int, "bytes": bytes}[kind]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, SetupError
+from fedplug.api.records import Record, Text
 from fedplug_runs.checkpoint import holding, read_file, write_file
 from fedplug_runs.files import private_folder, to_disk, write_text
 
@@ -36,8 +36,7 @@ _FORMER = ".old"
 """The suffix of a checkpoint while another one of the same round replaces it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Belongs:
+class Belongs(Record, frozen=True):
     """The party, recipe, data and run that a folder belongs to.
 
     Attributes:
@@ -47,10 +46,10 @@ class Belongs:
         run: the server's identity of the run; empty until its first round.
     """
 
-    party: str
-    recipe: str
-    data: str = ""
-    run: str = ""
+    party: Text
+    recipe: Text
+    data: Text = ""
+    run: Text = ""
 
 
 class State:
@@ -101,8 +100,8 @@ class State:
         if not self._file.exists():
             return None
         try:
-            return Belongs(**json.loads(self._file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            return Belongs.from_json(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise CheckpointError(f"{self._file} is damaged ({error}); restore it from a copy") from error
 
     def claim(self, wanted: Belongs) -> None:
@@ -153,7 +152,7 @@ class State:
             self._write(dataclasses.replace(found, run=run))
 
     def _write(self, belongs: Belongs) -> None:
-        write_text(self._file, json.dumps(dataclasses.asdict(belongs), indent=2) + "\n")
+        write_text(self._file, belongs.to_json(indent=2) + "\n")
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
