@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.source import leaves
 from fedplug_lab.api import sections_of_plugins
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.files import private_folder, read_bytes, write_bytes
@@ -180,10 +182,7 @@ def _presence(recipe: Mapping[str, Any], catalog: Catalog | None) -> float:
     known = (catalog or Catalog.discover()).sections
     if not recipe.get("sampling") or not any(recipe.get(key) for key in known):
         return 1.0
-    product = 1.0
-    for section in Recipe.from_plain(recipe, catalog).sections.values():
-        product *= section.presence
-    return product
+    return math.prod((each.presence for each in Recipe.from_plain(recipe, catalog).sections.values()), start=1.0)
 
 
 def _unopened(run: Path) -> list[tuple[int, str]]:
@@ -222,12 +221,7 @@ def _attacks(run: Path, recipe: Mapping[str, Any]) -> Attacks:
     for section in sections_of_plugins():
         awaited |= section.is_awaited(run, recipe)
         for leak in section.leaks(section.record(run)):
-            tried.append(
-                Tried(
-                    leak.attack, leak.metric, leak.value, leak.guess, leak.guessed_by, leak.lower_is_worse,
-                    leak.succeeded, leak.targets,
-                )
-            )  # fmt: skip
+            tried.append(Tried(**{field.name: getattr(leak, field.name) for field in dataclasses.fields(Tried)}))
     return Attacks(tried, awaited)
 
 
@@ -239,17 +233,7 @@ def _what_lacks(contents: Contents) -> Iterator[str]:
         yield "no client compared its messages with its plain values: run again with --record-wire"
     if not contents.attacks.tried:
         yield "no attack was tried: fedplug attack RUN tries some if the messages were recorded"
-    for place, path in _paths(contents.recipe, ""):
-        yield f"the recipe names a path of this machine ({place}: {path}), which is part of the evidence and the digest"
-
-
-def _paths(plain: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Texts in a recipe that look like absolute paths."""
-    if isinstance(plain, Mapping):
-        for key, inner in plain.items():
-            yield from _paths(inner, f"{place}.{key}".lstrip("."))
-    elif isinstance(plain, list):
-        for number, inner in enumerate(plain):
-            yield from _paths(inner, f"{place}.{number}")
-    elif isinstance(plain, str) and re.match(r"(/|~|[A-Za-z]:\\)", plain):
-        yield place, plain
+    for place, path, _ in leaves(contents.recipe):
+        if isinstance(path, str) and re.match(r"(/|~|[A-Za-z]:\\)", path):
+            named = f"{'.'.join(map(str, place))}: {path}"
+            yield f"the recipe names a path of this machine ({named}), which is part of the evidence and the digest"

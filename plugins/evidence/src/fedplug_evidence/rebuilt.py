@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedplug.api.blocks import RETAINED, Layout
@@ -18,6 +18,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate, shipped
 from fedplug.recipe.parts import Sampling, Use
 from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.source import leaves
 from fedplug.round.base import facts_of
 from fedplug_ledger.charging import ledger_of, releases_of
 from fedplug_ledger.costs import credit_in_steps, strongest, strongest_other
@@ -137,7 +138,7 @@ def reckon(contents: Contents, catalog: Catalog | None = None) -> Reckoned:
     for key in left_out:
         reckoned.pop(key, None)
         said.pop(key, None)
-    return Reckoned([*differences, *unlike(said, reckoned, "ledger.json")], notes, unchecked, _leaves(said))
+    return Reckoned([*differences, *unlike(said, reckoned, "ledger.json")], notes, unchecked, len([*leaves(said)]))
 
 
 def shown_in_run(contents: Contents, catalog: Catalog | None = None) -> list[Reveals]:
@@ -231,14 +232,9 @@ def _accountant(plain: Any, catalog: Catalog) -> tuple[Accountant | None, str]:
 
 def own_uses(plain: Any) -> Iterator[str]:
     """The user's own files that a recipe names."""
-    if isinstance(plain, Mapping):
-        use = plain.get("use")
-        if isinstance(use, str) and is_own(use):
+    for path, use, _ in leaves(plain):
+        if path[-1:] == ("use",) and isinstance(use, str) and is_own(use):
             yield use.rpartition(":")[0]
-        plain = list(plain.values())
-    if isinstance(plain, list):
-        for inner in plain:
-            yield from own_uses(inner)
 
 
 def _unlike_recipe(contents: Contents) -> Iterator[str]:
@@ -387,18 +383,13 @@ def _unlike_releases(entry: RoundEntry, place: str) -> Iterator[str]:
 def own_files(plain: Any) -> Iterator[tuple[str, str]]:
     """Name and SHA-256 of each of the user's own files, from the resolved recipe, sorted."""
     found = dict[str, str]()
-    left = [plain]
-    while left:
-        each = left.pop()
-        if isinstance(each, Mapping):
-            use, named, digest = each.get("use"), each.get("file"), each.get("sha256")
-            if isinstance(use, str) and isinstance(digest, str):
+    for path, digest, around in leaves(plain):
+        if path[-1:] == ("sha256",) and isinstance(digest, str):
+            use, named = around.get("use"), around.get("file")
+            if isinstance(use, str):
                 found[use.rpartition(":")[0]] = digest
-            elif isinstance(named, str) and isinstance(digest, str):
+            elif isinstance(named, str):
                 found[named] = digest
-            left += each.values()
-        elif isinstance(each, list):
-            left += each
     yield from sorted(found.items())
 
 
@@ -436,7 +427,3 @@ def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
-
-def _leaves(plain: Any) -> int:
-    inner: Sequence[Any] = [*plain.values()] if isinstance(plain, Mapping) else plain if isinstance(plain, list) else ()
-    return sum(map(_leaves, inner)) if isinstance(plain, Mapping | list) else 1

@@ -21,6 +21,7 @@ from fedplug_runs.settings import TABLE, Settings
 if TYPE_CHECKING:
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
+    from fedplug.recipe.source import Source
 
     from fedplug_runs.execution import Stop
     from fedplug_runs.result import Run
@@ -162,9 +163,7 @@ def check(
         PluginError: one of `plugins` cannot be used.
         SetupError: a keyword is not a key of recipes.
     """
-    from fedplug.recipe.recipe import Recipe
-
-    from fedplug_runs.overlay import changed, load_recipe
+    from fedplug_runs.overlay import finished, load_recipe
     from fedplug_runs.own_files import with_files
     from fedplug_runs.trust import RUNS
 
@@ -174,32 +173,31 @@ def check(
     if loss is not None or not all(isinstance(value, str | None) for value in map(values.get, OF_SESSION)):
         from fedplug_runs.session import sections
 
-        values = sections(lambda: _written(recipe, changes), values, loss, catalog)
+        def written() -> Mapping[str, Any]:
+            data = _source(recipe, changes).data
+            return data if isinstance(data, Mapping) else {}
+
+        values = sections(written, values, loss, catalog)
     changes += values.items()
     if isinstance(recipe, Path | str):
         return load_recipe(recipe, changes, catalog)
-    if isinstance(recipe, Recipe):
-        # Read anew in any case: nobody has checked a copy with other values.
-        checked = changed(recipe.to_plain(), changes, catalog)
-        return dataclasses.replace(checked, origin=recipe.origin)
-    return changed(recipe, changes, catalog)
+    # A recipe is read anew in any case: nobody has checked a copy with other values.
+    checked = finished(_source(recipe, changes), catalog)
+    return checked if isinstance(recipe, Mapping) else dataclasses.replace(checked, origin=recipe.origin)
 
 
-def _written(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[Any]) -> Mapping[str, Any]:
+def _source(recipe: Path | str | Mapping[str, Any] | Recipe, changes: Sequence[Any]) -> Source:
     """A recipe as plain data, changed; whether it is right nobody has looked yet."""
-    from fedplug.recipe.recipe import Recipe
     from fedplug.recipe.source import Source
 
-    from fedplug_runs import overlay
-    from fedplug_runs.overlay import read_extended
+    from fedplug_runs.overlay import override, read_extended
     from fedplug_runs.shelf import located
 
     if isinstance(recipe, Path | str):
-        source = read_extended(located(recipe), changes)
-    else:
-        source = Source("recipe", copy.deepcopy(recipe.to_plain() if isinstance(recipe, Recipe) else recipe))
-        overlay.override(source, changes)
-    return source.data if isinstance(source.data, Mapping) else {}
+        return read_extended(located(recipe), changes)
+    source = Source("recipe", copy.deepcopy(recipe if isinstance(recipe, Mapping) else recipe.to_plain()))
+    override(source, changes)
+    return source
 
 
 @dataclasses.dataclass(frozen=True)

@@ -194,13 +194,6 @@ def load_recipe(
     return dataclasses.replace(finished(read_extended(file, sets), catalog), origin=origin_of(file))
 
 
-def changed(data: Mapping[str, Any], sets: Sequence[Change], catalog: Catalog | None = None) -> Recipe:
-    """Validates plain data with changes, as `load_recipe` does with a file."""
-    source = Source("recipe", copy.deepcopy(data))
-    override(source, sets)
-    return finished(source, catalog)
-
-
 def finished(source: Source, catalog: Catalog | None) -> Recipe:
     """The recipe, with notes on options that went with a component that another replaced."""
     recipe = Recipe.of(source, catalog)
