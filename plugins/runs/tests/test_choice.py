@@ -46,6 +46,6 @@ def test_options_come_from_text_as_well_as_from_values() -> None:
 )  # fmt: skip
 def test_every_option_that_cannot_be_is_named(engine: type, given: dict[str, Any], complaints: list[str]) -> None:
     with pytest.raises(SetupError) as caught:
-        options_of("e", engine, given)
+        options_of("engine e", engine, given)
     assert all(complaint in str(caught.value) for complaint in complaints)
     assert len(str(caught.value).splitlines()) == len(complaints)

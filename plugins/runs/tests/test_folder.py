@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,7 @@ from fedplug_runs.folder import load_run, locked, write_recipe
 from toy_components import recipe_of, toy_catalog
 
 
-def test_without_locks_of_the_system_a_file_marks_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with locked(tmp_path):
-        with pytest.raises(SetupError) as caught, locked(tmp_path):
-            raise AssertionError("two at once")
-        mark = tmp_path / "run.mark"
-        assert f"process {os.getpid()}; wait until that is done" in str(caught.value)
-        assert f"if it runs no more, delete {mark}" in str(caught.value)
-    with pytest.raises(ZeroDivisionError), locked(tmp_path):
-        raise ZeroDivisionError
-    with locked(tmp_path):
-        pass
-
-
 def test_a_file_system_without_locks_is_said_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fcntl
-
     def refuses(*_: Any) -> None:
         raise OSError(37, "No locks available")
 

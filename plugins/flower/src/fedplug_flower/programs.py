@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
@@ -79,14 +79,13 @@ class Programs:
         Raises:
             SetupError: the program ends, or does not accept connections within this time.
         """
-        until = time.monotonic() + seconds
-        while True:
-            self.require()
+
+        def answers() -> bool:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-                return
-            if time.monotonic() > until:
-                raise SetupError(f"{name} does not answer after {seconds:g} seconds; its log says: {self.tail(name)}")
-            time.sleep(0.1)
+                return True
+            return False
+
+        self._await(name, answers, seconds)
 
     def await_file(self, name: str, file: Path, seconds: float) -> None:
         """Waits until a program has created a file.
@@ -94,8 +93,11 @@ class Programs:
         Raises:
             SetupError: the program ends, or does not create the file within this time.
         """
+        self._await(name, file.exists, seconds)
+
+    def _await(self, name: str, is_ready: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not file.exists():
+        while not is_ready():
             self.require()
             if time.monotonic() > until:
                 raise SetupError(f"{name} is not ready after {seconds:g} seconds; its log says: {self.tail(name)}")

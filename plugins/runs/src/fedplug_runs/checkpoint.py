@@ -18,12 +18,13 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
 from fedplug.api.parties import KEY_SERVER, Opening, Openings, file_name
+from fedplug.engines.base import Engine
 
 from fedplug_runs.compared import Comparison
 from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_lines
@@ -283,16 +284,6 @@ class StateFiles:
         return Comparison()
 
 
-class Keeper(Protocol):
-    """What a checkpoint needs of an engine."""
-
-    def save(self, folder: Path) -> None:
-        """Has every party write its own state into the folder."""
-
-    def saved(self, folder: Path) -> None:
-        """The checkpoint is complete and lies in this folder now."""
-
-
 class Checkpoints:
     """The checkpoints of one run folder.
 
@@ -324,7 +315,7 @@ class Checkpoints:
     def path(self, round: int) -> Path:
         return self.folder / f"round-{round:04d}"
 
-    def write(self, round: int, server_state: dict[str, Any], engine: Keeper) -> Path:
+    def write(self, round: int, server_state: dict[str, Any], engine: Engine) -> Path:
         """Writes the checkpoint after `round` rounds and forgets those that are not kept."""
         final = self.path(round)
         draft = final.with_suffix(".tmp")

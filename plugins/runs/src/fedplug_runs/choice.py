@@ -33,24 +33,24 @@ def options_class(kind: type) -> type[Options] | None:
     return own
 
 
-def options_of(name: str, engine: type, given: Mapping[str, Any]) -> Options:
-    """The engine's own options, checked.
+def options_of(name: str, kind: type, given: Mapping[str, Any]) -> Options:
+    """The options of a component, or an engine's own, checked.
 
     Args:
-        name: of the engine, for messages.
-        engine: its class.
+        name: for messages, such as `engine ray`.
+        kind: its class.
         given: what the command line, the config file or a script says of them.
 
     Raises:
         SetupError: it has no such option, or a value is wrong; names every one.
     """
-    kind = options_class(engine)
-    if kind is None:
+    model = options_class(kind)
+    if model is None:
         if given:
-            raise SetupError(f"engine {name} has no options: leave out {', '.join(given)}")
+            raise SetupError(f"{name} has no options: leave out {', '.join(given)}")
         return Options()
     try:
-        return kind.model_validate(dict(given))
+        return model.model_validate(dict(given))
     except ValidationError as error:
-        problems = explain(error, kind, dict(given), f"engine {name}")
+        problems = explain(error, model, dict(given), name)
         raise SetupError("\n".join(problem.message for problem in problems)) from error

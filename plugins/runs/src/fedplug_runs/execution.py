@@ -71,7 +71,7 @@ class Equipment:
         self.catalog = catalog or Catalog.discover()
         self.entry = engine_entry(settings.engine, self.catalog)
         self.engine_class: Any = self.entry.load()
-        self.options = options_of(settings.engine, self.engine_class, settings.engine_options)
+        self.options = options_of(f"engine {settings.engine}", self.engine_class, settings.engine_options)
         if settings.data is not None and not settings.data.is_dir():
             remedy = "--data, the variable FEDPLUG_DATA or the config file names it"
             raise SetupError(f"the folder of data sets {settings.data} does not exist; {remedy}")

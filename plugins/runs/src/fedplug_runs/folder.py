@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import re
 import sys
@@ -102,20 +103,12 @@ def load_run(run_dir: Path, catalog: Catalog | None = None, trusted: bool = Fals
 def locked(run_dir: Path) -> Iterator[None]:
     """Inside, this process alone writes in a run folder. However it ends, `kill -9` too, the system frees the lock.
 
-    Where the system has no such locks, a file marks the folder, and must be deleted by hand after a kill.
-
     Raises:
         SetupError: another process writes there.
     """
     file = run_dir / "run.lock"
     with contextlib.suppress(OSError):  # what is wrong with it the lock says
         private_folder(run_dir.resolve(strict=True))
-    try:
-        import fcntl
-    except ImportError:
-        with _marked(run_dir, file.with_suffix(".mark")):
-            yield
-        return
     try:
         opened = open_private(file, "a+")
     except OSError as error:
@@ -128,7 +121,9 @@ def locked(run_dir: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             _await_number(file)
-            raise SetupError(_taken(run_dir, file)) from error
+            raise SetupError(
+                f"{run_dir} is being written by {_named(file)}; wait until that is done, or end it, and try again"
+            ) from error
         except OSError as error:
             reason = f"{run_dir} cannot be locked ({error.strerror or error})"
             raise SetupError(f"{reason}; a run needs a file system with locks: choose one with --output") from error
@@ -138,19 +133,6 @@ def locked(run_dir: Path) -> Iterator[None]:
         except OSError as error:
             raise SetupError(f"{run_dir} cannot be used ({error.strerror or error}); make room there") from error
         yield
-
-
-@contextlib.contextmanager
-def _marked(run_dir: Path, mark: Path) -> Iterator[None]:
-    try:
-        with open_private(mark, "x") as file:
-            file.write(str(os.getpid()))
-    except FileExistsError as error:
-        raise SetupError(f"{_taken(run_dir, mark)}; if it runs no more, delete {mark}") from error
-    try:
-        yield
-    finally:
-        mark.unlink(missing_ok=True)
 
 
 def _await_number(file: Path, seconds: float = 2) -> None:
@@ -169,27 +151,19 @@ def _await_number(file: Path, seconds: float = 2) -> None:
 def writer_of(run_dir: Path) -> str:
     """Who writes in a run folder at this moment, as half a sentence; empty where nobody does."""
     file = run_dir / "run.lock"
-    if file.with_suffix(".mark").exists():
-        return _named(file.with_suffix(".mark"))
     try:
-        import fcntl
-
         with open_private(file, "r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return _named(file)
-    except (ImportError, OSError):  # it was never locked, or cannot be by us
-        return ""
+    except OSError:  # it was never locked, or cannot be by us
+        pass
     return ""
 
 
 def _named(file: Path) -> str:
     who = read_text(file).strip()
     return f"process {who}" if who else "another process"
-
-
-def _taken(run_dir: Path, file: Path) -> str:
-    return f"{run_dir} is being written by {_named(file)}; wait until that is done, or end it, and try again"
 
 
 R = TypeVar("R", bound=Record)

@@ -15,12 +15,11 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate, wrapped_hooks
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
-from pydantic import ValidationError
 
+from fedplug_runs.choice import options_of
 from fedplug_runs.events import ResultsWritten, RunFinished, RunStarted, RunStopped
 from fedplug_runs.files import Files
 from fedplug_runs.hints import suggest
-from fedplug_runs.option_errors import explain
 from fedplug_runs.own_files import in_file, is_own
 from fedplug_runs.trust import RUNS
 from fedplug_runs.yaml_source import use_of
@@ -132,10 +131,9 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
             f"extensions: [{name}] into the recipe"
         )
     try:
-        checked = kind.Options.model_validate(options)
-    except ValidationError as error:
-        problems = "; ".join(message for _, _, message in explain(error, kind.Options, options, name))
-        raise SetupError(f"--with {name}: {problems}") from error
+        checked = options_of(name, kind, options)
+    except SetupError as error:
+        raise SetupError(f"--with {name}: {'; '.join(str(error).splitlines())}") from error
     extension: Extension = instantiate(Use(name, name, "extension", checked, made_of=kind))
     return extension
 
