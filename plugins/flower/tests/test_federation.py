@@ -26,6 +26,7 @@ from fedplug_flower import trial
 from fedplug_flower.certificates import make_node_key
 from fedplug_flower.programs import Programs, descendants, free_ports, processes
 from fedplug_flower.trial import Federation, federation, start_node
+from fedplug_party.transport import folder_name
 from fedplug_runs import functions
 from fedplug_runs.checkpoint import read_file
 from fedplug_runs.wire_record import read_wire
@@ -402,9 +403,9 @@ def test_flowers_own_commands_run_the_app_folder_with_a_client_app_for_each_mess
 
     def plain_node(started: Any, at: Path, address: str, key: Path, port: int, own: int) -> None:
         started.start(
-            f"node-{trial.name_of(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
+            f"node-{folder_name(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
             "--root-certificates", str(at / "ca.crt"), "--auth-supernode-private-key", str(key),
-            "--port", str(own), "--node-config", f'state="{at / trial.name_of(address)}"',
+            "--port", str(own), "--node-config", f'state="{at / folder_name(address)}"',
         )  # fmt: skip
 
     monkeypatch.setattr(trial, "start_node", plain_node)

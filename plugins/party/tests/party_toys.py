@@ -26,7 +26,7 @@ from fedplug_party.line import SOCKET
 from fedplug_party.party import Party
 from fedplug_party.program import Site, data_digest, run_party
 from fedplug_party.state import Belongs, State
-from fedplug_party.transport import SocketTransport
+from fedplug_party.transport import SocketTransport, folder_name
 from run_toys import start
 from toy_components import toy_catalog
 
@@ -128,7 +128,6 @@ class Parties:
 
     def __init__(self, folder: Path, plain: Mapping[str, Any], repeats: int = 3) -> None:
         self.folder, self.plain, self.repeats = folder, plain, repeats
-        self.transport = SocketTransport(folder)
         self.addresses = addresses(Recipe.from_plain(plain, toy_catalog()))
         self.processes: dict[str, Any] = {}
         self._starts: Counter[str] = Counter()
@@ -151,7 +150,7 @@ class Parties:
 
     def state(self, address: str) -> Path:
         """The folder of a party."""
-        return self.transport.state(address)
+        return self.folder / folder_name(address)
 
     def said(self, address: str) -> str:
         """The output of its program."""

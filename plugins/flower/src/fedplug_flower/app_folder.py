@@ -29,6 +29,16 @@ __all__ = ["app"]
 '''
 
 
+def require_empty(folder: Path) -> None:
+    """Checks that a folder is empty or does not exist.
+
+    Raises:
+        SetupError: it has something in it, or is a file.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SetupError(f"{folder} is not empty; name an empty folder, or one that does not exist yet")
+
+
 def write_app(recipe: Recipe, folder: Path, config: Mapping[str, str | int | bool] | None = None) -> Path:
     """Writes the folder. It must be empty or not exist.
 
@@ -40,8 +50,7 @@ def write_app(recipe: Recipe, folder: Path, config: Mapping[str, str | int | boo
     Raises:
         SetupError: the folder is not empty.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SetupError(f"{folder} is not empty; name an empty folder, or one that does not exist yet")
+    require_empty(folder)
     name = re.sub(r"[^a-z0-9]+", "-", recipe.name.lower()).strip("-") or "recipe"
     package = folder / "fedplug_app"
     package.mkdir(parents=True)

@@ -22,12 +22,13 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug_party.line import SOCKET
+from fedplug_party.transport import folder_name
 from fedplug_runs import own_files, yaml_source
 from fedplug_runs.files import private_folder, write_bytes, write_text
 from fedplug_runs.machine import terminated_like_interrupted
 from fedplug_runs.sites import site_folders
 
-from fedplug_flower.app_folder import write_app
+from fedplug_flower.app_folder import require_empty, write_app
 from fedplug_flower.certificates import make_certificates, make_node_key
 from fedplug_flower.programs import Programs, free_ports, programs
 from fedplug_flower.superlink import COMPLETED, SuperLink
@@ -110,21 +111,16 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
         try:
             say("registering a key for each node, then starting each party's node and relay")
             for address, own in zip(parties, ports, strict=True):
-                key, public = make_node_key(folder, f"{name_of(address)}.key")
+                key, public = make_node_key(folder, f"{folder_name(address)}.key")
                 running.superlink.register(public, address)
                 running.ports[address] = own
                 start_node(started, folder, address, key, port, own)
                 _start_relay(started, folder, address, own)
-            for name in map(name_of, parties):
+            for name in map(folder_name, parties):
                 started.await_file(f"party-{name}", folder / name / SOCKET, _START_SECONDS)
             yield running
         finally:
             running.superlink.close()
-
-
-def name_of(address: str) -> str:
-    """An address as the name of a file: `client-3`, `key-server`."""
-    return address.replace(":", "-").replace("_", "-")
 
 
 def start_superlink(started: Programs, folder: Path, port: int) -> None:
@@ -141,8 +137,8 @@ def _start_party(started: Programs, folder: Path, address: str, data: Path | Non
     which = ["--key-server"] if address == KEY_SERVER else ["--client", address.partition(":")[2]]
     where = ["--data", str(data)] if data else []
     started.start(
-        f"party-{name_of(address)}", "fedplug", "party", str(folder / "recipe.yaml"), *which, *where,
-        "--state", str(folder / name_of(address)), "--yes", "--trust",
+        f"party-{folder_name(address)}", "fedplug", "party", str(folder / "recipe.yaml"), *which, *where,
+        "--state", str(folder / folder_name(address)), "--yes", "--trust",
     )  # fmt: skip
 
 
@@ -158,7 +154,7 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
         own: the port at which the relay reaches the node.
     """
     started.start(
-        f"node-{name_of(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
+        f"node-{folder_name(address)}", "flower-supernode", "--superlink", f"127.0.0.1:{port}",
         "--root-certificates", str(folder / "ca.crt"), "--auth-supernode-private-key", str(key),
         "--host", "127.0.0.1", "--port", str(own), "--isolation", "process",
         "--superexec-auth-secret-file", str(folder / "relay.secret"),
@@ -167,8 +163,8 @@ def start_node(started: Programs, folder: Path, address: str, key: Path, port: i
 
 def _start_relay(started: Programs, folder: Path, address: str, own: int) -> None:
     started.start(
-        f"relay-{name_of(address)}", "fedplug", "federation-relay", "--port", str(own),
-        "--secret", str(folder / "relay.secret"), "--state", str(folder / name_of(address)),
+        f"relay-{folder_name(address)}", "fedplug", "federation-relay", "--port", str(own),
+        "--secret", str(folder / "relay.secret"), "--state", str(folder / folder_name(address)),
     )  # fmt: skip
 
 
@@ -186,8 +182,7 @@ def workplace(folder: Path | None) -> Iterator[Path]:
         finally:
             shutil.rmtree(made, ignore_errors=True)
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SetupError(f"{folder} is not empty; name an empty folder, or one that does not exist yet")
+    require_empty(folder)
     private_folder(folder)
     yield folder.resolve()
 

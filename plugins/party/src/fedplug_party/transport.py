@@ -31,6 +31,11 @@ class Transport(Protocol):
         """Ends the transport. Requests under way may be dropped."""
 
 
+def folder_name(address: str) -> str:
+    """An address as the name of a file or a folder: `client-3`, `key-server`."""
+    return address.replace(":", "-").replace("_", "-")
+
+
 class SocketTransport:
     """Reaches parties on this machine, each by the socket in its folder.
 
@@ -48,7 +53,8 @@ class SocketTransport:
 
         def carry(address: str, request: bytes) -> None:
             try:
-                answers.put((address, ask(self.state(address), request, seconds, lambda: not over.is_set())))
+                state = self._folder / folder_name(address)
+                answers.put((address, ask(state, request, seconds, lambda: not over.is_set())))
             except PartyLost as lost:
                 answers.put((address, lost))
 
@@ -59,10 +65,6 @@ class SocketTransport:
                 yield answers.get()
         finally:
             over.set()
-
-    def state(self, address: str) -> Path:
-        """The folder of a party."""
-        return self._folder / address.replace(":", "-").replace("_", "-")
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -175,8 +175,7 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
     else:
         found = (lambda: copy.deepcopy(value)) if isinstance(value, torch.nn.Module) else value
     _held[token] = found
-    asked: list[str] = []
-    handed: list[str] = []
+    asked: list[inspect.Parameter] = []
     try:
         parameters = inspect.signature(found).parameters.values()
     except ValueError as error:
@@ -187,11 +186,8 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
         default = parameter.default
         if default is not parameter.empty and type(default) not in (bool, int, float, str, type(None)):
             continue  # stays the same
-        of_kind = f": {type(default).__name__}" if default is not parameter.empty and default is not None else ""
-        asked.append(parameter.name + of_kind + ("" if default is parameter.empty else f" = {default!r}"))
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in asked:
-            asked.insert(-1, "*")
-        handed.append(f"{parameter.name}={parameter.name}")
+        kind = parameter.empty if default in (parameter.empty, None) else type(default)
+        asked.append(parameter.replace(annotation=kind))
     why = (
         f"{section if section == name else f'{section} {name}'} is in the memory of the Python session that ran this "
         f"alone, since {reason}; write it in a file, with all that it needs, and name that: use: my_{section}.py:NAME"
@@ -199,8 +195,8 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
     text = (
         f'"""Represents {name} of a Python session."""\n\nfrom fedplug_runs.session import held as _held\n\n'
         f"ONLY_IN_MEMORY = {why!r}\n\n\n"
-        f"def {name}({', '.join(asked)}):\n"
-        f"    return _held({token!r}, ONLY_IN_MEMORY)({', '.join(handed)})\n"
+        f"def {name}{inspect.Signature(asked)}:\n"
+        f"    return _held({token!r}, ONLY_IN_MEMORY)({', '.join(f'{each.name}={each.name}' for each in asked)})\n"
     )
     return _own(section, text)
 
