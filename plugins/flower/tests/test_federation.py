@@ -26,7 +26,7 @@ from fedplug_flower import trial
 from fedplug_flower.certificates import make_node_key
 from fedplug_flower.programs import Programs, descendants, free_ports, processes
 from fedplug_flower.trial import Federation, federation, start_node
-from fedplug_party.transport import folder_name
+from fedplug_party.sockets import folder_name
 from fedplug_runs import functions
 from fedplug_runs.checkpoint import read_file
 from fedplug_runs.wire_record import read_wire

@@ -25,8 +25,8 @@ from fedplug_party.frames import Request
 from fedplug_party.line import SOCKET
 from fedplug_party.party import Party
 from fedplug_party.program import Site, data_digest, run_party
+from fedplug_party.sockets import SocketTransport, folder_name
 from fedplug_party.state import Belongs, State
-from fedplug_party.transport import SocketTransport, folder_name
 from run_toys import start
 from toy_components import toy_catalog
 

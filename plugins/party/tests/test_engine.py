@@ -20,8 +20,7 @@ from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupErr
 from fedplug.engines.base import Job
 from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
-from fedplug_party.sockets import SocketEngine
-from fedplug_party.transport import SocketTransport
+from fedplug_party.sockets import SocketEngine, SocketTransport
 from fedplug_runs.checkpoint import StateFiles
 from party_toys import SECONDS, Beside, parties
 from run_toys import start

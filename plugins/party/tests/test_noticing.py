@@ -9,7 +9,7 @@ import fedplug
 import numpy as np
 import pytest
 from fedplug.round.parties import ClientHost
-from fedplug_party.noticing import Noticing
+from fedplug_party.program import Noticing
 from fedplug_runs.overlay import load_recipe
 from fedplug_std import accountants
 from fedplug_std.handed import signs

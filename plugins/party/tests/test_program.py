@@ -14,8 +14,7 @@ from fedplug.api import secrets
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import DataError, SetupError
 from fedplug.round.parties import ClientHost
-from fedplug_party.noticing import Noticing
-from fedplug_party.program import Site, _secret, data_digest, run_party, write_models
+from fedplug_party.program import Noticing, Site, _secret, data_digest, run_party, write_models
 from fedplug_party.state import State
 from party_toys import Beside
 from site_toys import Noted, arrays, at_sites, write_sites

@@ -13,9 +13,9 @@ import pytest
 from fedplug import FedplugError, Settings
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug_kit import check_component
-from fedplug_trackers.memory import Memory
 from fedplug_trackers.said import flat
 from fedplug_trackers.to_mlflow import Mlflow
+from fedplug_trackers.tracker import Memory
 from tracker_toys import RECIPE, STOP, history, records, scalars, texts
 
 QUIET = Settings(quiet=True, device="cpu", muted=("lab.report",))

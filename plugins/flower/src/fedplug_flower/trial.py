@@ -22,7 +22,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug_party.line import SOCKET
-from fedplug_party.transport import folder_name
+from fedplug_party.sockets import folder_name
 from fedplug_runs import own_files, yaml_source
 from fedplug_runs.files import private_folder, write_bytes, write_text
 from fedplug_runs.machine import terminated_like_interrupted

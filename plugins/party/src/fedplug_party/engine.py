@@ -2,7 +2,10 @@
 
 Each request names its run, round and program. So the engine drops replies that come twice, late or out of order. A
 party that was killed and restarted first goes back to the last complete checkpoint and loses the round it was in. Every
-party keeps its own checkpoints. The server's checkpoint lists their names (`server_files`).
+party keeps its own checkpoints. The server's checkpoint lists their names, and becomes visible with them:
+
+    RUN/parties.run                          the run's identity, drawn when it begins; a resumed run keeps it
+    RUN/checkpoint/round-0007/parties.state  for each party, the names of its last two checkpoints
 """
 
 from __future__ import annotations
@@ -12,19 +15,40 @@ import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
+from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupError, describe, log_error
 from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.api.records import one_line
 from fedplug.engines.base import Job
+from fedplug_runs.checkpoint import holding, read_file, write_file
+from fedplug_runs.files import read_text, write_text
 
 from fedplug_party.frames import Command, Reply, Request, checkpoint_name, round_of
-from fedplug_party.server_files import read_names, round_in, run_of, write_names
-from fedplug_party.transport import Transport
 
+_RUN, _NAMES = "parties.run", "parties.state"
 PATIENCE = 20.0
 """Seconds that a server waits for parties at its start, and later for the key server to come back. It waits as long for
 a client that was silent before the round continues without it."""
+
+
+class Transport(Protocol):
+    """Carries requests to parties and returns their replies. It reads neither.
+
+    Addresses are those of `fedplug.wire`: `client:3`, `key_server`.
+    """
+
+    def exchange(self, requests: Mapping[str, bytes], seconds: float) -> Iterator[tuple[str, bytes | PartyLost]]:
+        """Delivers each request and yields replies as they arrive, in any order.
+
+        A party that is not there, or that has not answered after `seconds` (`inf`: no limit), yields `PartyLost` with
+        the reason. A reply may arrive twice or answer an earlier request: the engine drops such replies. Once every
+        party has answered, the engine reads no further.
+        """
+
+    def close(self) -> None:
+        """Ends the transport. Requests under way may be dropped."""
 
 
 class PartyEngine:
@@ -280,3 +304,46 @@ def _problem(address: str, reply: Reply | Exception) -> Exception:
     if reply.outcome == "restarted":
         return PartyLost(f"{address} was restarted in the meantime")
     return ClientError(f"{address} refuses: {one_line(reply.reason, 1000)}")
+
+
+# -- what a checkpoint of the server says of parties ------------------------------------------------------------------
+
+
+def run_of(run_dir: Path | None) -> str:
+    """The identity by which the parties know the run of this folder; a new one without a folder."""
+    file = run_dir and run_dir / _RUN
+    if file and file.is_file():
+        return read_text(file).strip()
+    run = secrets.token_hex(8)
+    if file:
+        write_text(file, run)
+    return run
+
+
+def round_in(folder: Path) -> int:
+    """The number of rounds in the name of a server's checkpoint folder: 7 for `round-0007` and `round-0007.tmp`.
+
+    Raises:
+        SetupError: it is not such a folder.
+    """
+    number = folder.name.removeprefix("round-").removesuffix(".tmp")
+    if not number.isascii() or not number.isdigit():
+        raise SetupError(f"{folder} is not the checkpoint folder of a round, such as round-0007, which parties need")
+    return int(number)
+
+
+def write_names(folder: Path, names: Mapping[str, list[str]]) -> None:
+    """Writes the names of each party's checkpoints, ascending, into a checkpoint of the server."""
+    write_file(folder / _NAMES, codec.encode(dict(names)))
+
+
+def read_names(folder: Path) -> dict[str, list[str]]:
+    """Inverse of `write_names`.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, for instance because the run used another engine.
+    """
+    file = folder / _NAMES
+    data = codec.decode_saved(read_file(file))
+    with holding(file, "names of the parties' checkpoints"):
+        return {address: [str(name) for name in names] for address, names in data.items()}

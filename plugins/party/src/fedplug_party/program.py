@@ -37,12 +37,12 @@ from fedplug_runs.overlay import load_recipe, read_extended
 from fedplug_runs.own_files import named_in, with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import RUNS, Consent
+from fedplug_std.handed import alarms, signs
 from fedplug_std.letters import Correspondent, read_signing_key
 from fedplug_terminal.lines import tell
 
 from fedplug_party.agreement import agreement, preview
 from fedplug_party.line import Listening, ask
-from fedplug_party.noticing import Noticing
 from fedplug_party.owned import open_own
 from fedplug_party.party import Host, Party
 from fedplug_party.state import Belongs, State
@@ -138,6 +138,27 @@ class Site:
         """The client, with its data, before the run; None for the key server."""
         host = self.host()
         return host.clients[self.address] if isinstance(host, ClientHost) else None
+
+
+class Noticing:
+    """Compares each model that arrives with the one before it.
+
+    Args:
+        layout: of the model.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._last: np.ndarray[Any, Any] | None = None
+
+    def __call__(self, host: object) -> list[str]:
+        """A sentence on each sign that no training leaves in a model. Each model is checked once."""
+        said: list[str] = []
+        for client in host.clients.values() if isinstance(host, ClientHost) else ():
+            now, before, self._last = client.vector, self._last, client.vector
+            if now is not None and before is not None and now is not before:
+                said += alarms(signs(now, before, self._layout))
+        return said
 
 
 def be_party(

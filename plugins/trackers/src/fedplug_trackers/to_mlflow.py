@@ -14,9 +14,8 @@ import fedplug
 from fedplug import Field
 from fedplug_runs.files import Files
 
-from fedplug_trackers.library import masked
 from fedplug_trackers.said import Outcome, word
-from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker
+from fedplug_trackers.tracker import Begun, Common, Sink, State, Tracker, masked
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

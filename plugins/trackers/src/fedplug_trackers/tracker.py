@@ -5,19 +5,20 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import importlib.util
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import fedplug
 from fedplug import Field
 from fedplug.api.errors import FedplugError, SetupError, describe
 from fedplug.api.events import Event, Note
 from fedplug_runs.events import RowComplete, RowsRestored, RunFinished, RunStarted, RunStopped
-from fedplug_runs.files import Files
+from fedplug_runs.files import Files, private_folder, read_text, write_text
 
-from fedplug_trackers.library import masked, missing
-from fedplug_trackers.memory import Memory
 from fedplug_trackers.said import Outcome, files_of, flat, numbers, outcome_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,68 @@ if TYPE_CHECKING:
 
 State = Literal["finished", "failed", "interrupted", "superseded"]
 """How a run ends in a tracker. `superseded`: the run went back to a round before the last one in the tracker."""
+FOLDER = "trackers"
+_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+
+
+def masked(text: str) -> str:
+    """The text with the passwords in addresses hidden: `http://me:***@host`. Run files are kept and shown to others."""
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
+def missing(extra: str, modules: tuple[str, ...]) -> str:
+    """A sentence with the command to install a missing library; empty if nothing is missing.
+
+    It looks for the modules without importing them, because importing MLflow takes seconds.
+
+    Args:
+        extra: the extra of the distribution that installs the library.
+        modules: top-level names of the modules that the tracker imports.
+    """
+    absent = [name for name in modules if importlib.util.find_spec(name) is None]
+    if not absent:
+        return ""
+    what = " and ".join(absent)
+    return f"{what} {'is' if len(absent) == 1 else 'are'} not installed; pip install 'fedplug-trackers[{extra}]'"
+
+
+@dataclasses.dataclass
+class Memory:
+    """One tracker's file in a run folder, `trackers/NAME.json`.
+
+    Attributes:
+        file: path of the memory.
+        where: the server and project that have the run. Other places do not know it.
+        id: of the run there; empty if it has none yet.
+        rounds: how many rounds the tracker has.
+    """
+
+    file: Path
+    where: str
+    id: str = ""
+    rounds: int = 0
+
+    @classmethod
+    def of(cls, run_dir: Path, name: str, where: str) -> Self:
+        """The memory of a run in this place; an empty one if there is none or it cannot be read."""
+        file = run_dir / FOLDER / f"{name}.json"
+        try:
+            found = json.loads(read_text(file))
+            known = cls(file, str(found["where"]), str(found["id"]), int(found["rounds"]))
+        except (OSError, ValueError, LookupError, TypeError):
+            return cls(file, where)
+        return known if known.where == where else cls(file, where)
+
+    def keep(self) -> None:
+        """Writes the memory. A kill leaves either the old file or the new one."""
+        private_folder(self.file.parent)
+        write_text(self.file, json.dumps({"where": self.where, "id": self.id, "rounds": self.rounds}))
+
+    def forget(self) -> None:
+        """Forgets the run. The tracker then begins another one."""
+        self.id, self.rounds = "", 0
+        with contextlib.suppress(FileNotFoundError):
+            self.file.unlink()
 
 
 class TrackerLost(Exception):
