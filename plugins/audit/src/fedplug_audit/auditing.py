@@ -355,8 +355,7 @@ def _scores(made: list[tuple[Canaries | CanaryRecords, Run]]) -> dict[str, NDArr
 
 def _uploads(run: Run) -> Iterator[tuple[int, int, Mapping[str, Block]]]:
     """Round, client and blocks of each upload that the server received, if the run kept them."""
-    wire = run.folder / "wire"
-    for path in recordings(wire).values() if wire.is_dir() else ():
+    for path in recordings(run.folder / "wire").values():
         for message in read_wire(path):
             uploads = message.phase == "upload" and message.sender.startswith("client:")
             answered = message.answered() if uploads else None

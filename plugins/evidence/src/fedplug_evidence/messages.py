@@ -16,7 +16,7 @@ from fedplug.api.errors import CheckpointError, MessageError
 from fedplug.api.parties import SERVER
 from fedplug_runs.compared import Compared
 from fedplug_runs.rows import Row
-from fedplug_runs.wire_record import Message, read_wire
+from fedplug_runs.wire_record import Message, read_wire, recordings
 
 from fedplug_evidence.facts import Closed, Sent, Way
 
@@ -33,8 +33,7 @@ def sent_in(run_dir: Path, rows: Sequence[Row]) -> Sent:
     """
     said = [row.compared for row in rows if row.compared is not None]
     compared = sum(said, Compared()) if said else None
-    wire = run_dir / "wire"
-    files = sorted(wire.glob("round-*.wire")) if wire.is_dir() else []
+    files = recordings(run_dir / "wire").values()
     if not files:
         return Sent(False, compared=compared)
     looked = _Looked()

@@ -52,14 +52,14 @@ START: Mark = {"lines": 0, "size": 0, "checksum": 0}
 
 
 class Lines:
-    """A file of JSON lines, which need not exist. Where it is `synced`, each is on disk before the run continues.
+    """A file of JSON lines, which need not exist.
 
     Attributes:
         mark: its position; what an earlier process wrote is known once it is `cut`.
     """
 
-    def __init__(self, file: Path, synced: bool = False) -> None:
-        self.file, self.mark, self._synced = file, START, synced
+    def __init__(self, file: Path) -> None:
+        self.file, self.mark = file, START
 
     def append(self, *records: Any) -> None:
         """Adds a line for each record; all of them or, where that fails, none.
@@ -70,7 +70,7 @@ class Lines:
         if not records:
             return
         data = "".join(json.dumps(record) + "\n" for record in records).encode()
-        append_line(self.file, data, self._synced)
+        append_line(self.file, data)
         lines, size, checksum = self.mark["lines"] + len(records), self.mark["size"] + len(data), self.mark["checksum"]
         self.mark = {"lines": lines, "size": size, "checksum": zlib.crc32(data, checksum)}
 
@@ -179,7 +179,6 @@ class Charges:
             "without it the ledger would not count repeated uploads; put the file back as it was, or start a new "
             f"run: fedplug run {run_dir / 'recipe.yaml'}"
         )
-        self._lines = Lines(self.file, synced=True)
         self._noted = read_lines(self.file, Charge.from_json, self._remedy)
 
     def __len__(self) -> int:
@@ -191,7 +190,7 @@ class Charges:
     ) -> None:  # fmt: skip
         """Adds a request."""
         charge = Charge(round, charged, what, public)
-        self._lines.append(charge.to_plain())
+        append_line(self.file, (charge.to_json() + "\n").encode(), synced=True)
         self._noted.append(charge)
 
     def since(self, known: int) -> list[Charge]:
@@ -264,13 +263,13 @@ class Archive:
         self.recording = recording if records or recording.begun else None
         self.checkpoints = Checkpoints(run_dir, KEPT if self.recording is None else None)
         self.charges = Charges(run_dir)
-        self._metrics = Lines(run_dir / "metrics.jsonl")
+        self._metrics = run_dir / "metrics.jsonl"
         self._rows = Lines(self.checkpoints.folder / "rows.jsonl")
         self._ledger = Lines(self.checkpoints.folder / "ledger.jsonl")
 
     def add_row(self, row: Row) -> None:
         """Adds the complete numbers of a round to `metrics.jsonl`."""
-        self._metrics.append(row.to_plain(for_json=True))
+        append_line(self._metrics, (row.to_json() + "\n").encode())
 
     def end_of_round(self, books: Bookkeeping, engine: Engine, rounds: int) -> None:
         """Saves everything after `rounds` rounds."""
@@ -334,7 +333,7 @@ class Archive:
             self.recording.begin(done)
         self._rows.cut(marks["rows"])
         self._ledger.cut(marks["ledger"])
-        write_text(self._metrics.file, "".join(row.to_json() + "\n" for row in rows))
+        write_text(self._metrics, "".join(row.to_json() + "\n" for row in rows))
 
     def _check(self, state: Any, folder: Path, round: int) -> None:
         """Refuses a checkpoint of something else."""

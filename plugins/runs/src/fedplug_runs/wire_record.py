@@ -178,8 +178,8 @@ def file_of(rounds: int) -> str:
 
 
 def recordings(folder: Path) -> dict[int, Path]:
-    """The files of messages in a folder, by the rounds after which they end, ascending."""
-    found = {int(named[1]): path for path in folder.iterdir() if (named := _FILE.fullmatch(path.name))}
+    """The files of messages in a folder, by the rounds after which they end, ascending; none where there is none."""
+    found = {int(named[1]): path for path in folder.glob("*.wire") if (named := _FILE.fullmatch(path.name))}
     return dict(sorted(found.items()))
 
 

@@ -110,27 +110,19 @@ def _run(arguments: list[str]) -> int:
     # Importing typer takes as long as listing does, so that the plain forms of brief commands, which shells and scripts
     # call, do without. All other forms, `list --help` too, go through typer.
     command, rest = arguments[:1], arguments[1:]
-    if command == ["list"] and {word for word in rest if word.startswith("-")} <= {"--json", "--verify"}:
-        from fedplug.recipe.catalog import Catalog
-
-        from fedplug_terminal.catalog import list_components
-
-        words = [word for word in rest if not word.startswith("-")]
-        return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest, words)
-    plain = rest and not any(word.startswith("-") for word in rest)
-    if command == ["show"] and plain and len(rest) == 1:
-        from fedplug.recipe.catalog import Catalog
-
-        from fedplug_terminal.catalog import show_component
-
-        return show_component(Catalog.discover(), rest[0])
-    if command == ["check"] and plain:
+    if command and command[0] in _BRIEF:
         from fedplug.recipe.catalog import Catalog
         from fedplug_runs.trust import Consent
 
-        from fedplug_terminal.catalog import check_recipes
+        from fedplug_terminal.catalog import check_recipes, list_components, show_component
 
-        return check_recipes(rest, None, Catalog.discover().under(Consent(ask=True)))
+        words = [word for word in rest if not word.startswith("-")]
+        if command == ["list"] and {*rest} - {*words} <= {"--json", "--verify"}:
+            return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest, words)
+        if command == ["show"] and len(rest) == len(words) == 1:
+            return show_component(Catalog.discover(), *words)
+        if command == ["check"] and rest and rest == words:
+            return check_recipes(words, None, Catalog.discover().under(Consent(ask=True)))
 
     from fedplug_terminal.app import app
 

@@ -59,30 +59,18 @@ def _whole(sets: list[str] | None) -> list[str] | None:
     return sets
 
 
-def _located(word: Path | None) -> Path | None:
-    """The file that a word names; a shell that completes a line has none yet."""
+def _located(word: Any, folders: bool = False) -> Any:
+    """The file that a word names, or the folder of a run; a shell that completes a line has no word yet."""
     from fedplug_runs.shelf import located
 
-    return word and located(word)
-
-
-def _located_or_run(word: Path | None) -> Path | None:
-    """The same, or the folder of a run."""
-    from fedplug_runs.shelf import located
-
-    return word and located(word, folders=True)
-
-
-def _all_located(words: list[Path]) -> list[Path]:
-    from fedplug_runs.shelf import located
-
-    return [located(word, folders=True) for word in words]
+    return word and located(word, folders=folders)
 
 
 def _recipes(*, several: bool = False, help: str = "The recipe: a YAML file, or a name of fedplug recipes.") -> Any:
     return typer.Argument(
         metavar="RECIPE..." if several else "RECIPE", help=help, show_default=False,
-        callback=_all_located if several else _located, autocompletion=completion.recipes,
+        autocompletion=completion.recipes,
+        callback=(lambda words: [_located(word, True) for word in words]) if several else lambda word: _located(word),
     )  # fmt: skip
 
 
@@ -92,7 +80,7 @@ MaybeRecipeFile = Annotated[Path | None, _recipes()]
 Audited = Annotated[
     Path, typer.Argument(
         metavar="RECIPE|RUN", help="The recipe: a YAML file, or a name of fedplug recipes; or the folder of a run.",
-        show_default=False, callback=_located_or_run, autocompletion=completion.recipes,
+        show_default=False, callback=lambda word: _located(word, True), autocompletion=completion.recipes,
     )
 ]  # fmt: skip
 RecipeFiles = Annotated[list[Path], _recipes(several=True, help="YAML files, or names of fedplug recipes.")]
@@ -100,7 +88,7 @@ Compared = Annotated[list[Path], _recipes(several=True, help="Recipes, a compari
 GridFile = Annotated[
     Path, typer.Argument(
         metavar="GRID", help="Values to try, a YAML file or a name: parameters, cases.", show_default=False,
-        callback=_located, autocompletion=completion.grids,
+        callback=lambda word: _located(word), autocompletion=completion.grids,
     )
 ]  # fmt: skip
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]

@@ -19,12 +19,9 @@ class PlainDisplay(LinesDisplay):
     """One line a round, flushed at once: for logs, pipes and continuous integration."""
 
     def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
-        self._rounds = facts.get("rounds")
-        if self._quiet:
-            return
-        self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
+        super().start(plan, facts)
         widths = [max((len(step[i]) for step in plan), default=0) for i in (0, 1)]
-        for hook, component, text in plan:
+        for hook, component, text in () if self._quiet else plan:
             self._print(f"  {hook:<{widths[0]}}  {component:<{widths[1]}}  {text}".rstrip())
 
     def finish(self, rows: Sequence[Row], verdict: Verdict, pages: Sequence[Path], run_dir: Path) -> None:

@@ -208,7 +208,7 @@ class Occasions:
         """The messages recorded up to a round, which are all that an attack on it may know."""
         messages: list[Message] = []
         folder = self.run_dir / "wire"
-        for rounds, file in recordings(folder).items() if folder.is_dir() else ():
+        for rounds, file in recordings(folder).items():
             if rounds > last + 1:
                 break
             try:
