@@ -199,7 +199,7 @@ class Receiver:
                 look = self.watching(party)
             *_, question = message["calls"] or [None]
             for body in message["calls"]:
-                sequence, round, component, name, payload = _read_call(body)
+                sequence, round, component, name, payload = read_call(body)
                 running = f"{component}.{name}"
                 if sequence and sequence <= memory.done:
                     continue
@@ -271,7 +271,7 @@ class Receiver:
         return message
 
 
-def _read_call(body: Any) -> tuple[int, int, str, str, list[Any]]:
+def read_call(body: Any) -> tuple[int, int, str, str, list[Any]]:
     """What `Call.of` wrote.
 
     Raises:

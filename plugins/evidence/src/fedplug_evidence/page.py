@@ -387,23 +387,21 @@ def _what_ran(contents: Contents) -> str:
     plan = [
         [f"<code>{text(hook)}</code>", f"<code>{text(name)}</code>", sentence(does)] for hook, name, does in facts.plan
     ]
-    own = [
-        [f"<code>{text(name)}</code>", f"<code>{text(digest)}</code>"]
-        for name, digest in contents.own_files.sha256.items()
-    ]
-    run = [[f"<code>{text(name)}</code>", text(version)] for name, version in versions.run.items()]
-    made = [[f"<code>{text(name)}</code>", text(version)] for name, version in versions.made.items()]
+
+    def by_name(caption: str, header: Sequence[str], found: Mapping[str, str]) -> str:
+        return table(caption, header, [[f"<code>{text(each)}</code>" for each in pair] for pair in found.items()])
+
     return "".join(
         [
             f'<dl class="facts">{listed}</dl>',
             table("The hooks of a round, in order.", ["hook", "component", "description"], plan),
-            table("Versions that the run recorded.", ["distribution", "version"], run),
-            table("SHA-256 of each of the user's own code and component files that the recipe names.",
-                  ["file", "SHA-256"], own)
+            by_name("Versions that the run recorded.", ["distribution", "version"], versions.run),
+            by_name("SHA-256 of each of the user's own code and component files that the recipe names.",
+                    ["file", "SHA-256"], contents.own_files.sha256)
             or "<p>The recipe names none of the user's own code or component files.</p>",
             f"<p>{sentence(_data_named(contents))}</p>",
             "<details><summary>Versions of all dependencies, as installed when this page was made</summary>",
-            table("They may differ from those during the run.", ["distribution", "version"], made),
+            by_name("They may differ from those during the run.", ["distribution", "version"], versions.made),
             "</details>",
             f"<details><summary>Resolved recipe</summary><pre><code>{text(contents.written)}</code></pre></details>",
         ]

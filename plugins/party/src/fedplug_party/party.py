@@ -18,7 +18,7 @@ from fedplug.api.codec import Message
 from fedplug.api.errors import MessageError, describe, log_error
 from fedplug.api.parties import KEY_SERVER
 from fedplug.wire.calls import Reply as Answer
-from fedplug.wire.calls import read_reply
+from fedplug.wire.calls import read_call, read_reply
 
 from fedplug_party.frames import Outcome, Reply, Request, round_of
 from fedplug_party.state import State
@@ -256,18 +256,16 @@ def _question(message: bytes) -> tuple[int, str]:
     """The round, from 0, and the name of a message's last call. The reply holds the answer to that call.
 
     Raises:
-        MessageError: the message does not end with a question.
+        MessageError: it does not end with a question.
     """
     plain = codec.decode(codec.unframe(message))
     calls = plain.get("calls") if isinstance(plain, dict) else None
-    if not isinstance(calls, list) or not calls or not isinstance(calls[-1], bytes):
+    if not isinstance(calls, list) or not calls:
         raise MessageError("a message without calls")
-    call: Any = codec.decode(calls[-1])
-    if not isinstance(call, list) or len(call) != 5 or type(call[1]) is not int:
-        raise MessageError("a message whose last call is not a call")
-    if call[0] != 0:  # a call that was run before is skipped, so the reply would hold the answer to an earlier call
+    sequence, round, component, method, _ = read_call(calls[-1])
+    if sequence:  # a call that was run before is skipped, so the reply would hold the answer to an earlier call
         raise MessageError("a message that does not end with a question")
-    return call[1], f"{call[2]}.{call[3]}"
+    return round, f"{component}.{method}"
 
 
 def _bare(reply: bytes) -> bytes:
