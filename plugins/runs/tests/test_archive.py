@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.wire.post_office import PostOffice
-from fedplug_runs.archive import Archive, Bookkeeping, Lines, Recording
+from fedplug_runs.archive import Archive, Bookkeeping, Charges, Lines, Recording
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.rows import Row
 from fedplug_runs.wire_record import read_wire
@@ -50,7 +50,8 @@ def histories(folder: Path) -> list[Any]:
 @pytest.mark.parametrize(
     ("owner", "method", "call", "before"),
     [
-        (Lines, "append", 9, False),  # in the middle of a round
+        (Charges, "note", 3, False),  # in the middle of a round
+        (Lines, "append", 5, False),  # the row is there, the entry of the ledger is not
         (Recording, "end_of_round", 3, False),  # messages are there, the checkpoint is not
         (Checkpoints, "write", 4, True),
         (Checkpoints, "write", 3, False),
