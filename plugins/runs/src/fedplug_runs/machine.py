@@ -106,18 +106,16 @@ def resolve_device(device: str) -> str:
 
 
 @contextlib.contextmanager
-def handled(handler: Callable[[int, Any], object] | signal.Handlers | None, *numbers: int) -> Iterator[None]:
-    """Inside, signals are handled so; None: as before. Afterwards they are as before, whatever was set inside.
+def handled(handler: Callable[[int, Any], object] | signal.Handlers, *numbers: int) -> Iterator[None]:
+    """Inside, signals are handled so, and afterwards as before.
 
     Without effect where signals cannot be set: outside the main thread, which alone receives them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        for number in numbers if handler is not None else ():
-            signal.signal(number, handler)
         yield
     finally:
         for number, former in before.items():
