@@ -21,9 +21,10 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab import jobs
 from fedplug_lab.compare import Asked, compare
-from fedplug_lab.compared import Shelf, of_folders
+from fedplug_lab.compared import of_folders
 from fedplug_lab.contest import is_comparison, read_contest, runs_of
 from fedplug_lab.jobs import _undisturbed
+from fedplug_lab.study import Shelf
 from fedplug_runs import yaml_source
 from fedplug_runs.folder import locked
 from fedplug_runs.settings import Settings
@@ -114,7 +115,7 @@ def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
     with locked(cut_off):
         (note,) = Shelf(settings.output, [digest]).notes
     assert note == (
-        f"not waited for: {cut_off} is being written by process {os.getpid()}; this comparison makes its own run"
+        f"not waited for: {cut_off} is being written by process {os.getpid()}; this study makes its own run"
     )
     assert not (settings.output / "compare-small-large/compare.html").exists()
     monkeypatch.setattr(Protocol, "round", watched)

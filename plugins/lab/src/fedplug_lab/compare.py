@@ -16,7 +16,7 @@ from typing import Any
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.source import closest
-from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.execution import INTERRUPTED, command_line, resolve_device
 from fedplug_runs.files import private_folder, write_text
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
@@ -28,11 +28,11 @@ from fedplug_lab.compare_formats import FORMATS, brief, print_table
 from fedplug_lab.compare_page import write_compare_page
 from fedplug_lab.compare_table import columns, reasons
 from fedplug_lab.compare_words import summary_of
-from fedplug_lab.compared import Compared, Shelf, of_combinations, of_folders
+from fedplug_lab.compared import Compared, of_combinations, of_folders
 from fedplug_lab.contest import Contest, is_comparison, of_recipes, read_contest, runs_of
 from fedplug_lab.grid import SEED
 from fedplug_lab.records import at_work
-from fedplug_lab.runner import Runner
+from fedplug_lab.study import Study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,27 +90,19 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
     runs = [one for case in by_case for one in case]
     names = list(dict.fromkeys(one.case for one in runs))
     _require_baseline(contest.baseline, names)
-    Equipment(settings, catalog)  # what would stop every run is found before the first
-    shelf = Shelf(settings.output, [one.recipe.digest for one in runs])
+    study = Study(runs, settings, catalog)
     if asked.dry_run:
-        for number, one in enumerate(runs, 1):
-            where = f"  there: {shelf.found[one.recipe.digest]}" if shelf.is_done(one) else ""
-            tell(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){where}")
+        study.tell()
         return 0
     resolve_device(settings.device)
     with at_work(settings.output / f"compare-{contest.title}", "compare"):
         # With a format, nothing else goes to the standard output.
         with contextlib.redirect_stdout(sys.stderr if asked.format else sys.stdout):
-            for note in shelf.notes:
-                tell(f"note: {note}")
-            runner = Runner(runs, shelf, settings, catalog, asked.jobs)
-            if not runner.run():
-                done = sum(map(shelf.is_done, runs))
-                tell(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
+            if not study.run(asked.jobs):
                 return INTERRUPTED
-        code = runner.tell_failures()
+        code = study.tell_failures()
         for part, its in zip(contest.by_case(), by_case, strict=True):
-            everyone = of_combinations(its, shelf.found)
+            everyone = of_combinations(its, study.found)
             if len(everyone) < 2 or part.baseline not in ("", *(each.name for each in everyone)):
                 where = f" in {part.title}" if contest.cases else ""
                 raise SetupError(

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError
-from fedplug.recipe.catalog import Catalog
 from fedplug_ledger.ledger_record import LedgerReport
-from fedplug_runs.files import read_text
-from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary, writer_of
+from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
 from fedplug_runs.rows import Row
 
 from fedplug_lab.grid import SEED, Combination, short_names
-from fedplug_lab.records import Line, result_of, resumable
+from fedplug_lab.records import result_of
 from fedplug_lab.results import Result
-from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.zones import as_sent
 
 _APART = ("name", "description", SEED)  # of runs that differ in nothing else, the protocol is the same
@@ -65,7 +61,7 @@ class Compared:
         return self.runs[0]
 
 
-class _NotBegun(CheckpointError):
+class NotBegun(CheckpointError):
     """A run without a finished round."""
 
 
@@ -81,7 +77,7 @@ def open_run(folder: Path) -> OneRun:
         raise CheckpointError(f"{folder} is not a run folder: it has no recipe.yaml{more}")
     rows = read_rows(folder)
     if not rows:
-        raise _NotBegun(f"{folder} has no finished round; continue it first: fedplug resume {folder}")
+        raise NotBegun(f"{folder} has no finished round; continue it first: fedplug resume {folder}")
     summary = read_summary(folder)
     if not {SEED, "rounds", "data"} <= summary.recipe.keys():
         raise CheckpointError(f"{folder / 'summary.json'} holds no whole recipe; put it back as the run wrote it")
@@ -145,83 +141,3 @@ def _flat(data: Any, before: str = "") -> list[tuple[str, Any]]:
         items = data.items() if isinstance(data, Mapping) else enumerate(data)
         return [pair for key, value in items for pair in _flat(value, f"{before}{key}.")]
     return [(before[:-1], data)]
-
-
-class Shelf:
-    """The runs below a folder: complete ones count, interrupted ones continue.
-
-    Args:
-        folder: with run folders in it, or in folders in it; need not exist.
-        wanted: digests of the recipes of which runs are looked for.
-
-    Attributes:
-        found: folders of complete runs, by digest; of several the last one.
-        notes: of runs that would have counted, why they do not.
-    """
-
-    def __init__(self, folder: Path, wanted: Sequence[str]) -> None:
-        self.folder, self.found, self.notes = folder, dict[str, Path](), list[str]()
-        self._lines: dict[str, Line] = {}
-        self._others: list[Path] = []
-        files = [file for pattern in ("*/recipe.yaml", "*/*/recipe.yaml") for file in folder.glob(pattern)]
-        for file in sorted(files, key=lambda file: _started(file.parent)):
-            self._look(file.parent, {*wanted})
-
-    def _look(self, folder: Path, wanted: set[str]) -> None:
-        digest = _digest(folder)
-        if digest is not None and digest not in wanted:
-            return
-        try:
-            if digest is not None and is_whole(run := open_run(folder)):
-                self.found[digest] = folder
-                name, relative = run.summary.name, str(folder.relative_to(self.folder))
-                self._lines[digest] = Line(digest, name, {}, run.seed, relative, run.summary.resumed, run.result)
-                return
-        except _NotBegun:  # it continues
-            pass
-        except CheckpointError as error:
-            self.notes.append(f"not used: {error}")
-        if by := writer_of(folder):
-            self.notes.append(f"not waited for: {folder} is being written by {by}; this comparison makes its own run")
-        else:
-            self._others.append(folder)
-
-    def is_done(self, one: Combination) -> bool:
-        """Whether there is a complete run of it."""
-        return one.recipe.digest in self.found
-
-    def of(self, one: Combination) -> Line | None:
-        """What is known of it."""
-        return self._lines.get(one.recipe.digest)
-
-    def add(self, line: Line) -> None:
-        """Takes note of a run; its folder is the record."""
-        self._lines[line.digest] = line
-        if line.result is not None:
-            self.found[line.digest] = self.folder / line.run
-
-    def unfinished(self, catalog: Catalog) -> dict[str, Path]:
-        """Folders of runs that were cut off, by digest."""
-        return resumable(self._others, catalog)
-
-
-def is_whole(run: OneRun) -> bool:
-    """Whether a run has all rounds, and all that its recipe wants done with it afterwards."""
-    recipe = run.summary.recipe
-    return len(run.rows) == run.planned and not any(
-        section.is_awaited(run.folder, recipe) for section in sections_of_plugins()
-    )
-
-
-def _digest(folder: Path) -> str | None:
-    """Of a run's recipe, as it wrote it at its end; None where it did not come that far."""
-    try:
-        return str(json.loads(read_text(folder / "summary.json"))["digest"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def _started(folder: Path) -> tuple[str, str]:
-    """When a run began, as the name of its folder says, for sorting."""
-    stamp = re.search(r"\d{8}-\d{6}(-\d+)?$", folder.name)
-    return stamp[0] if stamp else "", str(folder)

@@ -1,5 +1,7 @@
-"""One run of many: here, or several at a time in separate processes.
+"""The runs of a study: made one after the other here, or several at a time in separate processes.
 
+A study asks for one after the other and takes note of each that ends: a sweep and a comparison go through a list, a
+search chooses by what it has seen. Ctrl-C loses nothing: runs save what they have, and the same study continues them.
 A listener that has seen enough of a run ends it with `Enough`; what the run has is kept, and it could continue.
 """
 
@@ -9,14 +11,16 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import re
 import signal
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fedplug.api.errors import CheckpointError, FedplugError, describe
 from fedplug.recipe.catalog import Catalog, Own
@@ -26,7 +30,7 @@ from fedplug_runs.execution import INTERRUPTED, resume, start
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display
 
-from fedplug_lab.sweep_watch import Notes
+from fedplug_lab.sweep_watch import Notes, SweepWatch
 
 
 class Enough(FedplugError):
@@ -61,6 +65,12 @@ class Job:
     settings: Settings
     own_files: tuple[Own, ...]
     origin: str = ""
+
+    @classmethod
+    def of(cls, recipe: Recipe, label: str, unfinished: Path | None, settings: Settings) -> Self:
+        """The run of a recipe, whose folder is called after a label."""
+        name = re.sub(r"[^A-Za-z0-9._=-]+", "-", label).strip("-.")[:80] or "run"
+        return cls(recipe.to_plain(), name, unfinished, settings, recipe.own_files, recipe.origin)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,20 +120,71 @@ def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
     return Outcome(run_dir, code == INTERRUPTED, resumed)
 
 
+class Wanted(NamedTuple):
+    """A run that a study asks for: its title for people, what to make, and who takes note of how it ended."""
+
+    title: str
+    job: Job
+    take: Callable[[Outcome, float, SweepWatch], None]
+
+
+def make_runs(ask: Callable[[], Wanted | None], catalog: Catalog, at_a_time: int, quiet: bool) -> bool:
+    """Makes the runs that are asked for; False if Ctrl-C ended that.
+
+    Args:
+        ask: gives the next one; None where there is none, or none before another one has ended.
+        catalog: the components on offer.
+        at_a_time: how many; more than one run in separate processes.
+        quiet: print notes and failures only.
+    """
+    stopping = False
+    try:
+        with Crew(catalog, at_a_time > 1, quiet) as crew:
+            while True:
+                while not stopping and len(crew) < at_a_time and (wanted := ask()):
+                    crew.begin(wanted)
+                if not len(crew):
+                    return not stopping
+                try:
+                    ended = crew.wait()
+                except KeyboardInterrupt:
+                    stopping = True
+                    crew.stop()
+                    continue
+                for wanted, outcome, seconds, watch in ended:
+                    for note in outcome.notes:
+                        watch.note(note)
+                    if outcome.interrupted:
+                        stopping = True
+                        watch.result("interrupted")
+                    else:
+                        wanted.take(outcome, seconds, watch)
+    except KeyboardInterrupt:  # between runs, or while one was read
+        print()
+        return False
+
+
+Ended = tuple[Wanted, Outcome, float, SweepWatch]
+"""A run that has ended, how many seconds it took, and the line that says how it goes."""
+
+
 class Crew:
-    """Runs at the same time, each in a separate process. A context, at whose end all have stopped.
+    """Runs that are being made. A context, at whose end all have stopped.
 
     Args:
         catalog: the components on offer.
+        apart: each in a separate process; else here, one at a time.
+        quiet: print notes and failures only.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, apart: bool, quiet: bool) -> None:
+        self._catalog, self._apart, self._quiet = catalog, apart, quiet
         self._context = multiprocessing.get_context("spawn")
-        self._running: dict[Connection, tuple[int, SpawnProcess, float]] = {}
+        self._running: dict[Connection, tuple[Wanted, SpawnProcess, float]] = {}
+        self._ended: list[Ended] = []
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self._running) + len(self._ended)
 
     def __enter__(self) -> Self:
         return self
@@ -133,21 +194,28 @@ class Crew:
         for _, process, _ in self._running.values():
             process.join()
 
-    def begin(self, place: int, job: Job) -> None:
-        """Begins a run, under a number."""
+    def begin(self, wanted: Wanted) -> None:
+        """Begins a run; one that is made here has ended then."""
+        began = time.perf_counter()
+        if not self._apart:
+            watch = self._watch(wanted)
+            self._ended.append((wanted, attempt(wanted.job, self._catalog, watch), time.perf_counter() - began, watch))
+            return
         ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_serve, args=(theirs, job, self._catalog))
+        process = self._context.Process(target=_serve, args=(theirs, wanted.job, self._catalog))
         with _undisturbed():
             process.start()
         theirs.close()
-        self._running[ours] = place, process, time.perf_counter()
+        self._running[ours] = wanted, process, began
 
-    def wait(self) -> list[tuple[int, Outcome, float]]:
-        """Waits until a run or more have ended: of each its number, its outcome, and how many seconds it took."""
-        ended = []
-        for pipe in [found for found in wait(list(self._running)) if isinstance(found, Connection)]:
-            place, process, began = self._running.pop(pipe)
-            ended.append((place, _answer(pipe, process), time.perf_counter() - began))
+    def wait(self) -> list[Ended]:
+        """Waits until a run or more have ended; their lines come in the order in which they end."""
+        ended, self._ended = self._ended, []
+        for pipe in wait(list(self._running)) if self._running else ():
+            assert isinstance(pipe, Connection)
+            wanted, process, began = self._running.pop(pipe)
+            outcome = _answer(pipe, process)
+            ended.append((wanted, outcome, time.perf_counter() - began, self._watch(wanted)))
         return ended
 
     def stop(self) -> None:
@@ -156,27 +224,8 @@ class Crew:
             if process.is_alive() and process.pid:
                 os.kill(process.pid, signal.SIGINT)
 
-
-def several(jobs: Sequence[Job], catalog: Catalog, at_a_time: int) -> Iterator[tuple[int, Outcome, float]]:
-    """Makes the runs, several at a time, each in a separate process.
-
-    Ctrl-C is passed on to those that run, which then save what they have.
-
-    Yields:
-        The place of a job, its outcome, and how many seconds it took, as they end.
-    """
-    waiting = list(enumerate(jobs))[::-1]
-    with Crew(catalog) as crew:
-        while waiting or len(crew):
-            while waiting and len(crew) < at_a_time:
-                crew.begin(*waiting.pop())
-            try:
-                ended = crew.wait()
-            except KeyboardInterrupt:
-                waiting.clear()
-                crew.stop()
-                continue
-            yield from ended
+    def _watch(self, wanted: Wanted) -> SweepWatch:
+        return SweepWatch(sys.stdout, wanted.title, wanted.job.recipe["rounds"], self._quiet)
 
 
 @contextlib.contextmanager

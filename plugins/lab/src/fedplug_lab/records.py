@@ -1,29 +1,26 @@
-"""A sweep's records of its runs: `sweep.jsonl`, one line a run, read from the run's own folder."""
+"""What a study records of its runs, read from the run's own folder."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedplug.api.data import ACCURACY
-from fedplug.api.errors import RecipeError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug.api.records import Count, Record, Text
-from fedplug.recipe.catalog import Catalog
 from fedplug_runs import units
-from fedplug_runs.checkpoint import Checkpoints
-from fedplug_runs.files import open_private, private_folder, read_text, write_text
-from fedplug_runs.folder import load_run, read_ledger, read_rows, read_summary
+from fedplug_runs.files import open_private, private_folder
+from fedplug_runs.folder import read_ledger, read_rows, read_summary
 
-from fedplug_lab.grid import Combination
 from fedplug_lab.results import Result, Spread, Volume
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.zones import as_sent
 
 
 class Line(Record):
-    """A run of a sweep that ended.
+    """A run of a study that ended.
 
     Attributes:
         digest: of its recipe.
@@ -67,63 +64,6 @@ def at_work(folder: Path, command: str) -> Iterator[None]:
             remedy = "wait for it, or take another --output"
             raise SetupError(f"another fedplug {command} is at work in {folder}; {remedy}") from error
         yield
-
-
-class Records:
-    """`sweep.jsonl`: one line for each run that ended, well or not; the last line of a combination counts.
-
-    Args:
-        folder: of the sweep; need not exist.
-
-    Raises:
-        SetupError: a line is damaged. A last line that was cut off by a kill is forgotten: its run is still there.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "sweep.jsonl"
-        self.lines: list[Line] = []
-        text = read_text(self.file) if self.file.is_file() else ""
-        pieces = text.splitlines()
-        for number, piece in enumerate(pieces, 1):
-            try:
-                self.lines.append(Line.from_json(piece))
-            except ValueError as error:
-                if number == len(pieces) and not text.endswith("\n"):
-                    break
-                remedy = "remove the line, and its combination runs again"
-                raise SetupError(f"{self.file}, line {number}, is damaged ({error}); {remedy}") from error
-
-    def is_done(self, one: Combination) -> bool:
-        """Whether the combination has run to its end."""
-        line = self.of(one)
-        return line is not None and line.result is not None
-
-    def of(self, one: Combination) -> Line | None:
-        """The combination's last line."""
-        return next((line for line in reversed(self.lines) if line.digest == one.recipe.digest), None)
-
-    def add(self, line: Line) -> None:
-        """Adds a line; the file is never half written. Only inside `at_work`."""
-        self.lines.append(line)
-        write_text(self.file, "".join(each.to_json() + "\n" for each in self.lines))
-
-    def unfinished(self, catalog: Catalog) -> dict[str, Path]:
-        """Run folders without a line that have a checkpoint, by digest: of runs that were cut off."""
-        known = {line.run for line in self.lines}
-        folders = [file.parent for file in sorted(self.folder.glob("*/recipe.yaml"))]
-        return resumable([folder for folder in folders if folder.name not in known], catalog)
-
-
-def resumable(folders: Sequence[Path], catalog: Catalog) -> dict[str, Path]:
-    """Those of the run folders that have a checkpoint, by digest of their recipe."""
-    found = {}
-    for folder in folders:
-        if Checkpoints(folder).rounds():
-            try:
-                found[load_run(folder, catalog).digest] = folder
-            except (RecipeError, SetupError):
-                continue  # of a plugin that has changed since, or with code that never ran here: it is run anew
-    return found
 
 
 def result_of(run_dir: Path) -> Result:

@@ -1,8 +1,8 @@
 """`fedplug sweep`: runs every combination of a grid, one after the other, and keeps a line for each.
 
 The folder of a sweep holds a run folder for each combination, `sweep.jsonl`, one line a run, and a page, `sweep.html`.
-The same command continues where the last one stopped: what has its line is skipped, a run that was cut off is resumed
-from its checkpoint, a run that failed is tried again.
+The same command continues where the last one stopped: a run that is complete is not made again, one that was cut off
+is resumed from its checkpoint, one that failed is tried again.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.recipe.catalog import Catalog
-from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve_device
+from fedplug_runs.execution import INTERRUPTED, command_line, resolve_device
 from fedplug_runs.files import write_text
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import Consent
-from fedplug_terminal.lines import tell
 
 from fedplug_lab.grid import combinations, read_grid
-from fedplug_lab.records import Records, at_work
-from fedplug_lab.runner import Runner
+from fedplug_lab.records import at_work
+from fedplug_lab.study import Study
 from fedplug_lab.sweep_page import write_sweep_page
 from fedplug_lab.sweep_table import print_table, to_csv
 
@@ -49,41 +48,31 @@ def sweep(
 
     Raises:
         RecipeError: the grid, or any combination of it, is wrong; nothing has run.
-        SetupError: the engine, device or data folder is not there, or `sweep.jsonl` is damaged; nothing has run.
+        SetupError: the engine, device or data folder is not there; nothing has run.
     """
     catalog = catalog or Catalog.discover()
     consent = Consent(settings.trust or not dry_run, ask=True)
     runs = combinations(recipe, read_grid(grid, seeds, sets), sets, with_files(catalog, settings.plugins, consent))
-    # What would stop every run in the same way is found before the first one.
-    Equipment(settings, catalog)
-    records = Records(settings.output)
+    study = Study(runs, settings, catalog)
     if dry_run:
-        for number, one in enumerate(runs, 1):
-            done = "  done" if records.is_done(one) else ""
-            tell(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){done}")
+        study.tell()
         return 0
     resolve_device(settings.device)
     with at_work(settings.output, "sweep"):
-        runner = Runner(runs, Records(settings.output), settings, catalog, jobs)
-        if not runner.run():
-            return _interrupted(runner)
-        print_table(runner.lines())
-        _write_files(runner)
-        return runner.tell_failures()
+        whole = study.run(jobs, after_each=lambda: _write_lines(study))
+        _write_lines(study)
+        if lines := study.lines():
+            if whole:
+                print_table(lines)
+            file = settings.output / "sweep.csv"
+            write_text(file, to_csv(lines))
+            page = write_sweep_page(settings.output, lines, len(runs), command_line())
+            if not settings.quiet:
+                print(f"table: {file}")
+                print(f"page: {page}")
+        return study.tell_failures() if whole else INTERRUPTED
 
 
-def _interrupted(runner: Runner) -> int:
-    _write_files(runner)
-    tell(f"Interrupted; {len(runner.lines())} of {len(runner.runs)} runs are recorded in {runner.store.folder}. "
-          "The same command goes on.")  # fmt: skip
-    return INTERRUPTED
-
-
-def _write_files(runner: Runner) -> None:
-    if lines := runner.lines():
-        file = runner.store.folder / "sweep.csv"
-        write_text(file, to_csv(lines))
-        page = write_sweep_page(runner.store.folder, lines, len(runner.runs), command_line())
-        if not runner.settings.quiet:
-            print(f"table: {file}")
-            print(f"page: {page}")
+def _write_lines(study: Study) -> None:
+    text = "".join(line.to_json() + "\n" for line in study.lines())
+    write_text(study.settings.output / "sweep.jsonl", text)

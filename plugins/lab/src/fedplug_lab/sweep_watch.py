@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from fedplug_ledger.verdict import Verdict
-from fedplug_runs.rows import Row
 from fedplug_runs.shown import say
 
 
 class Notes:
-    """Hears a run that nobody watches, and keeps what was to be said.
+    """Hears a run that nobody watches, and keeps what was to be said; its results are in its folder.
 
     Attributes:
         noted: the notes.
@@ -23,27 +19,17 @@ class Notes:
     def __init__(self) -> None:
         self.noted: list[str] = []
 
-    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
-        """The plan is in the run's report."""
+    def start(self, *given: object, **named: object) -> None:
+        """Its folder has that."""
+
+    round_done = finish = interrupted = close = start
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
         """Nobody looks."""
 
-    def round_done(self, row: Row) -> None:
-        """Rows are in the run's folder."""
-
     def note(self, text: str) -> None:
         """Kept, to be shown with the result."""
         self.noted.append(text)
-
-    def finish(self, rows: Any, verdict: Verdict, pages: Any, run_dir: Path) -> None:
-        """The sweep prints the result itself."""
-
-    def interrupted(self, round: int, run_dir: Path) -> None:
-        """The sweep says how to continue."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class SweepWatch(Notes):

@@ -109,13 +109,7 @@ class Answer:
             for number, told in sorted(self.told.items())
             if told.status == MET
         ]
-        return unlike(met, self.shown) if len(met) > 1 else []
-
-    @property
-    def shown(self) -> list[str]:
-        """The measures of tables: objectives, and what the constraints name."""
-        bounded = [constraint.name for constraint in self.question.constraints]
-        return list(dict.fromkeys([*self.question.objectives, *bounded]))
+        return unlike(met, self.question.shown) if len(met) > 1 else []
 
     @property
     def counts(self) -> dict[str, int]:

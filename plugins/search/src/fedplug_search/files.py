@@ -22,7 +22,7 @@ from fedplug_runs.own_files import keep
 from fedplug_runs.shelf import name_of
 
 from fedplug_search.answer import Answer
-from fedplug_search.measures import MEASURES, measure
+from fedplug_search.measures import MEASURES, in_words
 from fedplug_search.space import assignments
 
 BEST, FRONT = "best.yaml", "front"
@@ -100,7 +100,7 @@ def _write_recipe(answer: Answer, number: int, file: Path, catalog: Catalog) -> 
 def _head(answer: Answer, number: int) -> str:
     """The comment: the source of the recipe, how it was found, and what its epsilon does not say."""
     told, question = answer.told[number], answer.question
-    numbers = ", ".join(f"{name} {measure(name).show(told.numbers.get(name))}" for name in answer.shown)
+    numbers = in_words({name: told.numbers.get(name) for name in question.shown})
     seeds = f"seed {question.seeds[0]}" if len(question.seeds) == 1 else f"seeds {', '.join(map(str, question.seeds))}"
     asked = ", ".join(map(str, question.constraints)) or "none"
     lines = [

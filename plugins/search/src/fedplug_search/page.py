@@ -69,7 +69,7 @@ def _price(answer: Answer) -> str:
 
 def _cells(answer: Answer, told: Told) -> list[str]:
     found = []
-    for name in answer.shown:
+    for name in answer.question.shown:
         cell = text(measure(name).show(told.numbers.get(name)))
         if name == "epsilon" and told.prices:
             cell += f' <span class="note">({text(told.prices)})</span>'
@@ -89,7 +89,7 @@ def _front(answer: Answer) -> str:
         "Trials that meet all constraints and that no other such trial beats, the best in "
         f"{first} first. Means over seeds; of epsilons the largest. {BEST} is the first."
     )
-    header = ["trial", *answer.shown, *answer.question.space.dimensions, "recipe"]
+    header = ["trial", *answer.question.shown, *answer.question.space.dimensions, "recipe"]
     return table(caption, header, body, numeric=1)
 
 
@@ -105,7 +105,7 @@ def _trials(answer: Answer) -> str:
         values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         status = f"<strong>{told.status}</strong>" if number in answer.front else text(told.status)
         body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
-    header = ["trial", "outcome", *answer.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
+    header = ["trial", "outcome", *answer.question.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
     caption = (
         "Every trial. A pruned trial has the numbers of the rounds that it ran. A refused trial has a recipe that "
         "fedplug check refuses. Neither counts as a result."
@@ -200,8 +200,8 @@ def rows_of(answer: Answer) -> Sequence[Sequence[str]]:
     found = []
     for number in answer.front:
         told = answer.told[number]
-        numbers = [measure(name).show(told.numbers.get(name)) for name in answer.shown]
-        if told.prices and "epsilon" in answer.shown:
-            numbers[answer.shown.index("epsilon")] += f" ({told.prices})"
+        numbers = [measure(name).show(told.numbers.get(name)) for name in answer.question.shown]
+        if told.prices and "epsilon" in answer.question.shown:
+            numbers[answer.question.shown.index("epsilon")] += f" ({told.prices})"
         found.append([str(number + 1), *numbers, *answer.question.space.shown(answer.values[number]).values()])
     return found

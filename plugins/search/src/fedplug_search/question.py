@@ -58,6 +58,11 @@ class Question:
     objectives: Mapping[str, Better]
     seeds: tuple[int, ...]
 
+    @property
+    def shown(self) -> list[str]:
+        """The measures of tables: objectives, and what the constraints name."""
+        return list(dict.fromkeys([*self.objectives, *(constraint.name for constraint in self.constraints)]))
+
     def definition(self) -> dict[str, Any]:
         """What makes it this search and no other, as plain data."""
         return {

@@ -183,8 +183,8 @@ def _show(answer: Answer, quiet: bool) -> None:
     tell(answer.headline())
     if answer.front:
         names = short_names(list(answer.question.space.dimensions))
-        chosen = [path if name in answer.shown else name for path, name in names.items()]  # an option `epsilon`
-        titles = ["trial", *answer.shown, *chosen]
+        shown = answer.question.shown
+        titles = ["trial", *shown, *(path if name in shown else name for path, name in names.items())]
         rows = [[Text(cell) for cell in row] for row in rows_of(answer)]
         console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
         console.print(Rows(titles, rows, right=range(len(titles))), crop=False)

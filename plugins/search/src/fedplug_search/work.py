@@ -8,9 +8,9 @@ those alone, whichever of the others has ended: the same command makes the same 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
-import re
 import sys
 import time
 
@@ -18,13 +18,13 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug_lab.api import (
     Compared,
-    Crew,
     Job,
     OneRun,
     Outcome,
     Shelf,
     SweepWatch,
-    attempt,
+    Wanted,
+    make_runs,
     numbers_of,
 )
 from fedplug_runs import units
@@ -32,12 +32,12 @@ from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 
 from fedplug_search.going import Books, Going
-from fedplug_search.measures import measure
+from fedplug_search.measures import in_words
 from fedplug_search.question import Question
 from fedplug_search.sampler import next_params
 from fedplug_search.space import Params, assignments
 from fedplug_search.store import Store
-from fedplug_search.trial import FAILED, MET, REFUSED, Told
+from fedplug_search.trial import FAILED, MET, MISSED, REFUSED, Told
 
 _ALIKE = 3  # trials in a row that fail for one reason and end the search: the next would too
 
@@ -78,52 +78,37 @@ class Search:
     def __init__(self, question: Question, store: Store, plan: Plan, settings: Settings, catalog: Catalog) -> None:
         self.question, self.store, self.plan, self.settings, self.catalog = question, store, plan, settings, catalog
         self._books = Books(question, settings.output, plan.prune, catalog)
+        self._deadline = math.inf if plan.timeout is None else time.monotonic() + plan.timeout
         self.why = ""
         self._waiting = dict(store.open)  # of an earlier call
-        self._going: dict[int, Going] = {}
+        self._begun: list[Going] = []  # those whose next run can begin
         self._ended: dict[int, Told] = {}  # those that wait until the ones before them have ended too
         self._now: set[int] = set()
-        self._stopping = False
-        self._watch: SweepWatch | None = None
 
     def run(self) -> bool:
         """Makes the trials; False if it was interrupted."""
-        deadline = math.inf if self.plan.timeout is None else time.monotonic() + self.plan.timeout
-        crew: Crew | _Here = Crew(self.catalog) if self.plan.jobs > 1 else _Here(self)
-        try:
-            with crew:
-                while True:
-                    while len(crew) < self.plan.jobs and not self._stopping and (going := self._next(deadline)):
-                        if job := self._advance(going):
-                            crew.begin(going.number, job)
-                    if not len(crew):
-                        return not self._stopping
-                    try:
-                        found = crew.wait()
-                    except KeyboardInterrupt:
-                        self._stopping = True
-                        crew.stop()
-                        continue
-                    for number, outcome, seconds in found:
-                        if job := self._take(self._going[number], outcome, seconds):
-                            crew.begin(number, job)
-        except KeyboardInterrupt:  # between runs, or while one was read
-            print()
-            return False
+        return make_runs(self._ask, self.catalog, self.plan.jobs, self.settings.quiet)
+
+    def _ask(self) -> Wanted | None:
+        """The next run: of a trial that has begun, or of the next one."""
+        while going := self._begun.pop(0) if self._begun else self._next():
+            if job := self._advance(going):
+                return Wanted(self._title(going), job, functools.partial(self._take, going))
+        return None
 
     # -- which trial is next -------------------------------------------------------------------------------------------
 
-    def _next(self, deadline: float) -> Going | None:
+    def _next(self) -> Going | None:
         """The next trial; None where there is none, or none yet."""
         self._write()
         if self._waiting:
             number = min(self._waiting)
-            return self._begun(number, self._waiting.pop(number))
+            return self._begin(number, self._waiting.pop(number))
         if self.why or len(self.store.open) >= self.plan.jobs:
             return None
         if self.store.counted(self._now) >= self.plan.trials:
             return None
-        if time.monotonic() > deadline:
+        if time.monotonic() > self._deadline:
             self.why = "the time of --timeout is over"
             return None
         params = next_params(
@@ -133,33 +118,31 @@ class Search:
         if params is None:
             self.why = "every combination was tried"
             return None
-        return self._begun(self.store.begin(params), params)
+        return self._begin(self.store.begin(params), params)
 
     def _tried(self) -> list[Params]:
         """What need not come again: all but what failed at an earlier call."""
         failed = {n for n, told in self.store.told.items() if told.status == FAILED and n not in self._now}
         return [trial.params for trial in self.store.history() if trial.number not in failed]
 
-    def _begun(self, number: int, params: Params) -> Going:
+    def _begin(self, number: int, params: Params) -> Going:
         values = self.question.space.values(params)
         self._now.add(number)
         going = Going(number, values, (), time.perf_counter())
-        self._going[number] = going
         try:
             sets = [*self.question.sets, *assignments(values)]
             going.recipes = [
                 load_recipe(self.question.recipe, [*sets, f"seed={seed}"], self.catalog) for seed in self.question.seeds
             ]
         except RecipeError as error:
-            told = Told(REFUSED, "; ".join(error.problems))
-            self._end(going, told)
+            self._end(going, Told(REFUSED, "; ".join(error.problems)))
         return going
 
     # -- what becomes of it --------------------------------------------------------------------------------------------
 
     def _advance(self, going: Going) -> Job | None:
         """The next run of a trial; None where the trial has ended."""
-        while going.number in self._going:
+        while going.recipes:  # else it was refused
             if len(going.runs) == len(going.recipes):
                 self._end(going, self._books.judged(going))
                 break
@@ -176,48 +159,35 @@ class Search:
             if limits:
                 listener = json.dumps({"use": "search.limits", **limits})
                 settings = settings.replace({"listeners": (*settings.listeners, listener)})
-            unfinished = shelf.unfinished(self.catalog).get(recipe.digest)
-            name = re.sub(r"[^A-Za-z0-9._=-]+", "-", self._label(going)).strip("-.")[:80] or "run"
-            if self.plan.jobs == 1:
-                self._watch = self._begin_line(going)
-            return Job(recipe.to_plain(), name, unfinished, settings, recipe.own_files, recipe.origin)
+            return Job.of(recipe, self._label(going), shelf.unfinished(self.catalog).get(recipe.digest), settings)
         return None
 
-    def _take(self, going: Going, outcome: Outcome, seconds: float) -> Job | None:
-        """Takes note of a run that has ended; what is to be run next of its trial, if anything."""
-        watch, self._watch = self._watch or self._begin_line(going), None
-        for note in outcome.notes:
-            watch.note(note)
-        if outcome.interrupted:
-            self._stopping = True
-            watch.result("interrupted")
-            del self._going[going.number]
-            return None
+    def _take(self, going: Going, outcome: Outcome, seconds: float, watch: SweepWatch) -> None:
+        """Takes note of a run that has ended."""
         if outcome.error:
             told = self._books.told(going, FAILED, outcome.error)
             told.runs += self._books.cut_off(going)
+            self._end(going, told, watch)
         elif outcome.early:
-            told = self._books.pruned(going, outcome.early, outcome)
+            self._end(going, self._books.pruned(going, outcome.early, outcome), watch)
         else:
             assert outcome.run_dir is not None
             self._books.add(going, outcome.run_dir)
             words = f"{self._of_run(going.runs[-1])}, {units.duration(seconds)}"
             if len(going.runs) < len(going.recipes):
                 watch.result(words)
-                return None if self._stopping else self._advance(going)
-            self._end(going, self._books.judged(going), watch, words)
-            return None
-        self._end(going, told, watch)
-        return None
+                self._begun.append(going)
+            else:
+                self._end(going, self._books.judged(going), watch, words)
 
     def _end(self, going: Going, told: Told, watch: SweepWatch | None = None, words: str = "") -> None:
         """A trial has ended; it is written down once all before it are."""
         shown = f"{told.status}: {told.reason}" if told.reason else told.status
-        if told.status in (MET, "missed") and (len(going.recipes) > 1 or not words):
-            shown = f"{self._numbers(told)}; {shown}"
-        (watch or self._begin_line(going)).result(f"{words}; {shown}" if words else shown, always=told.status == FAILED)
+        if told.status in (MET, MISSED) and (len(going.recipes) > 1 or not words):
+            shown = f"{in_words({name: told.numbers.get(name) for name in self.question.shown})}; {shown}"
+        watch = watch or SweepWatch(sys.stdout, self._title(going), 0, self.settings.quiet)
+        watch.result(f"{words}; {shown}" if words else shown, always=told.status == FAILED)
         self._ended[going.number] = told
-        self._going.pop(going.number, None)
         self._write()
         last = [told for number, told in sorted(self.store.told.items()) if number in self._now][-_ALIKE:]
         if len(last) == _ALIKE and all(told.status == FAILED and _first(told) == _first(last[0]) for told in last):
@@ -233,57 +203,17 @@ class Search:
     def _label(self, going: Going) -> str:
         return self.question.space.label(going.values)
 
-    def _begin_line(self, going: Going) -> SweepWatch:
+    def _title(self, going: Going) -> str:
         most = min(self.plan.trials, self.question.space.size() or self.plan.trials)
         title = f"{going.number + 1}/{max(most, self.store.size)} {self._label(going)}"
-        seed = going.recipes[min(len(going.runs), len(going.recipes) - 1)].seed if len(going.recipes) > 1 else None
-        rounds = going.recipes[0].rounds if going.recipes else 0
-        shown = title if seed is None else f"{title} seed={seed}"
-        return SweepWatch(sys.stdout, shown, rounds, self.settings.quiet)
+        several = len(going.recipes) > 1
+        return f"{title} seed={going.recipes[min(len(going.runs), len(going.recipes) - 1)].seed}" if several else title
 
     def _of_run(self, run: OneRun) -> str:
         stated = numbers_of(Compared("", [run]))
-        known = {name: stated[name].value for name in self._shown() if name in stated}
-        return ", ".join(f"{name} {measure(name).show(value)}" for name, value in known.items())
-
-    def _numbers(self, told: Told) -> str:
-        return ", ".join(f"{name} {measure(name).show(told.numbers.get(name))}" for name in self._shown())
-
-    def _shown(self) -> list[str]:
-        bounded = [constraint.name for constraint in self.question.constraints]
-        return list(dict.fromkeys([*self.question.objectives, *bounded]))
+        return in_words({name: stated[name].value for name in self.question.shown if name in stated})
 
 
 def _first(told: Told) -> str:
     """Why a trial failed, without how to continue its run."""
     return told.reason.partition("\n")[0]
-
-
-class _Here:
-    """One run at a time, in this process, with a line that says how it goes on."""
-
-    def __init__(self, search: Search) -> None:
-        self._search, self._job = search, list[tuple[int, Job]]()
-
-    def __len__(self) -> int:
-        return len(self._job)
-
-    def __enter__(self) -> _Here:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._job.clear()
-
-    def begin(self, place: int, job: Job) -> None:
-        """Keeps the run for `wait`."""
-        self._job.append((place, job))
-
-    def wait(self) -> list[tuple[int, Outcome, float]]:
-        """Makes it."""
-        place, job = self._job.pop()
-        watch, began = self._search._watch, time.perf_counter()
-        assert watch is not None
-        return [(place, attempt(job, self._search.catalog, watch), time.perf_counter() - began)]
-
-    def stop(self) -> None:
-        """A run in this process hears Ctrl-C itself."""
