@@ -316,7 +316,7 @@ def test_each_case_is_a_comparison_of_its_own(
                 for run in runs} == {clients}  # fmt: skip
         assert all(each["numbers"]["seconds_cpu"]["mean"] > 0 for each in found["protocols"])
     twice = comparison(tmp_path, text.split("cases")[0] + "cases: [{name: a}, {name: b}]")
-    with pytest.raises(RecipeError, match=r"b: small seed=\d+ and a: small seed=\d+ are the same recipe"):
+    with pytest.raises(RecipeError, match="b: small and a: small are the same recipe"):
         runs_of(read_contest(twice), (), catalog)
 
 

@@ -101,14 +101,14 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
             if not study.run(asked.jobs):
                 return INTERRUPTED
         code = study.tell_failures()
-        for part, its in zip(contest.by_case(), by_case, strict=True):
+        for title, its in zip(contest.titles, by_case, strict=True):
             everyone = of_combinations(its, study.found)
-            if len(everyone) < 2 or part.baseline not in ("", *(each.name for each in everyone)):
-                where = f" in {part.title}" if contest.cases else ""
+            if len(everyone) < 2 or contest.baseline not in ("", *(each.name for each in everyone)):
+                where = f" in {title}" if contest.cases else ""
                 raise SetupError(
                     f"there is nothing to compare{where}: that needs a run of the baseline and one of another recipe"
                 )
-            _show(part, everyone, settings, asked)
+            _show(dataclasses.replace(contest, title=title), everyone, settings, asked)
     return code
 
 

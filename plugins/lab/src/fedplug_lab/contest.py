@@ -18,6 +18,7 @@ set. Everything is checked before anything runs, and all mistakes are reported a
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,12 +39,14 @@ from fedplug_lab.grid import (
     CaseText,
     Choice,
     Combination,
-    Grid,
+    Try,
     Values,
+    alike,
     cases_of,
     choices_of,
-    combinations,
     distinct,
+    loaded,
+    seed_choices,
 )
 
 
@@ -76,15 +79,10 @@ class Contest:
     entries: tuple[Entry, ...]
     cases: tuple[Case, ...] = ()
 
-    def by_case(self) -> list[Contest]:
-        """A separate comparison for each case, with a title `comparison/case`; itself where there are no cases."""
-        return [
-            dataclasses.replace(
-                self, title=f"{self.title}/{case.name}", cases=(),
-                entries=tuple(dataclasses.replace(e, choices=(*e.choices, *case.choices)) for e in self.entries),
-            )
-            for case in self.cases
-        ] or [self]  # fmt: skip
+    @property
+    def titles(self) -> list[str]:
+        """For the folder of each case."""
+        return [f"{self.title}/{case.name}" for case in self.cases] or [self.title]
 
 
 def is_comparison(path: Path) -> bool:
@@ -173,56 +171,33 @@ def runs_of(contest: Contest, sets: Sequence[str], catalog: Catalog) -> list[lis
     Raises:
         RecipeError: holds every mistake of every recipe, each once; or two go by one name, or are the same.
     """
-    found: list[list[Combination]] = []
-    problems: dict[str, None] = {}
-    seen: dict[str, str] = {}
-    for one in contest.by_case():
-        try:
-            found.append(_runs_of_case(one, sets, catalog))
-        except RecipeError as error:
-            problems |= dict.fromkeys(error.problems)
-            continue
-        for run in found[-1]:
-            if other := seen.get(run.recipe.digest):
-                problems[f"{run.label} and {other} are the same recipe; remove one of them"] = None
-        seen |= {run.recipe.digest: run.label for run in found[-1]}
-    if problems:
-        raise RecipeError([*problems])
+    cases, seeds = contest.cases or [Case()], [[one] for one in seed_choices(contest.seeds)] or [list[Choice]()]
+    tries = [
+        Try(entry.recipe, (*entry.choices, *case.choices, *seed), f"{_before(case)}{entry.name or entry.recipe.stem}")
+        for case in cases for entry in contest.entries for seed in seeds
+    ]  # fmt: skip
+    made = iter(loaded(tries, (), sets, catalog))
+    found, protocols, problems = list[list[Combination]](), dict[str, Combination](), list[str]()
+    for case in cases:
+        files: dict[str, Path] = {}
+        found.append([])
+        for entry in contest.entries:
+            runs = list(itertools.islice(made, len(seeds)))
+            name = entry.name or runs[0].recipe.name
+            if (other := files.get(name)) is not None:
+                remedy = "give one of them another name, in the recipe or in a comparison file"
+                problems.append(f"{other} and {entry.recipe} both go by the name {name!r}; {remedy}")
+            files.setdefault(name, entry.recipe)
+            protocols[f"{_before(case)}{name}"] = runs[0]
+            found[-1] += [
+                dataclasses.replace(run, case=name, label=f"{_before(case)}{name} seed={run.recipe.seed}")
+                for run in runs
+            ]  # fmt: skip
+    if problems := [*dict.fromkeys(problems), *alike(protocols)]:
+        raise RecipeError(problems)
     return found
 
 
-def _runs_of_case(contest: Contest, sets: Sequence[str], catalog: Catalog) -> list[Combination]:
-    made: list[Combination] = []
-    complaints: dict[str, list[str]] = {}
-    _, _, before = contest.title.partition("/")
-    seeds = {SEED: tuple(Choice(SEED, seed, "--seeds", "--seeds") for seed in contest.seeds)} if contest.seeds else {}
-    names: dict[str, Path] = {}
-    for entry in contest.entries:
-        shown = entry.name or entry.recipe.stem
-        try:
-            found = combinations(entry.recipe, Grid((Case("", entry.choices),), seeds), (), catalog, over=sets)
-        except RecipeError as error:
-            for problem in error.problems:
-                complaints.setdefault(problem, []).append(shown)
-            continue
-        name = entry.name or found[0].recipe.name
-        if name in names:
-            remedy = "give one of them another name, in the recipe or in a comparison file"
-            complaints[f"{names[name]} and {entry.recipe} both go by the name {name!r}; {remedy}"] = []
-        names.setdefault(name, entry.recipe)
-        made += [
-            dataclasses.replace(one, case=name, label=f"{before}{': ' if before else ''}{name} seed={one.recipe.seed}")
-            for one in found
-        ]  # fmt: skip
-    first: dict[str, str] = {}
-    for one in made:
-        if (other := first.setdefault(one.recipe.digest, one.case)) != one.case:
-            complaints[f"{one.case} and {other} are the same recipe; remove one of them"] = []
-    if complaints:
-        raise RecipeError([_with_names(problem, shown, len(contest.entries)) for problem, shown in complaints.items()])
-    return made
-
-
-def _with_names(problem: str, names: Sequence[str], total: int) -> str:
-    """What is wrong with --set names no file, and may be wrong for some recipes alone."""
-    return f"{problem} (with {', '.join(names)})" if problem.startswith("--set") and len(names) < total else problem
+def _before(case: Case) -> str:
+    """What the names of a case begin with."""
+    return f"{case.name}: " if case.name else ""

@@ -98,7 +98,7 @@ def _is_path(path: str) -> str:
 
 def distinct(values: list[Any]) -> list[Any]:
     """The values; raises ValueError where one is there twice."""
-    texts = [_shown(value) for value in values]
+    texts = [shown(value) for value in values]
     if twice := [text for i, text in enumerate(texts) if text in texts[:i]]:
         raise ValueError(f"{twice[0]} is given twice; remove one of them")
     return values
@@ -154,6 +154,11 @@ def cases_of(source: Source, cases: Sequence[CaseText]) -> tuple[Case, ...]:
     return tuple(Case(one.name, choices_of(source, one.set, ("cases", i, "set"))) for i, one in enumerate(cases))
 
 
+def seed_choices(seeds: Sequence[int]) -> tuple[Choice, ...]:
+    """Seeds of the command line."""
+    return tuple(Choice(SEED, seed, "--seeds", "--seeds") for seed in seeds)
+
+
 def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -> Grid:
     """Reads a grid file.
 
@@ -187,7 +192,7 @@ def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -
             source.complain(("parameters", SEED), "--seeds is given as well; keep one of them", key=True)
         if len({*seeds}) < len(seeds):
             source.problems.append(Problem(Position("--seeds"), "a seed is given twice; it would run twice alike"))
-        parameters[SEED] = tuple(Choice(SEED, seed, "--seeds", "--seeds") for seed in seeds)
+        parameters[SEED] = seed_choices(seeds)
     grid = Grid(cases, parameters)
     if len(grid) > MOST:
         source.complain((), f"the grid makes {len(grid):,} runs; a sweep has at most {MOST:,}")
@@ -196,9 +201,7 @@ def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -
     return grid
 
 
-def combinations(
-    recipe: Path, grid: Grid, sets: Sequence[str], catalog: Catalog, over: Sequence[str] = ()
-) -> list[Combination]:
+def combinations(recipe: Path, grid: Grid, sets: Sequence[str], catalog: Catalog) -> list[Combination]:
     """The runs of a sweep, in order: by case, then parameters, the last one changing fastest.
 
     Args:
@@ -206,36 +209,64 @@ def combinations(
         grid: what changes.
         sets: of `--set`, under what the grid changes.
         catalog: of components.
-        over: of `--set`, over what the grid changes.
 
     Raises:
         RecipeError: holds every mistake of every combination, each once, with the combinations that it is in.
     """
-    names = short_names(list(grid.parameters))
-    made: list[Combination] = []
-    complaints: dict[str, list[str]] = {}  # about values of the grid: an empty list, the place says it all
+    names, tries = short_names(list(grid.parameters)), []
     for case, values in itertools.product(grid.cases, itertools.product(*grid.parameters.values())):
-        choices = (*case.choices, *values)
-        label = " ".join([*filter(None, [case.name]), *(f"{names[c.path]}={_shown(c.value)}" for c in values)])
-        label = label or recipe.stem
+        label = " ".join([*filter(None, [case.name]), *(f"{names[c.path]}={shown(c.value)}" for c in values)])
+        parameters = {choice.path: choice.value for choice in values if choice.path != SEED}
+        tries.append(Try(recipe, (*case.choices, *values), label or recipe.stem, case.name, parameters))
+    made = loaded(tries, sets, (), catalog)
+    if problems := alike({one.label: one for one in made}):
+        raise RecipeError(problems)
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Try:
+    """Settings to try: changes of a recipe, with what the run is to be called, as in `Combination`."""
+
+    recipe: Path
+    choices: tuple[Choice, ...]
+    label: str
+    case: str = ""
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def loaded(tries: Sequence[Try], sets: Sequence[str], over: Sequence[str], catalog: Catalog) -> list[Combination]:
+    """The recipes that settings make.
+
+    Args:
+        tries: the settings.
+        sets: of `--set`, under what they change.
+        over: of `--set`, over what they change.
+        catalog: of components.
+
+    Raises:
+        RecipeError: holds every mistake, each once, with the settings that it is in where those are not all.
+    """
+    made: list[Combination] = []
+    complaints: dict[str, list[Try]] = {}  # about values of a file: an empty list, the place says it all
+    for one in tries:
+        changes = [*sets, *(choice.assignment for choice in one.choices), *over]
         try:
-            loaded = load_recipe(recipe, [*sets, *(choice.assignment for choice in choices), *over], catalog)
+            made.append(Combination(one.case, one.parameters, load_recipe(one.recipe, changes, catalog), one.label))
         except RecipeError as error:
             for problem in error.problems:
-                if (placed := _at_its_place(problem, choices)) is not None:
-                    complaints.setdefault(placed, [])
-                else:
-                    complaints.setdefault(problem, []).append(label)
-        else:
-            parameters = {choice.path: choice.value for choice in values if choice.path != SEED}
-            made.append(Combination(case.name, parameters, loaded, label))
-    first: dict[str, str] = {}
-    for one in made:
-        if (other := first.setdefault(one.recipe.digest, one.label)) != one.label:
-            complaints.setdefault(f"{one.label} and {other} are the same recipe; remove one of them", [])
+                placed = _at_its_place(problem, one.choices)
+                complaints.setdefault(placed or problem, []).extend([] if placed else [one])
     if complaints:
-        raise RecipeError([_with_labels(problem, labels, len(grid)) for problem, labels in complaints.items()])
+        raise RecipeError([_with_labels(problem, those, tries) for problem, those in complaints.items()])
     return made
+
+
+def alike(made: Mapping[str, Combination]) -> list[str]:
+    """Complaints about runs of one recipe, by their names."""
+    first: dict[str, str] = {}
+    pairs = [(name, first.setdefault(one.recipe.digest, name)) for name, one in made.items()]
+    return [f"{name} and {other} are the same recipe; remove one of them" for name, other in pairs if name != other]
 
 
 def _at_its_place(problem: str, choices: Sequence[Choice]) -> str | None:
@@ -247,11 +278,14 @@ def _at_its_place(problem: str, choices: Sequence[Choice]) -> str | None:
     return None
 
 
-def _with_labels(problem: str, labels: Sequence[str], total: int) -> str:
-    if not labels or len(labels) == total:
+def _with_labels(problem: str, those: Sequence[Try], tries: Sequence[Try]) -> str:
+    """Which settings have the problem, where others could have it and have not."""
+    files = {one.recipe for one in those}
+    labels = list(dict.fromkeys(one.label for one in those))
+    could = {one.label for one in tries if problem.startswith("--set") or one.recipe in files}
+    if len(labels) in (0, len(could)):
         return problem
-    more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-    return f"{problem} (with {labels[0]}{more})"
+    return f"{problem} (with {labels[0]}{f' and {len(labels) - 1} more' if len(labels) > 1 else ''})"
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
@@ -265,7 +299,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value in a label or message: as short as it can be written."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
