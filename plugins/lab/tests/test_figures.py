@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import row_toys
-from fedplug_lab.canvas import ZONE_COLOURS, Chart
+from fedplug_lab.canvas import ZONE_COLOURS
+from fedplug_lab.drawing import Chart
 from fedplug_lab.figures import charts
 from fedplug_runs.folder import Distribution
 from fedplug_runs.rows import Row

@@ -20,7 +20,7 @@ from fedplug_runs.files import Files
 from fedplug_search.limits import Limits, hopeless, so_far
 from fedplug_search.measures import MEASURES, Constraint
 from fedplug_search.price import Spent, price_of, spent_in
-from fedplug_search.question import Question, read_question
+from fedplug_search.question import Asked, Question, read_question
 from fedplug_search.sampler import key_of, next_params
 from fedplug_search.space import Choices, Range, Space, assignments, read_dimension
 from fedplug_search.store import Store
@@ -104,7 +104,7 @@ def read(over: list[str], **more: Any) -> Question:
     folder = more.pop("folder", None)
     file = (folder or Path(FOLDER)) / "toy.yaml"
     file.write_text(yaml_source.dump(recipe_of(**more.pop("changes", {}))), encoding="utf-8")
-    return read_question(file, toy_catalog(), over, **more)
+    return read_question(file, Asked(over, **more), toy_catalog())
 
 
 FOLDER = "."

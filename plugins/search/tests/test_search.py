@@ -16,9 +16,9 @@ from fedplug_runs import shelf
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
-from fedplug_search.searching import Asked, search
+from fedplug_search.question import Asked
+from fedplug_search.searching import search
 from fedplug_search.store import FILE
-from fedplug_search.work import Plan
 from run_toys import stopped
 from search_toys import compared, counted, trials_of
 
@@ -193,7 +193,7 @@ def test_a_trial_ends_as_soon_as_its_epsilon_is_above_the_bound(
     ).replace("\n# ", " ") + shown  # fmt: skip
     # Without the rule it runs to its end, and misses the bound all the same.
     ended = settings.replace({"output": settings.output.with_name("whole")})
-    whole = Asked(asked.over, (), asked.most, asked.objectives, plan=Plan(prune="none"))
+    whole = Asked(asked.over, (), asked.most, asked.objectives, prune="none")
     assert search(pushed, ended, whole, catalog) == 0
     assert [trial["status"] for trial in trials_of(ended.output)] == ["missed", "met"]
     assert len(rounds) == 5 + 6

@@ -16,7 +16,6 @@ from fedplug_lab.canvas import (
     HALF,
     PERSONAL_COLOUR,
     WIDE,
-    Chart,
     Curve,
     Rows,
     curve_of,
@@ -25,11 +24,12 @@ from fedplug_lab.canvas import (
     draw_groups,
     draw_line,
     last_of,
+    over_rounds,
     round_axis,
     rounds_of,
     tint,
 )
-from fedplug_lab.drawing import Drawing
+from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.panel import Panel
 
 _FIGURE_COLOURS = ("#3b7dd8", "#e39a2d", "#3fa672")
@@ -97,9 +97,9 @@ def _chart(
 ) -> Chart:
     leads = rows[-1].leads
     if leads == ACCURACY:
-        return Chart("accuracy", "Accuracy", note, alt, tuple(legend), drawing.svg("accuracy", alt), wide)
+        return drawing.chart("accuracy", "Accuracy", alt, legend, note, wide)
     said = f"{note} {leads.better.capitalize()} is better.".strip()
-    return Chart("leading", leads.name, said, alt, tuple(legend), drawing.svg("leading", alt), wide)
+    return drawing.chart("leading", leads.name, alt, legend, said, wide)
 
 
 def _of_groups(rows: Rows) -> Chart:
@@ -142,19 +142,16 @@ def figures_chart(rows: Rows) -> Chart | None:
     known = known[np.isfinite(known)]
     if not known.size:
         return None
-    drawing = Drawing(HALF, 3.0)
-    (panel,) = drawing.panels
-    rounds = rounds_of(rows)
+    drawing, panel, rounds = over_rounds(rows)
     for i, curve in enumerate(curves.values()):
         draw_line(panel, rounds, curve, _colour(i), thin=i > 0)
     if known.min() >= 0 and known.max() <= 1:
         panel.y.low, panel.y.high = 0.0, 1.0
     panel.y_label = "figures of the task"
-    round_axis(panel, rounds)
     said = ", ".join(f"{title} {number(curve[-1])}" for title, curve in curves.items())
     alt = f"After the last round, over the common test set: {said}."
-    legend = tuple((title, _colour(i), "thin" if i else "line") for i, title in enumerate(curves))
-    return Chart("task", "Figures of the task", "", alt, legend, drawing.svg("task", alt), False)
+    legend = [(title, _colour(i), "thin" if i else "line") for i, title in enumerate(curves)]
+    return drawing.chart("task", "Figures of the task", alt, legend)
 
 
 def _colour(index: int) -> str:

@@ -8,15 +8,15 @@ adds to reports and tables is in `fedplug_lab.sections`.
 
 from __future__ import annotations
 
-from fedplug_lab.canvas import WIDE, Chart
+from fedplug_lab.canvas import WIDE
 from fedplug_lab.commands import Jobs, WithSeeds
 from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
 from fedplug_lab.compare_table import verdicts_of
 from fedplug_lab.compared import Compared, OneRun, open_run
-from fedplug_lab.drawing import Drawing
+from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
-from fedplug_lab.grid import short_names
+from fedplug_lab.grid import seed_problems, short_names
 from fedplug_lab.jobs import Enough, Job, Outcome, Wanted, attempt, make_runs
 from fedplug_lab.numbers import EPSILONS, Stated, numbers_of
 from fedplug_lab.page import figures, glossary, page_html, write_page
@@ -32,6 +32,6 @@ __all__ = [
     "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Drawing", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel",
     "Point", "Scale", "Shelf", "Stated", "SweepWatch", "Wanted", "WithSeeds", "at_work", "attempt", "colour_of",
     "draw_front", "figures", "glossary", "height_axis", "make_runs", "numbers_of", "open_run", "page_html",
-    "sections_of_plugins", "sentence", "short_names", "table", "text", "unlike", "verdict_html", "verdicts_of",
-    "write_page", "zone_label",
+    "sections_of_plugins", "seed_problems", "sentence", "short_names", "table", "text", "unlike", "verdict_html",
+    "verdicts_of", "write_page", "zone_label",
 ]  # fmt: skip

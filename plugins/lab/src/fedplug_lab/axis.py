@@ -61,6 +61,10 @@ class Axis:
         low, high = self.ends()
         self.low, self.high = min([low, *values]), max([high, *values])
 
+    def from_zero(self, highest: float) -> None:
+        """Makes the axis go from 0 to a little above the highest value."""
+        self.low, self.high = 0.0, 1.08 * highest or 1.0
+
     def ends(self) -> tuple[float, float]:
         """Where the axis starts and ends."""
         low, high = self._seen if self._seen[0] <= self._seen[1] else (0.0, 1.0)

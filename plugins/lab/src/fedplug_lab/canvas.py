@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,6 +11,7 @@ from fedplug_runs.rows import GroupResult, Row
 from fedplug_runs.units import number
 
 from fedplug_lab.axis import Axis
+from fedplug_lab.drawing import Drawing
 from fedplug_lab.panel import Panel
 
 if TYPE_CHECKING:
@@ -36,32 +36,22 @@ _MOST_POINTS = 800  # of a curve: a page is hardly wider than that many pixels
 _MANY_ROUNDS = 40  # beyond this many, bars become a filled outline: one path instead of thousands
 
 
-@dataclasses.dataclass(frozen=True)
-class Chart:
-    """One figure.
-
-    Attributes:
-        key: short name, used for ids in the page.
-        title: what it shows.
-        note: how to read it: units, what was summed.
-        alt: what a person who sees it would take from it, in a sentence.
-        legend: (label, colour, `line`, `thin`, `dash`, `area` or `cross`), in the order drawn.
-        svg: the picture.
-        wide: True where it fills the width of the page.
-    """
-
-    key: str
-    title: str
-    note: str
-    alt: str
-    legend: tuple[tuple[str, str, str], ...]
-    svg: str
-    wide: bool = False
-
-
 def rounds_of(rows: Rows) -> Curve:
     """The round numbers, as people count them."""
     return np.array([row.round for row in rows], np.float64)
+
+
+def over_rounds(rows: Rows, height: float = 3.0) -> tuple[Drawing, Panel, Curve]:
+    """A figure with one panel whose x axis has the rounds; `height` in inches."""
+    drawing, rounds = Drawing(HALF, height), rounds_of(rows)
+    (panel,) = drawing.panels
+    round_axis(panel, rounds)
+    return drawing, panel, rounds
+
+
+def time_scale(highest: float) -> tuple[float, str]:
+    """By what seconds are multiplied to be shown in a fitting unit, and that unit."""
+    return (1000.0, "ms") if highest < 1 else (1.0, "s") if highest < 600 else (1 / 60, "min")
 
 
 def curve_of(rows: Rows, read: Callable[[Row], float | None]) -> Curve:

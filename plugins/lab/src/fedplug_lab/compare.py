@@ -30,7 +30,7 @@ from fedplug_lab.compare_table import columns, reasons
 from fedplug_lab.compare_words import summary_of
 from fedplug_lab.compared import Compared, of_combinations, of_folders
 from fedplug_lab.contest import Contest, is_comparison, of_recipes, read_contest, runs_of
-from fedplug_lab.grid import SEED
+from fedplug_lab.grid import seed_problems
 from fedplug_lab.records import at_work
 from fedplug_lab.study import Study
 
@@ -78,11 +78,8 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
         return _of_runs(folders, what, settings, asked)
     contest = _contest(what)
     seeds = tuple(asked.seeds) or contest.seeds
-    if len({*seeds}) < len(seeds):
-        raise SetupError("--seeds: a seed is given twice; it would run twice alike")
-    if seeds and any(assignment.partition("=")[0].strip() == SEED for assignment in asked.sets):
-        listed = ", ".join(map(str, seeds))
-        raise SetupError(f"--set {SEED}=...: the seeds are listed as well ({listed}); keep one of them")
+    if problems := seed_problems(seeds, asked.sets):
+        raise SetupError("\n".join(problems))
     contest = dataclasses.replace(contest, seeds=seeds, baseline=asked.baseline or contest.baseline)
     catalog = catalog or Catalog.discover()
     consent = Consent(settings.trust or not asked.dry_run, ask=True)

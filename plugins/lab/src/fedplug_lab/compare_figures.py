@@ -17,7 +17,6 @@ from fedplug_lab.canvas import (
     PHASE_COLOURS,
     WIDE,
     ZONE_COLOURS,
-    Chart,
     Curve,
     draw_band,
     draw_line,
@@ -29,7 +28,7 @@ from fedplug_lab.canvas import (
 from fedplug_lab.compare_table import by_seed, goal_of, worst_epsilon
 from fedplug_lab.compare_words import all_bytes
 from fedplug_lab.compared import Compared, OneRun
-from fedplug_lab.drawing import Drawing
+from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.figures import DIRECTIONS
 from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
 from fedplug_lab.intervals import spread_of
@@ -139,7 +138,7 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
     alt = " ".join(said)
     legend = (*_legend(everyone, "area"), ("nobody is better in both", MUTED, "line"))
     title = "What accuracy costs" if name == "accuracy" else f"What {name} costs"
-    return Chart("front", title, note, alt, legend, drawing.svg("front", alt), True)
+    return drawing.chart("front", title, alt, legend, note, wide=True)
 
 
 def _known(value: float | None) -> bool:
@@ -179,7 +178,7 @@ def _curves(everyone: Sequence[Compared]) -> Chart | None:
     panel.y_label = _upright(panel, name)
     round_axis(panel, rounds)
     alt = f"Mean {name} over seeds after the last round: {', '.join(said)}."
-    return Chart("curves", f"{_title(name)} over rounds", "", alt, tuple(legend), drawing.svg("curves", alt))
+    return drawing.chart("curves", f"{_title(name)} over rounds", alt, legend)
 
 
 def _upright(panel: Panel, name: str) -> str:
@@ -221,8 +220,7 @@ def _over_bytes(everyone: Sequence[Compared]) -> Chart | None:
     panel.y_label, panel.x_label = _upright(panel, name), "MB sent so far, all ways"
     alt = f"MB sent in all: {', '.join(said)}."
     note = "Logarithmic scale. A line for each seed."
-    return Chart("accuracy-bytes", f"{_title(name)} over bytes", note, alt, tuple(_legend(everyone)),
-                 drawing.svg("accuracy-bytes", alt))  # fmt: skip
+    return drawing.chart("accuracy-bytes", f"{_title(name)} over bytes", alt, _legend(everyone), note)
 
 
 # ---- bars
@@ -269,4 +267,4 @@ def _bars(
     panel.x.ticks = [(place + 1.0, name) for place, name in enumerate(names)]
     panel.x.turned = len(names) * max(map(len, names)) > 50
     said = ", ".join(f"{name} {units.number(value, 1)} {unit}" for name, value in zip(names, total, strict=True))
-    return Chart(key, title, note, f"In all: {said}.", legend, drawing.svg(key, f"In all: {said}."))
+    return drawing.chart(key, title, f"In all: {said}.", legend, note)

@@ -19,11 +19,10 @@ from fedplug_lab.canvas import (
     GLOBAL_COLOUR,
     HALF,
     WIDE,
-    Chart,
     Rows,
     log_axis,
 )
-from fedplug_lab.drawing import Drawing
+from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.panel import INK, MUTED, Panel
 from fedplug_lab.tables import render, table, text
 
@@ -75,7 +74,7 @@ def _chart(key: str, picture: Mapping[str, Any]) -> Chart:
     if more := len(picture["panels"]) - len(panels):
         note += f" {more} more panels are in figures.json."
     alt = " ".join(said)
-    return Chart(key, picture["title"], note, alt, tuple(legend), drawing.svg(key, alt), wide)
+    return drawing.chart(key, picture["title"], alt, legend, note, wide)
 
 
 def _draw_histogram(canvas: Panel, panel: Mapping[str, Any], log_y: bool) -> None:

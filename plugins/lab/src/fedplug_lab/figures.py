@@ -23,7 +23,6 @@ from fedplug_lab.canvas import (
     TRAIN_COLOUR,
     WIDE,
     ZONE_COLOURS,
-    Chart,
     Curve,
     Rows,
     curve_of,
@@ -33,10 +32,12 @@ from fedplug_lab.canvas import (
     draw_stack,
     last_of,
     log_axis,
+    over_rounds,
     round_axis,
     rounds_of,
+    time_scale,
 )
-from fedplug_lab.drawing import Drawing
+from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.panel import INK
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.words import VIEWS
@@ -73,13 +74,11 @@ def charts(rows: Rows, distribution: Distribution | None) -> list[Chart]:
 
 def _loss(rows: Rows) -> Chart | None:
     test, train = curve_of(rows, lambda row: row.loss), curve_of(rows, lambda row: row.train_loss)
-    rounds = rounds_of(rows)
     both = np.concatenate([test, train])
     finite = both[np.isfinite(both)]
     if not finite.size:
         return None
-    drawing = Drawing(HALF, 3.0)
-    (panel,) = drawing.panels
+    drawing, panel, rounds = over_rounds(rows)
     draw_groups(panel, rows, lambda result: result.loss)
     draw_line(panel, rounds, test, GLOBAL_COLOUR)
     draw_line(panel, rounds, train, TRAIN_COLOUR, dashed=True)
@@ -91,7 +90,7 @@ def _loss(rows: Rows) -> Chart | None:
         log_axis(panel.y, float(finite.min()), float(finite.max()))
         note = "Logarithmic scale."
     elif finite.min() >= 0:
-        panel.y.low, panel.y.high = 0.0, 1.08 * float(finite.max()) or 1
+        panel.y.from_zero(float(finite.max()))
     # A round that reports neither None nor a number has diverged; it must not look like a gap in the record.
     diverged = [
         row.round for row in rows
@@ -101,28 +100,24 @@ def _loss(rows: Rows) -> Chart | None:
         panel.crosses(diverged, ZONE_COLOURS["clear"])
         legend.append(("not finite: diverged", ZONE_COLOURS["clear"], "cross"))
     panel.y_label = "loss (nats)"
-    round_axis(panel, rounds)
     ends = f"{last_of(test)} on the test set and {last_of(train)} in training"
     alt = f"The last loss is {ends}."
     if diverged:
         alt = f"Loss was not finite in {len(diverged)} of {len(rows)} rounds; the last finite one is {ends}."
-    return Chart("loss", "Loss", note, alt, tuple(legend), drawing.svg("loss", alt))
+    return drawing.chart("loss", "Loss", alt, legend, note)
 
 
 def _zones(rows: Rows) -> Chart | None:
     shares = zone_shares(rows)
     if not shares:
         return None
-    drawing = Drawing(HALF, 3.0)
-    (panel,) = drawing.panels
-    rounds = rounds_of(rows)
+    drawing, panel, rounds = over_rounds(rows)
     legend = draw_stack(panel, rounds, {zone: 100 * share for zone, share in shares.items()}, ZONE_COLOURS)
     panel.y.low, panel.y.high = 0.0, 100
     panel.y_label = "share of the model (%)"
-    round_axis(panel, rounds)
     said = ", ".join(f"{zone} {percent(last(share))}" for zone, share in shares.items())
     alt = f"Zone shares in the last round: {said}."
-    return Chart("zones", "Zone shares", "Mean over clients.", alt, legend, drawing.svg("zones", alt))
+    return drawing.chart("zones", "Zone shares", alt, legend, "Mean over clients.")
 
 
 def zone_shares(rows: Rows) -> dict[str, Curve]:
@@ -139,24 +134,21 @@ def _seconds(rows: Rows) -> Chart | None:
     wall = curve_of(rows, lambda row: row.wall_seconds)
     if not curves:
         return None
-    drawing = Drawing(HALF, 3.0)
-    (panel,) = drawing.panels
-    rounds = rounds_of(rows)
+    drawing, panel, rounds = over_rounds(rows)
     highest = float(max(np.nansum(list(curves.values()), axis=0).max(), np.nan_to_num(wall).max()))
-    scale, unit = (1000.0, "ms") if highest < 1 else (1.0, "s") if highest < 600 else (1 / 60, "min")
+    scale, unit = time_scale(highest)
     legend = list(draw_stack(panel, rounds, {phase: scale * curve for phase, curve in curves.items()}, PHASE_COLOURS))
     if np.isfinite(wall).any():
         draw_line(panel, rounds, scale * wall, INK, thin=True)
         legend.append(("wall clock", "var(--ink)", "line"))
     panel.y.low = 0.0
     panel.y_label = f"time per round ({unit})"
-    round_axis(panel, rounds)
     sums = {phase: float(np.nansum(curve)) for phase, curve in curves.items()}
     ordered = sorted(sums, key=lambda phase: -sums[phase])[:3]
     shares = ", ".join(f"{phase} {percent(sums[phase] / sum(sums.values()))}" for phase in ordered)
     alt = f"Largest shares of the working time over the run: {shares}."
     note = "Phases are summed over parties, so with several processes they add up to more than the wall clock."
-    return Chart("seconds", "Time per phase", note, alt, tuple(legend), drawing.svg("seconds", alt))
+    return drawing.chart("seconds", "Time per phase", alt, legend, note)
 
 
 def _bytes(rows: Rows) -> Chart | None:
@@ -180,8 +172,7 @@ def _bytes(rows: Rows) -> Chart | None:
     sums = [f"{text} {size(totals[way].sum())}" for way, (text, _) in present.items()]
     alt = f"Bytes over the run: {', '.join(sums)}."
     note = "All clients together; the panels share one scale. Other: questions, ballots, headers, whole models."
-    svg = drawing.svg("bytes", alt)
-    return Chart("bytes", "Bytes per zone and direction", note, alt, tuple(legend.values()), svg, wide=True)
+    return drawing.chart("bytes", "Bytes per zone and direction", alt, legend.values(), note, wide=True)
 
 
 def _zones_sent(of: Callable[[Traffic], Sent], row: Row) -> Mapping[str, float]:
@@ -195,44 +186,35 @@ def _epsilon(rows: Rows) -> Chart | None:
     }  # fmt: skip
     if not any(np.nan_to_num(curve).any() for curve in curves.values()):
         return None
-    drawing = Drawing(HALF, 2.6)
-    (panel,) = drawing.panels
+    drawing, panel, rounds = over_rounds(rows, 2.6)
     # Parties that have spent the same are one line.
     alike: dict[bytes, list[str]] = {}
     for who, curve in curves.items():
         alike.setdefault(curve.tobytes(), []).append(who)
     legend = []
     for place, (key, names) in enumerate(alike.items()):
-        draw_line(panel, rounds_of(rows), np.frombuffer(key), _PARTY_COLOURS[place])
+        draw_line(panel, rounds, np.frombuffer(key), _PARTY_COLOURS[place])
         legend.append((f"toward {', '.join(names)}", _PARTY_COLOURS[place], "line"))
-    highest = max(float(np.max(curve[np.isfinite(curve)])) for curve in curves.values())
-    panel.y.low, panel.y.high = 0.0, 1.08 * highest or 1
+    panel.y.from_zero(max(float(np.max(curve[np.isfinite(curve)])) for curve in curves.values()))
     panel.y_label = "epsilon"
-    round_axis(panel, rounds_of(rows))
     without = [VIEWS.get(party, party) for party in rows[-1].unprotected]
     note = f"No guarantee, and so no line: {', '.join(without)}." if without else "What it rests on is in the verdict."
     said = ", ".join(f"{VIEWS.get(who, who)} {number(spent)}" for who, spent in rows[-1].view_epsilons.items())
     alt = f"Epsilon after the last round: {said or 'none is stated'}."
-    return Chart("epsilon", "Epsilon spent, by party", note, alt, tuple(legend), drawing.svg("epsilon", alt))
+    return drawing.chart("epsilon", "Epsilon spent, by party", alt, legend, note)
 
 
 def _churn(rows: Rows) -> Chart | None:
     churn = curve_of(rows, lambda row: row.mask_churn)
     if not np.isfinite(churn).any() or not any(row.sealed_share for row in rows):  # else it is 0 of nothing
         return None
-    return _single(rows, 100 * churn, "churn", "Mask churn", "share of the mask (%)", ZONE_COLOURS["encrypted"],
-                   "Share of the encrypted zone that changed since the round before.",
-                   f"In the last round {percent(last(churn))} of the mask was new.")  # fmt: skip
-
-
-def _single(rows: Rows, curve: Curve, key: str, title: str, label: str, colour: str, note: str, alt: str) -> Chart:
-    drawing = Drawing(HALF, 2.6)
-    (panel,) = drawing.panels
-    draw_line(panel, rounds_of(rows), curve, colour)
-    panel.y.low, panel.y.high = 0.0, 1.08 * float(np.nanmax(curve)) or 1
-    panel.y_label = label
-    round_axis(panel, rounds_of(rows))
-    return Chart(key, title, note, alt, (), drawing.svg(key, alt))
+    drawing, panel, rounds = over_rounds(rows, 2.6)
+    draw_line(panel, rounds, 100 * churn, ZONE_COLOURS["encrypted"])
+    panel.y.from_zero(float(np.nanmax(100 * churn)))
+    panel.y_label = "share of the mask (%)"
+    alt = f"In the last round {percent(last(churn))} of the mask was new."
+    note = "Share of the encrypted zone that changed since the round before."
+    return drawing.chart("churn", "Mask churn", alt, (), note)
 
 
 def _partition(distribution: Distribution, wide: bool) -> Chart:
@@ -264,4 +246,4 @@ def _partition(distribution: Distribution, wide: bool) -> Chart:
     alt = (f"{len(clients)} clients hold {sums.min():.0f} to {sums.max():.0f} training examples each, "
            f"of {held.min()} to {held.max()} of {width} classes.")  # fmt: skip
     note = "Training examples per client and class; stronger is more (square-root scale)."
-    return Chart("partition", "Who holds what", note, alt, (), drawing.svg("partition", alt), wide)
+    return drawing.chart("partition", "Who holds what", alt, (), note, wide)

@@ -159,6 +159,15 @@ def seed_choices(seeds: Sequence[int]) -> tuple[Choice, ...]:
     return tuple(Choice(SEED, seed, "--seeds", "--seeds") for seed in seeds)
 
 
+def seed_problems(seeds: Sequence[int], sets: Sequence[str]) -> list[str]:
+    """What is wrong with seeds of the command line, given its `--set`."""
+    problems = ["--seeds: a seed is given twice; it would run twice alike"] if len({*seeds}) < len(seeds) else []
+    if seeds and any(assignment.partition("=")[0].strip() == SEED for assignment in sets):
+        listed = ", ".join(map(str, seeds))
+        problems.append(f"--set {SEED}=...: the seeds are listed as well ({listed}); keep one of them")
+    return problems
+
+
 def read_grid(path: Path, seeds: Sequence[int] = (), sets: Sequence[str] = ()) -> Grid:
     """Reads a grid file.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedplug_runs.files import write_text
 
-from fedplug_lab.canvas import Chart
+from fedplug_lab.drawing import Chart
 from fedplug_lab.tables import sentence, text
 from fedplug_lab.words import GLOSSARY
 

@@ -13,7 +13,7 @@ from fedplug_runs import units
 if TYPE_CHECKING:
     from fedplug_runs.rows import Row
 
-    from fedplug_lab.canvas import Chart
+    from fedplug_lab.drawing import Chart
     from fedplug_lab.results import Result
 
 GROUP = "fedplug_lab.section"

@@ -76,13 +76,13 @@ def search(
 ) -> None:
     """Search for options with which a recipe meets constraints. The same command continues an interrupted search."""
     from fedplug_search import searching
-    from fedplug_search.work import Plan
+    from fedplug_search.question import Asked
 
     folder = output or settings.output / f"search-{recipe.stem}"
-    plan = Plan(trials, jobs, search_seed, prune, None if timeout is None else _seconds(timeout))
-    asked = searching.Asked(
-        over or (), least or (), most or (), objective or (), sets or (), seeds or (), space, plan, dry_run
-    )
+    asked = Asked(
+        over or (), least or (), most or (), objective or (), sets or (), seeds or (), space, trials, jobs, search_seed,
+        prune, None if timeout is None else _seconds(timeout), dry_run,
+    )  # fmt: skip
     raise typer.Exit(searching.search(recipe, settings.replace({"output": folder}), asked))
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError
-from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
-from fedplug_lab.api import Compared, OneRun, Outcome, Shelf, numbers_of, open_run, verdicts_of
+from fedplug_lab.api import Compared, OneRun, Outcome, numbers_of, open_run, verdicts_of
 from fedplug_runs import units
 from fedplug_runs.folder import read_ledger, read_rows
 
@@ -26,68 +25,72 @@ from fedplug_search.trial import PRUNED, Made, Told, judged
 
 @dataclasses.dataclass(eq=False)
 class Going:
-    """An unfinished trial."""
+    """An unfinished trial.
 
-    number: int
-    values: Mapping[str, Any]
-    recipes: Sequence[Recipe]
-    began: float
-    runs: list[OneRun] = dataclasses.field(default_factory=list)
-    made: list[Made] = dataclasses.field(default_factory=list)
-
-
-class Books:
-    """Keeps the runs of unfinished trials.
-
-    Args:
-        question: what is asked.
+    Attributes:
+        number: of the trial, from 0.
+        question: what the search is asked.
         folder: of the search.
-        prune: `all`, `certain` or `none`.
-        catalog: the components on offer.
+        values: what was chosen, by path.
+        recipes: one for each seed; none where `fedplug check` refuses what was chosen.
+        began: when, by `time.perf_counter`.
+        runs: those of the first recipes, which are complete.
     """
 
-    def __init__(self, question: Question, folder: Path, prune: str, catalog: Catalog) -> None:
-        self.question, self.folder, self.prune, self.catalog = question, folder, prune, catalog
+    number: int
+    question: Question
+    folder: Path
+    values: Mapping[str, Any]
+    recipes: Sequence[Recipe] = ()
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+    runs: list[OneRun] = dataclasses.field(default_factory=list)
 
-    def add(self, going: Going, folder: Path) -> None:
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its runs are complete."""
+        return len(self.runs) == len(self.recipes)
+
+    @property
+    def next(self) -> Recipe:
+        """Of the run that it lacks."""
+        return self.recipes[len(self.runs)]
+
+    def add(self, folder: Path) -> None:
         """A complete run."""
-        run = open_run(folder)
-        prices = run.rows[-1].epsilon_prices
-        made = Made(run.seed, self._inside(folder), run.summary.digest, len(run.rows), run.result.epsilon, prices)
-        going.runs.append(run)
-        going.made.append(made)
+        self.runs.append(open_run(folder))
 
-    def cut_off(self, going: Going) -> list[Made]:
-        """The run of a trial that failed, where it has begun: it has released something too."""
-        recipe = going.recipes[len(going.runs)]
-        folder = Shelf(self.folder, [recipe.digest]).unfinished(self.catalog).get(recipe.digest)
-        return [self._unfinished(recipe, folder)] if folder else []
+    def judged(self) -> Told:
+        """A trial all of whose runs are complete."""
+        each, asked = Compared(self.question.space.label(self.values), self.runs), self.question
+        told = self.told("", "")
+        return judged(numbers_of(each), asked.constraints, asked.objectives, told.runs, verdicts_of(each), told.seconds)
 
-    def _unfinished(self, recipe: Recipe, folder: Path) -> Made:
+    def told(self, status: str, reason: str, cut_off: Path | None = None) -> Told:
+        """Another one; `cut_off` is the folder of a run that is not complete, but has released something too."""
+        made = [
+            Made(run.seed, self._inside(run.folder), run.summary.digest, len(run.rows), run.result.epsilon,
+                 run.rows[-1].epsilon_prices) for run in self.runs
+        ]  # fmt: skip
+        if cut_off is not None:
+            made.append(self._unfinished(cut_off))
+        return Told(status, reason, runs=made, seconds=time.perf_counter() - self.began)
+
+    def _unfinished(self, folder: Path) -> Made:
         rounds, epsilon, prices = 0, None, ""
         with contextlib.suppress(CheckpointError):  # damaged, or not written yet: nobody knows then
             ledger = read_ledger(folder)
             rounds, epsilon = ledger.rounds.actual, ledger.epsilon
             prices = next((row.epsilon_prices for row in reversed(read_rows(folder)) if row.epsilon_prices), "")
-        return Made(recipe.seed, self._inside(folder), recipe.digest, rounds, epsilon, prices)
+        return Made(self.next.seed, self._inside(folder), self.next.digest, rounds, epsilon, prices)
 
     def _inside(self, folder: Path) -> str:
         return str(folder.relative_to(self.folder))
 
-    def judged(self, going: Going) -> Told:
-        each = Compared(self.question.space.label(going.values), going.runs)
-        seconds, asked = time.perf_counter() - going.began, self.question
-        return judged(numbers_of(each), asked.constraints, asked.objectives, going.made, verdicts_of(each), seconds)
-
-    def told(self, going: Going, status: str, reason: str) -> Told:
-        return Told(status, reason, runs=list(going.made), seconds=time.perf_counter() - going.began)
-
-    def pruned(self, going: Going, reason: str, outcome: Outcome | None) -> Told:
-        """A trial that ended early, with what it had reached by then."""
-        told, several = self.told(going, PRUNED, reason), len(going.recipes) > 1
-        known = [dict(_known(run)) for run in going.runs]
+    def pruned(self, reason: str, outcome: Outcome | None = None) -> Told:
+        """A trial that ended early, between runs or in one with that outcome, with what it had reached by then."""
+        told, several = self.told(PRUNED, reason, outcome.run_dir if outcome else None), len(self.recipes) > 1
+        known = [dict(_known(run)) for run in self.runs]
         if outcome is not None and outcome.run_dir is not None:
-            told.runs.append(self._unfinished(going.recipes[len(going.runs)], outcome.run_dir))
             known.append(dict(outcome.known))
             told.reason = f"seed {told.runs[-1].seed}: {reason}" if several else reason
         elif several and told.runs:
@@ -97,35 +100,33 @@ class Books:
             if name == "epsilon":
                 told.numbers[name] = max(found)
             elif measure(name).grows:  # runs that are still to come would only add to the sum
-                told.numbers[name] = math.fsum(found) / len(going.recipes)
+                told.numbers[name] = math.fsum(found) / len(self.recipes)
             else:
                 told.numbers[name] = found[-1]
         return told
 
-    def limits(self, going: Going) -> tuple[dict[str, float], str]:
-        """The bounds of the next run of a trial, and why the trial may end, where earlier runs decide that."""
-        count, limits = len(going.recipes), dict[str, float]()
-        if self.prune == "none":
-            return {}, ""
+    def limits(self, prune: str) -> tuple[dict[str, float], str]:
+        """The bounds of its next run, and why it may end, where earlier runs decide that.
+
+        Args:
+            prune: `all`, `certain` or `none`.
+        """
+        count, limits = len(self.recipes), dict[str, float]()
         leads = leading_of(self.question.base)
-        for constraint in self.question.constraints:
+        for constraint in self.question.constraints if prune != "none" else ():
             name, bound, show = constraint.name, constraint.bound, constraint.measure.show
             if constraint.measure.grows and not constraint.least:
-                spent = [so_far(run.rows).get(name) or 0.0 for run in going.runs]
+                spent = [so_far(run.rows).get(name) or 0.0 for run in self.runs]
                 # Of several runs the largest epsilon counts, and the mean of everything else.
+                total, left = math.fsum(spent) / count, count * bound - math.fsum(spent)
                 if name == "epsilon":
-                    left, total = bound, max(spent, default=0.0)
-                    beyond = total > bound
-                else:
-                    total = math.fsum(spent) / count
-                    left = count * bound - math.fsum(spent)
-                    beyond = total > bound
-                if beyond and spent:
+                    total, left = max(spent, default=0.0), bound
+                if total > bound and spent:
                     return {}, f"{name} is {show(total)} at least, above {show(bound)}"
                 limits[name] = max(left, 0.0)
             elif name == name_of(leads) and constraint.least == (leads.better == "higher"):
-                known = units.finite(run.result.leading for run in going.runs)
-                if len(known) < len(going.runs):
+                known = units.finite(run.result.leading for run in self.runs)
+                if len(known) < len(self.runs):
                     continue
                 # The runs that are still to come may all be right; how good another figure can be nobody knows.
                 asked = count * bound - math.fsum(known)
@@ -135,7 +136,7 @@ class Books:
                         return {}, f"accuracy is {show(1 - (asked - 1) / count)} at most, below {show(bound)}"
                 elif count - len(known) > 1:
                     continue
-                if self.prune == "all" and (asked > 0 or leads.name != ACCURACY.name):
+                if prune == "all" and (asked > 0 or leads.name != ACCURACY.name):
                     limits["leading"] = asked
         return limits, ""
 

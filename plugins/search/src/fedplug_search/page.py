@@ -162,7 +162,7 @@ def _chart(answer: Answer) -> Chart | None:
     lacking = len(ended) - len(drawn)
     note = (f"Better is {' and '.join(sides)}. A number names a trial of the front. A strip holds trials without the "
             f"number of that axis{f'; {lacking} without {up} are not drawn' if lacking else ''}.")  # fmt: skip
-    return Chart("front", "What it costs", note, alt, tuple(legend), drawing.svg("front", alt), True)
+    return drawing.chart("front", "What it costs", alt, legend, note, wide=True)
 
 
 def _draw(panel: Panel, answer: Answer, drawn: Mapping[int, Told], name: str, up: str) -> None:

@@ -24,6 +24,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import Source, closest
+from fedplug_lab.api import seed_problems
 from fedplug_runs import shelf
 from fedplug_runs.overlay import load_recipe
 from pydantic import Field
@@ -34,6 +35,49 @@ from fedplug_search.space import Dimension, Space, misfits, read_dimension
 
 FALLBACK: Mapping[str, Better] = {"bytes": "lower"}
 """Objectives where constraints and flags name fewer than two: every protocol has them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The command line apart from the recipe and the settings.
+
+    Attributes:
+        over: `path=range`.
+        least, most: `measure=bound`.
+        objectives: names of measures, those of the constraints and accuracy if empty. Each is better in the way that is
+            declared of it, unless `=min` or `=max` behind it says otherwise.
+        sets: `path=value` for every trial.
+        seeds: every trial is run with each; the recipe's own if empty.
+        file: a YAML file that says more of the same.
+        trials: how many in all.
+        jobs: how many at a time.
+        search_seed: of what is chosen.
+        prune: a key of `PRUNE`.
+        timeout: seconds after which no trial begins; None: no limit.
+        dry_run: only checks, and says what would be searched.
+    """
+
+    over: Sequence[str] = ()
+    least: Sequence[str] = ()
+    most: Sequence[str] = ()
+    objectives: Sequence[str] = ()
+    sets: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    file: Path | None = None
+    trials: int = 20
+    jobs: int = 1
+    search_seed: int = 0
+    prune: str = "all"
+    timeout: float | None = None
+    dry_run: bool = False
+
+
+PRUNE = {
+    "all": "a trial ends when it is certain to miss a constraint, or when what leads, such as accuracy, is hopeless",
+    "certain": "a trial ends when it is certain to miss a constraint",
+    "none": "every trial runs to its end",
+}
+"""When trials end early."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,44 +123,28 @@ class Question:
         return [f"{name}={words[better]}" for name, better in self.objectives.items()]
 
 
-def read_question(
-    recipe: Path, catalog: Catalog, over: Sequence[str] = (), least: Sequence[str] = (), most: Sequence[str] = (),
-    objectives: Sequence[str] = (), sets: Sequence[str] = (), seeds: Sequence[int] = (), file: Path | None = None,
-) -> Question:  # fmt: skip
+def read_question(recipe: Path, asked: Asked, catalog: Catalog) -> Question:
     """Reads and checks all that a search is asked.
-
-    Args:
-        recipe: the recipe file.
-        catalog: the components on offer.
-        over: `path=range`.
-        least, most: `measure=bound`.
-        objectives: names of measures, those of the constraints and accuracy if empty. Each is better in the way that is
-            declared of it, unless `=min` or `=max` behind it says otherwise.
-        sets: `path=value` for every trial.
-        seeds: the recipe's own if empty.
-        file: a YAML file that says the same.
 
     Raises:
         RecipeError: holds every mistake, each with its place.
     """
-    reader = _Reader(_Asked(over, least, most, objectives), file)
+    reader = _Reader(asked)
     try:
-        base: Recipe | None = load_recipe(recipe, sets, catalog)
+        base: Recipe | None = load_recipe(recipe, asked.sets, catalog)
     except RecipeError as error:
         base = None
         reader.problems += error.problems
-    space = Space(reader.dimensions(base, [assignment.partition("=")[0] for assignment in sets]))
+    space = Space(reader.dimensions(base))
     constraints = reader.constraints()
     chosen = reader.objectives(constraints, base)
-    if len({*seeds}) < len(seeds):
-        reader.problems.append("--seeds: a seed is given twice; it would run twice alike")
-    if seeds and any(assignment.partition("=")[0].strip() == "seed" for assignment in sets):
-        reader.problems.append(f"--set seed=...: the seeds are listed as well ({', '.join(map(str, seeds))}); keep one")
+    reader.problems += seed_problems(asked.seeds, asked.sets)
     if base is not None:
-        reader.problems += [reader.placed(problem) for problem in misfits(recipe, space, sets, catalog)]
+        wrong = misfits(recipe, space, asked.sets, catalog)
+        reader.problems += [f"{reader.over[path][0]}: {complaint}" for path, complaint in wrong]
     if reader.problems or base is None:
         raise RecipeError(list(dict.fromkeys(reader.problems)))
-    return Question(recipe, base, tuple(sets), space, constraints, chosen, tuple(seeds) or (base.seed,))
+    return Question(recipe, base, tuple(asked.sets), space, constraints, chosen, tuple(asked.seeds) or (base.seed,))
 
 
 class _Text(Options):
@@ -128,24 +156,20 @@ class _Text(Options):
     objectives: list[str] = Field([], description="measures, such as [accuracy, bytes]")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    """The flags."""
-
-    over: Sequence[str]
-    least: Sequence[str]
-    most: Sequence[str]
-    objectives: Sequence[str]
-
-
 class _Reader:
-    """Brings flags and file together; `problems` has what is wrong."""
+    """Brings flags and file together.
 
-    def __init__(self, asked: _Asked, file: Path | None) -> None:
+    Attributes:
+        problems: what is wrong.
+        over: by path, where a range was written, and the range.
+    """
+
+    def __init__(self, asked: Asked) -> None:
         self.asked = asked
-        text, self.source = shelf.read_as(_Text, file, "search") if file else (None, Source("", {}))
+        text, self.source = shelf.read_as(_Text, asked.file, "search") if asked.file else (None, Source("", {}))
         self.text: _Text = text or _Text()
         self.problems = list(map(str, self.source.problems))
+        self.over = self.pairs("over", "--over", asked.over, "rounds: 10..20")
 
     def pairs(self, key: str, flag: str, given: Sequence[str], example: str) -> dict[str, tuple[str, Any]]:
         """Name -> (place, value), from a section of the file and from flags `NAME=VALUE`."""
@@ -166,11 +190,11 @@ class _Reader:
                 found[name] = (f"{flag} {name}", value)
         return found
 
-    def dimensions(self, base: Recipe | None, fixed: Sequence[str]) -> dict[str, Dimension]:
+    def dimensions(self, base: Recipe | None) -> dict[str, Dimension]:
         """What may be chosen, by path."""
         found: dict[str, Dimension] = {}
-        self.places = {path: place for path, (place, _) in self._over().items()}
-        for path, (place, value) in self._over().items():
+        fixed = [assignment.partition("=")[0] for assignment in self.asked.sets]
+        for path, (place, value) in self.over.items():
             if not all(path.split(".")):
                 remedy = "write for instance data.partition.alpha"
                 self.problems.append(f"{place}: {path!r} is not a path into a recipe; {remedy}")
@@ -187,21 +211,10 @@ class _Reader:
         for path in found:
             if outer := next((other for other in found if path.startswith(f"{other}.")), None):
                 problem = f"{path} lies inside {outer}, which is searched too; keep one of them"
-                self.problems.append(f"{self.places[path]}: {problem}")
-        if not self._over() and not self.problems:
+                self.problems.append(f"{self.over[path][0]}: {problem}")
+        if not self.over and not self.problems:
             self.problems.append("there is nothing to choose; write for instance --over rounds=10..40")
         return found
-
-    def _over(self) -> dict[str, tuple[str, Any]]:
-        if not hasattr(self, "_found"):
-            self._found = self.pairs("over", "--over", self.asked.over, "rounds: 10..20")
-        return self._found
-
-    def placed(self, problem: str) -> str:
-        """A complaint about a value of a path, at the place where that was written."""
-        head, _, rest = problem.partition(": ")
-        path = head.removeprefix("--over ")
-        return f"{self.places.get(path, head)}: {rest}"
 
     def constraints(self) -> tuple[Constraint, ...]:
         """What a protocol has to meet."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from fedplug.api.errors import RecipeError, SetupError
@@ -19,48 +18,16 @@ from fedplug_runs.execution import INTERRUPTED, Equipment, command_line, resolve
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
-from fedplug_runs.trust import RUNS, Consent
+from fedplug_runs.trust import Consent
 from fedplug_terminal.lines import tell
 
 from fedplug_search.answer import Answer
 from fedplug_search.files import BEST, write_recipes, write_tables
 from fedplug_search.page import rows_of, write_search_page
-from fedplug_search.question import Question, read_question
+from fedplug_search.question import PRUNE, Asked, Question, read_question
 from fedplug_search.space import assignments
 from fedplug_search.store import Store
-from fedplug_search.work import Plan, Search
-
-PRUNE = {
-    "all": "a trial ends when it is certain to miss a constraint, or when what leads, such as accuracy, is hopeless",
-    "certain": "a trial ends when it is certain to miss a constraint",
-    "none": "every trial runs to its end",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """The command line apart from the recipe and the settings.
-
-    Attributes:
-        over: `path=range`.
-        least, most: `measure=bound`.
-        objectives: names of measures, each perhaps with `=min` or `=max` behind it.
-        sets: `path=value` for every trial.
-        seeds: every trial is run with each.
-        file: a YAML file with more of the same.
-        plan: how much is tried, and how.
-        dry_run: only checks, and says what would be searched.
-    """
-
-    over: Sequence[str] = ()
-    least: Sequence[str] = ()
-    most: Sequence[str] = ()
-    objectives: Sequence[str] = ()
-    sets: Sequence[str] = ()
-    seeds: Sequence[int] = ()
-    file: Path | None = None
-    plan: Plan = dataclasses.field(default_factory=Plan)
-    dry_run: bool = False
+from fedplug_search.work import Search
 
 
 def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | None = None) -> int:
@@ -74,14 +41,14 @@ def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | No
     """
     catalog = catalog or Catalog.discover()
     if asked.dry_run:
-        _tell_plan(_checked(recipe, settings, asked, catalog), asked.plan)
+        _tell_plan(_checked(recipe, settings, asked, catalog)[0], asked)
         return 0
     answer = find(recipe, settings, asked, catalog)
     if answer.stopped and not settings.quiet:
         print(f"Stopped: {answer.stopped}.")
     if not answer.complete:
         again = f": {command_line()}" if command_line() else "."
-        most = min(asked.plan.trials, answer.question.space.size() or asked.plan.trials)
+        most = min(asked.trials, answer.question.space.size() or asked.trials)
         print(f"Interrupted; {len(answer.told)} of {most} trials have ended, and what the others have is kept. "
               f"The same command goes on{again}")  # fmt: skip
         return INTERRUPTED
@@ -102,22 +69,20 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
         RecipeError: what is asked is wrong; holds every mistake. Nothing has run.
         SetupError: this machine lacks something, or the folder holds another search. Nothing has run.
     """
-    catalog, plan = with_files(catalog, settings.plugins, RUNS), asked.plan
-    question = _checked(recipe, settings, asked, catalog)
+    question, catalog = _checked(recipe, settings, asked, catalog)
     resolve_device(settings.device)
     with at_work(settings.output, "search"):
-        store = Store(settings.output, question, {"--search-seed": plan.seed, "--prune": plan.prune})
+        store = Store(settings.output, question, {"--search-seed": asked.search_seed, "--prune": asked.prune})
         _require_unchanged(question, store, catalog)
+        looking = Search(question, store, asked, settings, catalog)
         if store.told and not settings.quiet:
-            most = min(plan.trials, question.space.size() or plan.trials)
-            print(f"{len(store.told)} of {max(most, store.size)} trials have ended already")
-        looking = Search(question, store, plan, settings, catalog)
+            print(f"{len(store.told)} of {max(looking.most, store.size)} trials have ended already")
         complete = looking.run()
         told = dict(sorted(store.told.items()))
         values = {number: question.space.values(store.params(number)) for number in told}
         facts = {
-            "command": command_line(), "search seed": plan.seed, "trials at a time": plan.jobs,
-            "pruning": PRUNE[plan.prune], "complete": complete,
+            "command": command_line(), "search seed": asked.search_seed, "trials at a time": asked.jobs,
+            "pruning": PRUNE[asked.prune], "complete": complete,
         }  # fmt: skip
         why = looking.why if store.counted(set(store.told)) != question.space.size() else ""
         answer = Answer(question, told, values, settings.output, facts, (), why)
@@ -127,17 +92,14 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
         return answer
 
 
-def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> Question:
-    """The question, after the checks for everything that would stop every run."""
-    if asked.plan.prune not in PRUNE:
-        raise SetupError(f"--prune {asked.plan.prune}: {closest(asked.plan.prune, PRUNE)}")
-    consent = Consent(settings.trust or not asked.dry_run, ask=True)
-    catalog = with_files(catalog, settings.plugins, consent)
-    question = read_question(
-        recipe, catalog, asked.over, asked.least, asked.most, asked.objectives, asked.sets, asked.seeds, asked.file
-    )
+def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> tuple[Question, Catalog]:
+    """The question, after the checks for everything that would stop every run, and the components on offer."""
+    if asked.prune not in PRUNE:
+        raise SetupError(f"--prune {asked.prune}: {closest(asked.prune, PRUNE)}")
+    catalog = with_files(catalog, settings.plugins, Consent(settings.trust or not asked.dry_run, ask=True))
+    question = read_question(recipe, asked, catalog)
     Equipment(settings, catalog)
-    return question
+    return question, catalog
 
 
 def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> None:
@@ -160,7 +122,7 @@ def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> No
                 )
 
 
-def _tell_plan(question: Question, plan: Plan) -> None:
+def _tell_plan(question: Question, asked: Asked) -> None:
     """What would be searched."""
     size = question.space.size()
     for path, dimension in question.space.dimensions.items():
@@ -169,9 +131,9 @@ def _tell_plan(question: Question, plan: Plan) -> None:
         tell(f"require {constraint}")
     for name, better in question.objectives.items():
         tell(f"weigh {name}: {'more' if better == 'higher' else 'less'} is better")
-    every = size is not None and size <= plan.trials
-    trials = f"all {size} combinations" if every else f"{plan.trials} of {size or 'countless'} combinations"
-    tell(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[plan.prune]}")
+    every = size is not None and size <= asked.trials
+    trials = f"all {size} combinations" if every else f"{asked.trials} of {size or 'countless'} combinations"
+    tell(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[asked.prune]}")
 
 
 def _show(answer: Answer, quiet: bool) -> None:

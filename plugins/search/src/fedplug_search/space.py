@@ -269,12 +269,12 @@ def _at(data: Any, path: str) -> Any:
     return data
 
 
-def misfits(recipe: Path, space: Space, sets: Sequence[str], catalog: Catalog) -> list[str]:
-    """What is wrong with values of the space by themselves: unknown options, wrong types, values out of bounds.
+def misfits(recipe: Path, space: Space, sets: Sequence[str], catalog: Catalog) -> Iterator[tuple[str, str]]:
+    """Paths, and what is wrong with values of the space by themselves: unknown options, wrong types, values out of
+    bounds.
 
     A value that some combination accepts is left to the trials, which note the combinations that are refused.
     """
-    found: dict[str, None] = {}
     for path, dimension in space.dimensions.items():
         for value in dimension.probes():
             others = [
@@ -288,8 +288,7 @@ def misfits(recipe: Path, space: Space, sets: Sequence[str], catalog: Catalog) -
                 complaints = _complaints(recipe, [*sets, *assignments({**changed, path: value})], path, catalog)
                 if not complaints or any(complaint.startswith("unknown ") for complaint in complaints):
                     break
-            found |= dict.fromkeys(f"--over {path}: {complaint}" for complaint in complaints)
-    return list(found)
+            yield from ((path, complaint) for complaint in complaints)
 
 
 def _complaints(recipe: Path, sets: Sequence[str], path: str, catalog: Catalog) -> list[str]:

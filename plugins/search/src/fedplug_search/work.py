@@ -7,7 +7,6 @@ those alone, whichever of the others has ended: the same command makes the same 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import math
@@ -31,9 +30,9 @@ from fedplug_runs import units
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 
-from fedplug_search.going import Books, Going
+from fedplug_search.going import Going
 from fedplug_search.measures import in_words
-from fedplug_search.question import Question
+from fedplug_search.question import Asked, Question
 from fedplug_search.sampler import next_params
 from fedplug_search.space import Params, assignments
 from fedplug_search.store import Store
@@ -42,44 +41,26 @@ from fedplug_search.trial import FAILED, MET, MISSED, REFUSED, Told
 _ALIKE = 3  # trials in a row that fail for one reason and end the search: the next would too
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """How much is tried, and how.
-
-    Attributes:
-        trials: how many in all.
-        jobs: how many at a time.
-        seed: of what is chosen.
-        prune: `all`, `certain` (without the rule for a hopeless figure), or `none`.
-        timeout: seconds after which no trial begins; None: no limit.
-    """
-
-    trials: int = 20
-    jobs: int = 1
-    seed: int = 0
-    prune: str = "all"
-    timeout: float | None = None
-
-
 class Search:
     """The loop.
 
     Args:
         question: what is asked.
         store: what is known.
-        plan: how much is tried.
+        asked: how much is tried, and how.
         settings: of this machine; `output` is the folder of the search.
         catalog: the components on offer.
 
     Attributes:
         why: it stopped before all trials were made: why; else empty.
+        most: how many trials there are to be in all.
     """
 
-    def __init__(self, question: Question, store: Store, plan: Plan, settings: Settings, catalog: Catalog) -> None:
-        self.question, self.store, self.plan, self.settings, self.catalog = question, store, plan, settings, catalog
-        self._books = Books(question, settings.output, plan.prune, catalog)
-        self._deadline = math.inf if plan.timeout is None else time.monotonic() + plan.timeout
+    def __init__(self, question: Question, store: Store, asked: Asked, settings: Settings, catalog: Catalog) -> None:
+        self.question, self.store, self.asked, self.settings, self.catalog = question, store, asked, settings, catalog
+        self._deadline = math.inf if asked.timeout is None else time.monotonic() + asked.timeout
         self.why = ""
+        self.most = min(asked.trials, question.space.size() or asked.trials)
         self._waiting = dict(store.open)  # of an earlier call
         self._begun: list[Going] = []  # those whose next run can begin
         self._ended: dict[int, Told] = {}  # those that wait until the ones before them have ended too
@@ -87,7 +68,7 @@ class Search:
 
     def run(self) -> bool:
         """Makes the trials; False if it was interrupted."""
-        return make_runs(self._ask, self.catalog, self.plan.jobs, self.settings.quiet)
+        return make_runs(self._ask, self.catalog, self.asked.jobs, self.settings.quiet)
 
     def _ask(self) -> Wanted | None:
         """The next run: of a trial that has begun, or of the next one."""
@@ -104,16 +85,17 @@ class Search:
         if self._waiting:
             number = min(self._waiting)
             return self._begin(number, self._waiting.pop(number))
-        if self.why or len(self.store.open) >= self.plan.jobs:
+        if self.why or len(self.store.open) >= self.asked.jobs:
             return None
-        if self.store.counted(self._now) >= self.plan.trials:
+        if self.store.counted(self._now) >= self.asked.trials:
             return None
         if time.monotonic() > self._deadline:
             self.why = "the time of --timeout is over"
             return None
+        store, asked = self.store, self.asked
         params = next_params(
-            self.question.space, self.store.study.directions, self.store.history(), self._tried(), self.plan.seed,
-            self.store.size, self.plan.trials,
+            self.question.space, store.study.directions, store.history(), self._tried(), asked.search_seed, store.size,
+            asked.trials,
         )  # fmt: skip
         if params is None:
             self.why = "every combination was tried"
@@ -128,7 +110,7 @@ class Search:
     def _begin(self, number: int, params: Params) -> Going:
         values = self.question.space.values(params)
         self._now.add(number)
-        going = Going(number, values, (), time.perf_counter())
+        going = Going(number, self.question, self.settings.output, values)
         try:
             sets = [*self.question.sets, *assignments(values)]
             going.recipes = [
@@ -142,43 +124,42 @@ class Search:
 
     def _advance(self, going: Going) -> Job | None:
         """The next run of a trial; None where the trial has ended."""
-        while going.recipes:  # else it was refused
-            if len(going.runs) == len(going.recipes):
-                self._end(going, self._books.judged(going))
-                break
-            limits, beyond = self._books.limits(going)
+        while going.recipes and not going.is_whole:  # without recipes it was refused
+            limits, beyond = going.limits(self.asked.prune)
             if beyond:
-                self._end(going, self._books.pruned(going, beyond, None))
-                break
-            recipe = going.recipes[len(going.runs)]
-            shelf = Shelf(self.settings.output, [recipe.digest])
-            if found := shelf.found.get(recipe.digest):
-                self._books.add(going, found)
+                self._end(going, going.pruned(beyond))
+                return None
+            shelf = Shelf(self.settings.output, [going.next.digest])
+            if found := shelf.found.get(going.next.digest):
+                going.add(found)
                 continue
             settings = self.settings
             if limits:
                 listener = json.dumps({"use": "search.limits", **limits})
                 settings = settings.replace({"listeners": (*settings.listeners, listener)})
-            return Job.of(recipe, self._label(going), shelf.unfinished(self.catalog).get(recipe.digest), settings)
+            unfinished = shelf.unfinished(self.catalog).get(going.next.digest)
+            return Job.of(going.next, self._label(going), unfinished, settings)
+        if going.recipes:
+            self._end(going, going.judged())
         return None
 
     def _take(self, going: Going, outcome: Outcome, seconds: float, watch: SweepWatch) -> None:
         """Takes note of a run that has ended."""
         if outcome.error:
-            told = self._books.told(going, FAILED, outcome.error)
-            told.runs += self._books.cut_off(going)
-            self._end(going, told, watch)
+            digest = going.next.digest
+            cut_off = Shelf(self.settings.output, [digest]).unfinished(self.catalog).get(digest)
+            self._end(going, going.told(FAILED, outcome.error, cut_off), watch)
         elif outcome.early:
-            self._end(going, self._books.pruned(going, outcome.early, outcome), watch)
+            self._end(going, going.pruned(outcome.early, outcome), watch)
         else:
             assert outcome.run_dir is not None
-            self._books.add(going, outcome.run_dir)
+            going.add(outcome.run_dir)
             words = f"{self._of_run(going.runs[-1])}, {units.duration(seconds)}"
-            if len(going.runs) < len(going.recipes):
+            if going.is_whole:
+                self._end(going, going.judged(), watch, words)
+            else:
                 watch.result(words)
                 self._begun.append(going)
-            else:
-                self._end(going, self._books.judged(going), watch, words)
 
     def _end(self, going: Going, told: Told, watch: SweepWatch | None = None, words: str = "") -> None:
         """A trial has ended; it is written down once all before it are."""
@@ -204,8 +185,7 @@ class Search:
         return self.question.space.label(going.values)
 
     def _title(self, going: Going) -> str:
-        most = min(self.plan.trials, self.question.space.size() or self.plan.trials)
-        title = f"{going.number + 1}/{max(most, self.store.size)} {self._label(going)}"
+        title = f"{going.number + 1}/{max(self.most, self.store.size)} {self._label(going)}"
         several = len(going.recipes) > 1
         return f"{title} seed={going.recipes[min(len(going.runs), len(going.recipes) - 1)].seed}" if several else title
 
