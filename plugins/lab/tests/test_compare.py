@@ -19,12 +19,11 @@ import pytest
 from fedplug.api.errors import CheckpointError, RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug_lab import jobs
+from fedplug_lab import study
 from fedplug_lab.compare import Asked, compare
-from fedplug_lab.compared import of_folders
-from fedplug_lab.contest import is_comparison, read_contest, runs_of
-from fedplug_lab.jobs import _undisturbed
-from fedplug_lab.study import Shelf
+from fedplug_lab.grid import is_comparison, read_contest, runs_of
+from fedplug_lab.records import of_folders
+from fedplug_lab.study import Shelf, _undisturbed
 from fedplug_runs import yaml_source
 from fedplug_runs.folder import locked
 from fedplug_runs.settings import Settings
@@ -142,7 +141,7 @@ def test_several_jobs_give_the_same_numbers(
 ) -> None:
     if not spawned:  # a new interpreter takes seconds to import the libraries
         forking = types.SimpleNamespace(get_context=lambda _: workers._context())
-        monkeypatch.setattr(jobs, "multiprocessing", forking)
+        monkeypatch.setattr(study, "multiprocessing", forking)
         settings = settings.replace({"muted": ("lab.report",)})
     assert compare(recipes, settings, Asked(jobs=2), catalog) == 0
     at_once = compared_json(settings)

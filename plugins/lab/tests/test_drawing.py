@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fedplug_lab.axis import Axis, powers, round_step
+from fedplug_lab.axis import Axis, lettering, powers, round_step, width_of
 from fedplug_lab.drawing import Drawing
-from fedplug_lab.lettering import lettering, width_of
 from fedplug_lab.panel import Box, Panel, named_places
 
 BOX = Box(100, 10, 200, 50)

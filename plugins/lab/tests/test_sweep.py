@@ -15,10 +15,10 @@ import pytest
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug_lab import jobs
+from fedplug_lab import study
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.records import Line, at_work
-from fedplug_lab.results import Result
+from fedplug_lab.sections import Result
 from fedplug_lab.sweep_table import columns_of
 from fedplug_runs import yaml_source
 from fedplug_runs.folder import read_ledger, read_rows
@@ -187,7 +187,7 @@ def test_ctrl_c_between_two_runs(
     def stop(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs, "start", stop)
+    monkeypatch.setattr(study, "start", stop)
     assert sweeps.sweep(recipe, grid_of(tmp_path, GRID), settings, catalog=catalog) == 130
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fedplug_lab.comparable import GROUPS
 from fedplug_lab.records import Line, result_of
-from fedplug_lab.results import Result, Spread, Volume
+from fedplug_lab.sections import Result, Spread, Volume
 from fedplug_lab.sweep_table import columns_of, to_csv
 from fedplug_runs.folder import Distribution, Summary
 from row_toys import a_ledger, a_row, a_verdict

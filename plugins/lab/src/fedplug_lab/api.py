@@ -8,30 +8,24 @@ adds to reports and tables is in `fedplug_lab.sections`.
 
 from __future__ import annotations
 
-from fedplug_lab.canvas import WIDE
+from fedplug_lab.canvas import WIDE, Point, Scale, draw_front, front_of, height_axis
 from fedplug_lab.commands import Jobs, WithSeeds
 from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
-from fedplug_lab.compare_table import verdicts_of
-from fedplug_lab.compared import Compared, OneRun, open_run
+from fedplug_lab.compare_table import EPSILONS, Stated, numbers_of, verdicts_of
 from fedplug_lab.drawing import Chart, Drawing
-from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
 from fedplug_lab.grid import seed_problems, short_names
-from fedplug_lab.jobs import Enough, Job, Outcome, Wanted, attempt, make_runs
-from fedplug_lab.numbers import EPSILONS, Stated, numbers_of
-from fedplug_lab.page import figures, glossary, page_html, write_page
+from fedplug_lab.page import figures, glossary, page_html, verdict_html, write_page
 from fedplug_lab.panel import MUTED, Panel
-from fedplug_lab.records import at_work
+from fedplug_lab.records import Compared, OneRun, at_work, csv_text, open_run
 from fedplug_lab.sections import sections_of_plugins
-from fedplug_lab.study import Shelf
-from fedplug_lab.sweep_watch import SweepWatch
-from fedplug_lab.tables import sentence, table, text, zone_label
-from fedplug_lab.verdict_html import verdict_html
+from fedplug_lab.study import Enough, Job, Outcome, Shelf, SweepWatch, Wanted, attempt, make_runs
+from fedplug_lab.tables import again, bullets, report_link, sentence, table, text, zone_label
 
 __all__ = [
     "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Drawing", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel",
-    "Point", "Scale", "Shelf", "Stated", "SweepWatch", "Wanted", "WithSeeds", "at_work", "attempt", "colour_of",
-    "draw_front", "figures", "glossary", "height_axis", "make_runs", "numbers_of", "open_run", "page_html",
-    "sections_of_plugins", "seed_problems", "sentence", "short_names", "table", "text", "unlike", "verdict_html",
-    "verdicts_of", "write_page", "zone_label",
+    "Point", "Scale", "Shelf", "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "at_work", "attempt", "bullets",
+    "colour_of", "csv_text", "draw_front", "figures", "front_of", "glossary", "height_axis", "make_runs", "numbers_of",
+    "open_run", "page_html", "report_link", "sections_of_plugins", "seed_problems", "sentence", "short_names", "table",
+    "text", "unlike", "verdict_html", "verdicts_of", "write_page", "zone_label",
 ]  # fmt: skip

@@ -18,22 +18,24 @@ from fedplug_lab.canvas import (
     WIDE,
     ZONE_COLOURS,
     Curve,
+    Point,
+    Scale,
     draw_band,
+    draw_front,
     draw_line,
     draw_stack,
+    height_axis,
     log_axis,
     round_axis,
     tint,
 )
 from fedplug_lab.compare_table import by_seed, goal_of, worst_epsilon
 from fedplug_lab.compare_words import all_bytes
-from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.figures import DIRECTIONS
-from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
 from fedplug_lab.intervals import spread_of
-from fedplug_lab.leakage import worst_of
 from fedplug_lab.panel import MUTED, Panel
+from fedplug_lab.records import Compared, OneRun, worst_of
 
 COLOURS = (
     "#3b7dd8", "#e39a2d", "#3fa672", "#d9534f", "#8661c1", "#2aa198", "#c2557f", "#8c6b4a", "#64748b", "#a3b52e",

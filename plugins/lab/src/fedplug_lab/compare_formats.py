@@ -1,33 +1,36 @@
-"""The table of a comparison as text: for a terminal, and as CSV, JSON, LaTeX and Markdown.
+"""A comparison for its readers: the table in a terminal, as CSV, JSON, LaTeX and Markdown, and the page.
 
 Where people read, numbers are rows and protocols columns; of many protocols there are several tables below each other.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import itertools
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedplug.api.records import json_ready
+from fedplug_runs import units
 
 from fedplug_lab.comparable import ACCURACY, HEADINGS
+from fedplug_lab.compare_figures import charts, colour_of
 from fedplug_lab.compare_table import Cell, Column, reasons, verdicts_of
-from fedplug_lab.compared import Compared
-from fedplug_lab.intervals import LEVEL
-from fedplug_lab.leakage import leaks_of
+from fedplug_lab.intervals import LEVEL, spread_of
+from fedplug_lab.page import figures, glossary, verdict_html, write_page
+from fedplug_lab.records import Compared, OneRun, csv_text, leaks_of
+from fedplug_lab.sections import Leak
+from fedplug_lab.tables import again, bullets, report_link, sentence, table_of_sides, text
+from fedplug_lab.tables import table as html_table
 
 MOST = 5
 """Protocols in one table: as many as fit side by side on a laptop and on paper."""
 BEST = "the best of its row, and all that the spread over seeds does not distinguish from it"
 """The meaning of the mark on a number."""
-_WIDEST, _TITLES, _PIPE = 34, 36, 240  # letters of a column, of the titles, and of a line that no terminal bounds
+_WIDEST, _TITLES = 34, 36  # letters of a column, and of the titles
 
 
 def side_by_side(table: Sequence[Column], most: int = MOST) -> list[list[Column]]:
@@ -66,13 +69,11 @@ def words(cell: Cell) -> str:
 
 def print_table(table: Sequence[Column]) -> None:
     """The brief table, as a terminal shows it: a row for each number, in groups."""
-    from rich.console import Console
     from rich.text import Text
 
-    from fedplug_lab.terminal import Rows, whole
+    from fedplug_lab.terminal import Rows, console, whole
 
-    console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE)
-    room = max(1, (console.width - _TITLES) // _WIDEST)
+    room = max(1, (console().width - _TITLES) // _WIDEST)
     for piece in side_by_side(brief(table), min(MOST, room)):
         rows = []
         for heading, columns in grouped(piece):
@@ -81,9 +82,9 @@ def print_table(table: Sequence[Column]) -> None:
             for column in columns:
                 title = Text(f"  {column.title}" if heading else column.title)
                 rows.append([title, *map(_in_terminal, column.cells)])
-        console.print(Rows(["", *(cell.text for cell in piece[0].cells)], rows, most=_WIDEST), crop=False)
+        console().print(Rows(["", *(cell.text for cell in piece[0].cells)], rows, most=_WIDEST), crop=False)
     if any(cell.best for column in brief(table) for cell in column.cells):
-        console.print(whole(Text(f"* {BEST}", "dim")), crop=False)
+        console().print(whole(Text(f"* {BEST}", "dim")), crop=False)
 
 
 def _in_terminal(cell: Cell) -> Any:
@@ -94,18 +95,15 @@ def _in_terminal(cell: Cell) -> Any:
 
 def to_csv(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
     """A line for each protocol, a column for each number: `accuracy_mean`, `accuracy_sd`, `accuracy_n`, ..."""
-    rows = [
-        {"_".join(filter(None, [column.key, end])): value
-         for column in table for end, value in column.cells[place].values.items() if value is not None}
-        for place in range(len(everyone))
-    ]  # fmt: skip
-    text = io.StringIO()
-    ends = [(column.key, end) for column in table for cell in column.cells for end in cell.values]
-    names = dict.fromkeys("_".join(filter(None, pair)) for pair in ends)
-    writer = csv.DictWriter(text, list(names), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+
+    def named(column: Column, cells: Sequence[Cell]) -> dict[str, Any]:
+        pairs = [pair for cell in cells for pair in cell.values.items()]
+        return {"_".join(filter(None, [column.key, end])): value for end, value in pairs}
+
+    names = [name for column in table for name in named(column, column.cells)]
+    rows = [dict(pair for column in table for pair in named(column, [column.cells[place]]).items())
+            for place in range(len(everyone))]  # fmt: skip
+    return csv_text(names, rows)
 
 
 def to_json(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
@@ -126,13 +124,7 @@ def to_json(table: Sequence[Column], everyone: Sequence[Compared], about: Mappin
         }
         for place, each in enumerate(everyone)
     ]  # fmt: skip
-    return json.dumps(_plain({**about, "level": LEVEL, "protocols": protocols}), indent=2) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else json_ready(value)
+    return json.dumps(json_ready({**about, "level": LEVEL, "protocols": protocols}), indent=2) + "\n"
 
 
 def to_markdown(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
@@ -216,3 +208,167 @@ FORMATS: dict[str, tuple[str, Writer]] = {
     "markdown": ("compare.md", to_markdown),
 }
 """By name: the file that a comparison writes, and what writes it."""
+
+
+_ON_TABLE = (
+    "Means ± standard deviations over seeds. Differences are taken seed by seed. Brackets hold the "
+    f"{LEVEL:.0%} interval of the mean difference by Student's t, which assumes that differences are about normal, and "
+    "n is the number of seeds. Several such intervals are less certain together than each alone. Privacy: what each "
+    "party may learn about a client, in the run that promises least. The verdicts below state the assumptions of each "
+    f"guarantee and what it leaves out. Bold: {BEST}."
+)
+
+
+def write_compare_page(
+    path: Path, everyone: Sequence[Compared], table: Sequence[Column], about: Mapping[str, Any]
+) -> Path:
+    """Writes the page, whole or not at all.
+
+    Args:
+        path: of the file.
+        everyone: what is compared.
+        table: its numbers.
+        about: `title`, `question`, `baseline`, `summary`, `warnings`, and the `command` that does it again.
+
+    Returns:
+        The path.
+    """
+    runs = sum(len(each.runs) for each in everyone)
+    byline = f'<p class="byline">{len(everyone)} protocols · {runs} runs · baseline {text(about["baseline"])}</p>'
+    sections = [
+        ("numbers", "Numbers", _numbers(table)),
+        ("figures", "Figures", figures(charts(everyone))),
+        ("privacy", "Privacy, word for word", _verdicts(everyone) + glossary()),
+        ("leakage", "Leakage", leakage_tables(everyone)),
+        ("runs", "Runs", _runs(path.parent, everyone, about)),
+    ]
+    name = about["question"] or " · ".join(each.name for each in everyone)
+    top = [_in_short(about["summary"]), _warned(about["warnings"])]
+    return write_page(path, "comparison", name, byline, top, sections)
+
+
+def _in_short(sentences: Sequence[str]) -> str:
+    said = " ".join(map(sentence, sentences))
+    return f'<section class="verdict" aria-labelledby="short"><h2 id="short">In short</h2><p>{said}</p></section>'
+
+
+def _warned(warnings: Sequence[str]) -> str:
+    listed = bullets([*map(text, warnings)])
+    return f'<div class="banner"><strong>Not everything here compares.</strong>{listed}</div>' if listed else ""
+
+
+def _numbers(table: Sequence[Column]) -> str:
+    """Protocols side by side, a row for each number, in groups; what few look at is folded away."""
+    shown = [column for column in table if column.brief]
+    rest = [column for column in table[1:] if not column.brief and column.group]
+    gaps = "".join(f"<li>{text(reason)}</li>" for reason in reasons(shown))
+    why = f"<details><summary>Why numbers and guarantees are missing</summary><ul>{gaps}</ul></details>" if gaps else ""
+    more = ""
+    if rest:
+        tables = _side_by_side([table[0], *rest], "")
+        more = f"<details><summary>More numbers: time by phase, memory</summary>{tables}</details>"
+    return _side_by_side(shown, _ON_TABLE) + why + more
+
+
+def _side_by_side(table: Sequence[Column], caption: str) -> str:
+    pieces = []
+    for piece in side_by_side(table):
+        names = [cell.text for cell in piece[0].cells]
+        rows: list[str | Sequence[str]] = []
+        for heading, columns in grouped(piece):
+            if heading:
+                rows.append(f'<tr class="group"><th colspan="{len(names) + 1}">{text(heading)}</th></tr>')
+            rows += [[text(column.title), *map(_cell, column.cells)] for column in columns]
+        pieces.append(table_of_sides(caption, names, rows))
+        caption = ""  # said once
+    return "".join(pieces)
+
+
+def _cell(cell: Cell) -> str:
+    state = cell.values.get("state", "")
+    said = f"<b>{sentence(cell.text)}</b>" if cell.best or state in _NO_GUARANTEE else sentence(cell.text)
+    if state:
+        said = f'<span class="{text(state)}">{said}</span>'
+    return f'{said}<br><span class="note">{sentence(cell.note)}</span>' if cell.note else said
+
+
+_NO_GUARANTEE = ("beyond", "none")
+
+
+def _verdicts(everyone: Sequence[Compared]) -> str:
+    """Of each protocol the whole verdict, of several seeds each that differs, folded away below its sentence."""
+    parts = []
+    for place, each in enumerate(everyone):
+        seeds: dict[str, list[OneRun]] = {}
+        for run in each.runs:
+            seeds.setdefault(str(run.ledger.verdict), []).append(run)
+        for runs in seeds.values():
+            which = f" (seed {', '.join(str(run.seed) for run in runs)})" if len(seeds) > 1 else ""
+            ledger = runs[0].ledger
+            warned = bullets([*map(text, dict.fromkeys(said for run in runs for said in run.ledger.warnings))])
+            head = f"{_named(place, each.name)}{which}: {sentence(ledger.verdict.headline)}"
+            parts.append(f"<details><summary>{head}</summary>{verdict_html(ledger.verdict)}{warned}</details>")
+    return "".join(parts)
+
+
+def _named(place: int, name: str) -> str:
+    return f'<span class="zone"><span class="key" style="--c:{colour_of(place)}"></span>{text(name)}</span>'
+
+
+def _runs(here: Path, everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
+    body = []
+    for place, each in enumerate(everyone):
+        for run in each.runs:
+            link = report_link(run.folder, here, text(run.folder.name))
+            body.append([
+                _named(place, each.name), str(run.seed), link, f"<code>{text(run.summary.digest[:12])}</code>",
+                f"{text(run.result.leads.name)} {units.number(run.result.leading)}", text(run.ledger.verdict.opening),
+                f"{text(run.summary.engine)}, {text(run.summary.device)}",
+            ])  # fmt: skip
+    header = ["protocol", "seed", "run, with its report", "digest", "leading figure", "privacy", "machine"]
+    return html_table("Each run; its report has everything.", header, body, whole=True) + again(about["command"])
+
+
+# ---- what attacks took, next to what a trivial guess reaches
+
+
+def leakage_tables(everyone: Sequence[Compared], most: int = 5) -> str:
+    """The same table for each few protocols, so that it fits on a page."""
+    size = math.ceil(len(everyone) / math.ceil(len(everyone) / most))
+    return "".join(leakage_table(everyone[start : start + size]) for start in range(0, len(everyone), size))
+
+
+def leakage_table(everyone: Sequence[Compared]) -> str:
+    """A row for each attack, a column for each protocol: the number that counts and the share of successes."""
+    by_name = [[{leak.attack: leak for leak in leaks_of(run)} for run in each.runs] for each in everyone]
+    names = list(dict.fromkeys(name for runs in by_name for known in runs for name in known))
+    body = []
+    for name in names:
+        row, guesses = [text(name)], list[str]()
+        for runs in by_name:
+            found = [known[name] for known in runs if name in known]
+            row.append(_shown(found))
+            guesses += [f"{leak.guessed_by} {leak.guess:.3g}" for leak in found if leak.guess is not None]
+        leak = next(known[name] for runs in by_name for known in runs if name in known)
+        more = "smaller is worse" if leak.lower_is_worse else "larger is worse"
+        row.insert(1, f'{text(leak.metric)}<br><span class="note">{more}</span>')
+        row.insert(2, text(guesses[0]) if guesses else units.NOTHING)
+        body.append(row)
+    caption = (
+        "Result of each attack, in the form that took more, as the mean over targets and seeds. Below it: the number "
+        "of people of whom an image was recovered, or the share of targets on which the attack succeeded. An attack "
+        "that fails proves nothing about stronger ones."
+    )
+    header = ["attack and adversary", "judged by", "best trivial guess", *(each.name for each in everyone)]
+    return html_table(caption, header, body, numeric=3, whole=True)
+
+
+def _shown(found: Sequence[Leak]) -> str:
+    value, share = spread_of([leak.value for leak in found]), spread_of([leak.succeeded for leak in found])
+    if value is None and share is None:
+        return f'{units.NOTHING}<br><span class="note">{"it did not apply" if found else "not tried"}</span>'
+    number = f"{value.mean:.3g}" if value else units.NOTHING
+    gave = units.percent(share.mean) if share else units.NOTHING
+    if people := sum(leak.people for leak in found):
+        gave = f"{sum(leak.recovered for leak in found)} of {people} people"
+    return f'{number}<br><span class="note">{gave}</span>'

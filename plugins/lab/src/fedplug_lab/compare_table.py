@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedplug.api.data import ACCURACY as LEADS_ELSE
 from fedplug.api.data import OWN_MODELS, Better, Figure, figure_named
@@ -17,12 +17,10 @@ from fedplug_ledger.verdict import EXECUTED, Line
 from fedplug_runs import units
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
-from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
-from fedplug_lab.leakage import sees, worst_by_adversary, worst_of
-from fedplug_lab.results import Result, Spread
-from fedplug_lab.sections import Leak
-from fedplug_lab.words import NOUNS
+from fedplug_lab.records import Compared, OneRun, sees, worst_by_adversary, worst_of
+from fedplug_lab.sections import Leak, Result, Spread
+from fedplug_lab.words import NOUNS, VIEWS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -460,3 +458,43 @@ def _largest(values: Sequence[float | None], shown: Callable[[float], str], why:
 
 def _names(everyone: Sequence[Compared], read: Callable[[OneRun], Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for each in everyone for run in each.runs for name in read(run)))
+
+
+BYTES = ("bytes_up", "bytes_down", "bytes_key_server")
+"""What `bytes` is the sum of: all messages, all ways."""
+EPSILONS = {f"epsilon_{view}": title for view, title in VIEWS.items()}
+"""The names of the epsilons of single views, and whose view each is."""
+
+
+class Stated(NamedTuple):
+    """A number of a protocol: over its runs, as in the table of a comparison.
+
+    Attributes:
+        value: None where its runs state none.
+        why: in that case, why not.
+        prices: of an epsilon, the zones that it prices where that is not everything.
+    """
+
+    value: float | None
+    why: str = ""
+    prices: str = ""
+
+
+def numbers_of(each: Compared) -> dict[str, Stated]:
+    """Every number of the table of a comparison, by the name of its column in `compare.csv`; and `bytes`, their sum.
+
+    Means are over the runs; of epsilons and of memory it is the largest. Where one run states none, there is none: a
+    mean over the others would leave out those that failed.
+    """
+    found = {column.key: _stated(column, len(each.runs)) for column in columns([each], each) if not column.text}
+    found.pop("difference", None)
+    found["bytes"] = Stated(sum(found[way].value or 0.0 for way in BYTES if way in found))
+    return found
+
+
+def _stated(column: Column, runs: int) -> Stated:
+    (cell,) = column.cells
+    if cell.values.get("n", runs) < runs:
+        return Stated(None, f"{runs - cell.values['n']} of its {runs} runs states none")
+    value = cell.values.get("mean", cell.values.get(""))
+    return Stated(value, "" if value is not None else cell.why or cell.note, str(cell.values.get("prices", "")))

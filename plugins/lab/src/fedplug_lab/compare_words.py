@@ -14,8 +14,8 @@ from fedplug_runs import units
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.compare_table import Read, by_seed, goal_of, leaders, line_of, mean_of
-from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import paired, spread_of
+from fedplug_lab.records import Compared, OneRun
 
 _ABOUT = 1.05  # costs within this factor are about the same
 _NOT_ALIKE = {ACCURACY: "figures", PRIVACY: "epsilons", TRAFFIC: "bytes", TIME: "seconds"}

@@ -12,8 +12,7 @@ import html
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from fedplug_lab.axis import Tick
-from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
+from fedplug_lab.axis import FONT, Lettering, Tick, lettering, width_of, words
 from fedplug_lab.panel import MUTED, Box, Panel
 
 _GAP = 12.0  # between panels, and at the right edge, where the last number of an axis may reach out

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedplug_lab.axis import Axis, Values
-from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
-from fedplug_lab.lettering import coordinate as _n
+from fedplug_lab.axis import FONT, Axis, Lettering, Values, lettering, width_of, words
+from fedplug_lab.axis import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
 _HALO = "paint-order: stroke; stroke: var(--paper); stroke-width: 2.5px"

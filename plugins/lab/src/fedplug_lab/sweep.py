@@ -20,8 +20,7 @@ from fedplug_runs.trust import Consent
 from fedplug_lab.grid import combinations, read_grid
 from fedplug_lab.records import at_work
 from fedplug_lab.study import Study
-from fedplug_lab.sweep_page import write_sweep_page
-from fedplug_lab.sweep_table import print_table, to_csv
+from fedplug_lab.sweep_table import print_table, to_csv, write_sweep_page
 
 
 def sweep(

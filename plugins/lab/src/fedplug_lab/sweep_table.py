@@ -1,14 +1,13 @@
-"""The table at the end of a sweep, with mean and standard deviation over seeds, and the same lines as CSV."""
+"""The table of a sweep, with mean and standard deviation over seeds: in a terminal, as CSV, and in a page."""
 
 from __future__ import annotations
 
-import csv
-import io
+import itertools
 import json
 import math
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedplug_ledger.verdict_words import BRIEF
@@ -17,8 +16,10 @@ from fedplug_runs import units
 from fedplug_lab import sections
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.grid import short_names
-from fedplug_lab.records import Line
-from fedplug_lab.results import Result
+from fedplug_lab.page import glossary, write_page
+from fedplug_lab.records import Line, csv_text
+from fedplug_lab.sections import Result
+from fedplug_lab.tables import again, report_link, sentence, table, text
 
 
 class Column(NamedTuple):
@@ -35,17 +36,14 @@ class Column(NamedTuple):
 
 def print_table(lines: Sequence[Line]) -> None:
     """Prints one row for each case and combination of parameters."""
-    from rich.console import Console
     from rich.text import Text
 
-    from fedplug_lab.terminal import Rows
+    from fedplug_lab.terminal import Rows, console
 
     columns = [column for column in columns_of(lines) if column.brief]
     rows = [[Text(cell) for cell in cells] for cells in zip(*(column.cells for column in columns), strict=True)]
     right = [place for place, column in enumerate(columns) if column.group]
-    # A program that reads a pipe wants whole lines.
-    console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
-    console.print(Rows([column.title for column in columns], rows, right), crop=False)
+    console().print(Rows([column.title for column in columns], rows, right), crop=False)
 
 
 def columns_of(lines: Sequence[Line]) -> list[Column]:
@@ -162,12 +160,7 @@ def to_csv(lines: Sequence[Line]) -> str:
         result = plain.pop("result", {})
         status = "done" if line.result else "failed"
         rows.append({**dict(_flat({"status": status, **plain, **result})), **given})
-    columns = dict.fromkeys(["case", *paths, "seed", "status", *(key for row in rows for key in row)])
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(["case", *paths, "seed", "status"], rows)
 
 
 def _flat(line: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -184,3 +177,84 @@ def _paths(lines: Sequence[Line]) -> list[str]:
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+_ON_TABLE = (
+    "A row for each case and combination of parameters. Numbers are of the last round: means over seeds, ± standard "
+    "deviations where there are several. Privacy: the largest epsilon that is guaranteed for a client toward each "
+    "party; read it with the verdicts."
+)
+
+
+def write_sweep_page(folder: Path, lines: Sequence[Line], planned: int, command: str) -> Path:
+    """Writes `sweep.html` into the folder of a sweep, whole or not at all.
+
+    Args:
+        folder: of the sweep.
+        lines: what is known of its runs.
+        planned: how many runs it has in all.
+        command: that does it again, for a shell; empty where there is none.
+
+    Returns:
+        The path.
+    """
+    failed = [line for line in lines if line.result is None]
+    done = f"{len(lines) - len(failed)} of {planned} runs"
+    byline = f'<p class="byline">{done}{f" · {len(failed)} failed" if failed else ""}</p>'
+    missing = planned - len(lines) + len(failed)
+    sections = [
+        ("numbers", "Numbers", _numbers(lines)),
+        ("runs", "Runs", _runs(folder, lines) + again(command)),
+        ("privacy", "Privacy, word for word", _verdicts(lines)),
+    ]
+    top = [] if not missing else [
+        f'<p class="banner"><strong>Not complete.</strong> {missing} of {planned} runs have no numbers. The same '
+        "command runs what is missing.</p>"
+    ]  # fmt: skip
+    return write_page(folder / "sweep.html", "sweep", folder.name, byline, top, sections)
+
+
+def _numbers(lines: Sequence[Line]) -> str:
+    columns = columns_of(lines)
+    if not columns:
+        return ""
+    heads = [column for column in columns if not column.group]
+    parts = [_grid(_ON_TABLE, heads)] if len(heads) == len(columns) else []
+    for group, measured in itertools.groupby(columns[len(heads) :], key=lambda column: column.group):
+        caption = "" if parts else _ON_TABLE  # said once
+        parts += [f"<h3>{text(group.capitalize())}</h3>", _grid(caption, [*heads, *measured], len(heads))]
+    return "".join(parts)
+
+
+def _grid(caption: str, columns: Sequence[Column], numeric: int | bool = False) -> str:
+    body = [[*map(text, cells)] for cells in zip(*(column.cells for column in columns), strict=True)]
+    return table(caption, [column.title for column in columns], body, numeric=numeric, whole=True)
+
+
+def _runs(folder: Path, lines: Sequence[Line]) -> str:
+    body = []
+    for line in lines:
+        name = f'<span class="whole">{text(line.run or units.NOTHING)}</span>'
+        name = report_link(folder / line.run, folder, name) if line.run else name
+        found = line.result
+        body.append([
+            name, text(line.case or units.NOTHING), text(parameter_words(line) or units.NOTHING), str(line.seed),
+            text(line.error) if found is None else
+            f"{found.leads.name} {units.number(found.leading)}; {text(found.verdict.partition('.')[0])}",
+        ])  # fmt: skip
+    return table("Each run; its report has everything.", ["run", "case", "parameters", "seed", "outcome"], body)
+
+
+def _verdicts(lines: Sequence[Line]) -> str:
+    """Each verdict once, with the runs whose ledgers say it."""
+    said: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.result is not None:
+            said.setdefault(line.result.verdict, []).append(line)
+    body = [
+        [f"{len(whose)} run{'s' if len(whose) > 1 else ''}", sentence(verdict or "none"), "<br>".join(
+            text(", ".join(filter(None, [line.case, parameter_words(line), f"seed {line.seed}"]))) for line in whose)]
+        for verdict, whose in said.items()
+    ]  # fmt: skip
+    listed = table("What the ledgers say, each sentence once.", ["", "verdict", "whose"], body)
+    return listed + glossary() if listed else ""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedplug_runs import units
@@ -33,6 +35,22 @@ def title_of(key: Any) -> str:
     """A heading for a key: `never_covered` is `Never covered`, `he` is `HE`."""
     words = in_words(key)
     return words.upper() if len(words) <= 2 else words[:1].upper() + words[1:]
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """A list of warnings and such, from HTML; nothing for none."""
+    return f'<ul class="warnings">{"".join(f"<li>{line}</li>" for line in lines)}</ul>' if lines else ""
+
+
+def again(command: str) -> str:
+    """The command that does it again; nothing where there is none."""
+    return f"<h3>Do it again</h3><pre><code>{text(command)}</code></pre>" if command else ""
+
+
+def report_link(run_dir: Path, here: Path, words: str) -> str:
+    """HTML that leads to the report of a run, seen from a folder; without a report the words alone."""
+    report = run_dir / "report.html"
+    return f'<a href="{text(os.path.relpath(report, here))}">{words}</a>' if report.is_file() else words
 
 
 def zone_label(name: str) -> str:

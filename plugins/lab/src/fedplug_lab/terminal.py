@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 from fedplug_terminal.lines import GAP, longest_word
@@ -12,6 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 _TITLE, _NAME = "bold", "dim"
+_PIPE = 240  # letters of a line that no terminal bounds
+
+
+def console() -> Console:
+    """Where tables are printed, with `crop=False`. A program that reads a pipe wants whole lines."""
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE)
 
 
 @dataclasses.dataclass

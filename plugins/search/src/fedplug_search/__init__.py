@@ -73,9 +73,8 @@ def search(
     from fedplug.recipe.catalog import Catalog
     from fedplug_runs.settings import Settings
 
-    from fedplug_search.question import Asked
+    from fedplug_search.question import Asked, assignments
     from fedplug_search.searching import find
-    from fedplug_search.space import assignments
 
     def texts(given: Iterable[str] | Mapping[str, Any]) -> list[str]:
         if not isinstance(given, Mapping):

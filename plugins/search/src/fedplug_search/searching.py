@@ -22,10 +22,8 @@ from fedplug_runs.trust import Consent
 from fedplug_terminal.lines import tell
 
 from fedplug_search.answer import Answer
-from fedplug_search.files import BEST, write_recipes, write_tables
-from fedplug_search.page import rows_of, write_search_page
-from fedplug_search.question import PRUNE, Asked, Question, read_question
-from fedplug_search.space import assignments
+from fedplug_search.files import BEST, rows_of, write_recipes, write_search_page, write_tables
+from fedplug_search.question import PRUNE, Asked, Question, assignments, read_question
 from fedplug_search.store import Store
 from fedplug_search.work import Search
 
@@ -138,8 +136,7 @@ def _tell_plan(question: Question, asked: Asked) -> None:
 
 def _show(answer: Answer, quiet: bool) -> None:
     """Prints the answer."""
-    from fedplug_lab.terminal import Rows
-    from rich.console import Console
+    from fedplug_lab.terminal import Rows, console
     from rich.text import Text
 
     tell(answer.headline())
@@ -148,8 +145,7 @@ def _show(answer: Answer, quiet: bool) -> None:
         shown = answer.question.shown
         titles = ["trial", *shown, *(path if name in shown else name for path, name in names.items())]
         rows = [[Text(cell) for cell in row] for row in rows_of(answer)]
-        console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
-        console.print(Rows(titles, rows, right=range(len(titles))), crop=False)
+        console().print(Rows(titles, rows, right=range(len(titles))), crop=False)
     else:
         for line in answer.shortfall():
             tell(line)

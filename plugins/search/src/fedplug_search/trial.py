@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fedplug.api.data import Better
 from fedplug.api.records import Amount, Count, Number, Record, Text
-from fedplug_lab.api import Stated
+from fedplug_lab.api import Stated, front_of
 
 from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure
 
@@ -108,14 +108,14 @@ def missed(constraint: Constraint, told: Told) -> str:
     return f"{constraint.name} {measure.show(value)} is {side} {measure.show(constraint.bound)}"
 
 
-def violations(told: Told, constraints: Sequence[Constraint], objectives: Mapping[str, Better]) -> dict[str, float]:
+def violations(told: Told, constraints: Sequence[Constraint], objectives: Iterable[str]) -> dict[str, float]:
     """What Optuna is told of the constraints: above 0 is a miss.
 
     A trial without a number for each objective misses one more; of one that did not run to its end, only what is
     certain counts of the others.
     """
     ended = told.status in (MET, MISSED)
-    found = {"all numbers": 0.0 if ended and _losses(told, objectives) else 1.0}
+    found = {"all numbers": 0.0 if values_of(told, objectives) else 1.0}
     for constraint in constraints:
         certain = ended or (constraint.measure.grows and not constraint.least and constraint.name in told.numbers)
         found[str(constraint)] = miss(constraint, told) if certain else 0.0
@@ -123,32 +123,17 @@ def violations(told: Told, constraints: Sequence[Constraint], objectives: Mappin
 
 
 def values_of(told: Told, objectives: Iterable[str]) -> list[float] | None:
-    """What Optuna is told of the objectives; None where one is missing."""
+    """The objectives of a trial that ran to its end, which Optuna is told; None where one is missing."""
     known = [told.number(name) for name in objectives]
     found = [value for value in known if value is not None]
     return found if told.status in (MET, MISSED) and len(found) == len(known) else None
 
 
 def front(trials: Mapping[int, Told], objectives: Mapping[str, Better]) -> list[int]:
-    """The trials that meet the constraints and that no other one beats, best in the first objective first.
-
-    One beats another that is in no objective better and in one worse. Equals are both on the front.
-    """
-    met = {number: told for number, told in trials.items() if told.status == MET}
-    losses = {number: loss for number, told in met.items() if (loss := _losses(told, objectives))}
-
-    def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-        return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
-
-    kept = [number for number, own in losses.items() if not any(beats(other, own) for other in losses.values())]
-    return sorted(kept, key=lambda number: (losses[number], number))
-
-
-def _losses(told: Told, objectives: Mapping[str, Better]) -> tuple[float, ...]:
-    """The objectives as numbers of which less is better; empty where one is missing."""
-    found = [(better, told.number(name)) for name, better in objectives.items()]
-    known = [-value if better == "higher" else value for better, value in found if value is not None]
-    return tuple(known) if len(known) == len(found) else ()
+    """The trials that meet the constraints and that no other one beats, best in the first objective first."""
+    met = {number: values for number, told in sorted(trials.items())
+           if told.status == MET and (values := values_of(told, objectives))}  # fmt: skip
+    return front_of(met, [*objectives.values()])
 
 
 def closest_of(trials: Mapping[int, Told], constraints: Sequence[Constraint]) -> int | None:
