@@ -21,7 +21,7 @@ from fedplug_search.answer import Spent, price_of, spent_in
 from fedplug_search.limits import Limits, hopeless, so_far
 from fedplug_search.measures import MEASURES, Constraint
 from fedplug_search.question import Asked, Choices, Question, Range, Space, assignments, read_dimension, read_question
-from fedplug_search.store import Store, key_of, next_params
+from fedplug_search.store import Store, next_params
 from fedplug_search.trial import Told, closest_of, front, judged, violations
 from row_toys import a_ledger, a_row
 from toy_components import recipe_of, toy_catalog
@@ -171,7 +171,7 @@ def test_nothing_is_tried_twice_and_a_counted_space_is_tried_whole(tmp_path: Pat
     chosen: list[Any] = []
     while found := next_params(question.space, directions, [], chosen, 0, len(chosen), 5):
         chosen.append(found)
-    assert len({key_of(question.space, one) for one in chosen}) == 6
+    assert len({question.space.key(one) for one in chosen}) == 6
 
 
 def test_a_kill_between_two_lines_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from fedplug_lab.canvas import WIDE, Point, Scale, draw_front, front_of, height_
 from fedplug_lab.commands import Jobs, WithSeeds
 from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
-from fedplug_lab.compare_table import EPSILONS, Stated, numbers_of, verdicts_of
+from fedplug_lab.compare_table import Stated, numbers_of, verdicts_of
 from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.grid import seed_problems, short_names
 from fedplug_lab.page import figures, glossary, page_html, verdict_html, write_page
@@ -23,7 +23,7 @@ from fedplug_lab.study import Enough, Job, Outcome, Shelf, SweepWatch, Wanted, a
 from fedplug_lab.tables import again, bullets, report_link, sentence, table, text, zone_label
 
 __all__ = [
-    "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Drawing", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel",
+    "MUTED", "WIDE", "Chart", "Compared", "Drawing", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel",
     "Point", "Scale", "Shelf", "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "at_work", "attempt", "bullets",
     "colour_of", "csv_text", "draw_front", "figures", "front_of", "glossary", "height_axis", "make_runs", "numbers_of",
     "open_run", "page_html", "report_link", "sections_of_plugins", "seed_problems", "sentence", "short_names", "table",

@@ -29,13 +29,14 @@ from fedplug_lab.canvas import (
     round_axis,
     tint,
 )
-from fedplug_lab.compare_table import by_seed, goal_of, worst_epsilon
+from fedplug_lab.compare_table import by_seed, goal_of, mean_of, worst_epsilon
 from fedplug_lab.compare_words import all_bytes
 from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.figures import DIRECTIONS
 from fedplug_lab.intervals import spread_of
 from fedplug_lab.panel import MUTED, Panel
 from fedplug_lab.records import Compared, OneRun, worst_of
+from fedplug_lab.words import capital
 
 COLOURS = (
     "#3b7dd8", "#e39a2d", "#3fa672", "#d9534f", "#8661c1", "#2aa198", "#c2557f", "#8c6b4a", "#64748b", "#a3b52e",
@@ -59,16 +60,8 @@ class Price:
     missing: str = ""
 
 
-def _mean(read: Callable[[OneRun], float | None]) -> Callable[[Compared], float | None]:
-    def over_runs(each: Compared) -> float | None:
-        found = spread_of([read(run) for run in each.runs])
-        return found.mean if found else None
-
-    return over_runs
-
-
-def _total(each: Compared) -> float:
-    return _mean(lambda run: all_bytes(run) / 1e6)(each) or 0.0
+def _megabytes(each: Compared) -> float:
+    return mean_of(each, lambda run: all_bytes(run) / 1e6) or 0.0
 
 
 def _leaked(each: Compared) -> float | None:
@@ -77,8 +70,8 @@ def _leaked(each: Compared) -> float | None:
 
 
 PRICES = (
-    Price("MB sent, all ways", _mean(lambda run: all_bytes(run) / 1e6)),
-    Price("seconds of the rounds", _mean(lambda run: run.result.wall_seconds)),
+    Price("MB sent, all ways", _megabytes),
+    Price("seconds of the rounds", lambda each: mean_of(each, lambda run: run.result.wall_seconds)),
     Price("epsilon toward the server", lambda each: worst_epsilon(each, "server"), "no guarantee"),
     Price("epsilon of the released model", lambda each: worst_epsilon(each, "released_model"), "no guarantee"),
     Price("best attack succeeded (% of its targets)", _leaked, "not attacked"),
@@ -180,7 +173,7 @@ def _curves(everyone: Sequence[Compared]) -> Chart | None:
     panel.y_label = _upright(panel, name)
     round_axis(panel, rounds)
     alt = f"Mean {name} over seeds after the last round: {', '.join(said)}."
-    return drawing.chart("curves", f"{_title(name)} over rounds", alt, legend)
+    return drawing.chart("curves", f"{capital(name)} over rounds", alt, legend)
 
 
 def _upright(panel: Panel, name: str) -> str:
@@ -189,10 +182,6 @@ def _upright(panel: Panel, name: str) -> str:
         return name
     panel.y.low, panel.y.high = 0.0, 1.0
     return "accuracy (share of test examples)"
-
-
-def _title(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 def _over_runs(found: Curve) -> tuple[Curve, Curve, Curve]:
@@ -215,14 +204,14 @@ def _over_bytes(everyone: Sequence[Compared]) -> Chart | None:
             curve[~np.isfinite(curve)] = np.nan
             draw_line(panel, sent, curve, colour_of(place), thin=len(each.runs) > 1)
             smallest, largest = min(smallest, float(sent[0])), max(largest, float(sent[-1]))
-        said.append(f"{each.name} {_total(each):.1f}")
+        said.append(f"{each.name} {_megabytes(each):.1f}")
     if not largest > 0 or not smallest > 0:
         return None
     log_axis(panel.x, smallest, largest)
     panel.y_label, panel.x_label = _upright(panel, name), "MB sent so far, all ways"
     alt = f"MB sent in all: {', '.join(said)}."
     note = "Logarithmic scale. A line for each seed."
-    return drawing.chart("accuracy-bytes", f"{_title(name)} over bytes", alt, _legend(everyone), note)
+    return drawing.chart("accuracy-bytes", f"{capital(name)} over bytes", alt, _legend(everyone), note)
 
 
 # ---- bars

@@ -25,6 +25,7 @@ from fedplug_lab.records import Compared, OneRun, csv_text, leaks_of
 from fedplug_lab.sections import Leak
 from fedplug_lab.tables import again, bullets, report_link, sentence, table_of_sides, text
 from fedplug_lab.tables import table as html_table
+from fedplug_lab.words import capital
 
 MOST = 5
 """Protocols in one table: as many as fit side by side on a laptop and on paper."""
@@ -48,12 +49,7 @@ def grouped(table: Sequence[Column]) -> Iterator[tuple[str, list[Column]]]:
     for group, columns in itertools.groupby(table[1:], key=lambda column: column.group):
         found = list(columns)
         # What a task is judged by is called after the figure that leads, which comes first.
-        yield heading(found[0].title) if group == ACCURACY else HEADINGS.get(group, ""), found
-
-
-def heading(title: str) -> str:
-    """A title with a capital letter; one such as `mean IoU` or `R2` keeps the others."""
-    return title[:1].upper() + title[1:]
+        yield capital(found[0].title) if group == ACCURACY else HEADINGS.get(group, ""), found
 
 
 def brief(table: Sequence[Column]) -> list[Column]:

@@ -20,7 +20,7 @@ from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
 from fedplug_lab.records import Compared, OneRun, sees, worst_by_adversary, worst_of
 from fedplug_lab.sections import Leak, Result, Spread
-from fedplug_lab.words import NOUNS, VIEWS
+from fedplug_lab.words import NOUNS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,8 @@ def columns(everyone: Sequence[Compared], baseline: Compared, spoiled: Collectio
     ]  # fmt: skip
     verdicts = [Cell(" / ".join(verdicts_of(each)), {"": " / ".join(verdicts_of(each))}) for each in everyone]
     whole = [*found, Column("verdict", "verdict", verdicts, brief=False, text=True)]
-    return [_unmarked(column) if column.group in spoiled else column for column in whole]
+    return [dataclasses.replace(column, cells=[dataclasses.replace(cell, best=False) for cell in column.cells])
+            if column.group in spoiled else column for column in whole]  # fmt: skip
 
 
 def reasons(table: Sequence[Column]) -> list[str]:
@@ -433,10 +434,6 @@ def _marked(cells: Sequence[Cell], best: Collection[int]) -> list[Cell]:
     return [dataclasses.replace(cell, best=place in best) for place, cell in enumerate(cells)]
 
 
-def _unmarked(column: Column) -> Column:
-    return dataclasses.replace(column, cells=[dataclasses.replace(cell, best=False) for cell in column.cells])
-
-
 def _mean(values: Sequence[float | None], shown: Callable[[float], str], why: str) -> Cell:
     found = spread_of(values)
     if found is None:
@@ -462,8 +459,6 @@ def _names(everyone: Sequence[Compared], read: Callable[[OneRun], Iterable[str]]
 
 BYTES = ("bytes_up", "bytes_down", "bytes_key_server")
 """What `bytes` is the sum of: all messages, all ways."""
-EPSILONS = {f"epsilon_{view}": title for view, title in VIEWS.items()}
-"""The names of the epsilons of single views, and whose view each is."""
 
 
 class Stated(NamedTuple):

@@ -6,12 +6,12 @@ shows. How things are drawn is in `fedplug_lab.canvas`.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from fedplug.api.data import ACCURACY, Figure
+from fedplug_ledger.verdict_words import BRIEF
 from fedplug_runs.folder import Distribution
 from fedplug_runs.row_text import best_of, in_groups
 from fedplug_runs.rows import Row, Sent, Traffic
@@ -44,7 +44,7 @@ from fedplug_lab.canvas import (
 from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.panel import INK, Panel
 from fedplug_lab.sections import sections_of_plugins
-from fedplug_lab.words import VIEWS
+from fedplug_lab.words import capital
 
 _PARTY_COLOURS = ("#8661c1", "#e39a2d", "#3b7dd8", "#2f9e77", "#c2557f")
 DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
@@ -166,7 +166,7 @@ def _bytes(rows: Rows) -> Chart | None:
     scale, unit = next((s, u) for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")) if highest >= s or s == 1)
     legend: dict[str, tuple[str, str, str]] = {}
     for panel, (text, of) in zip(drawing.panels, present.values(), strict=True):
-        curves = curves_of(rows, functools.partial(_zones_sent, of))
+        curves = curves_of(rows, lambda row, of=of: of(row.bytes).zones)  # type: ignore[misc]
         for entry in draw_stack(panel, rounds, {zone: curve / scale for zone, curve in curves.items()}, ZONE_COLOURS):
             legend[entry[0]] = entry
         panel.title = text
@@ -179,13 +179,9 @@ def _bytes(rows: Rows) -> Chart | None:
     return drawing.chart("bytes", "Bytes per zone and direction", alt, legend.values(), note, wide=True)
 
 
-def _zones_sent(of: Callable[[Traffic], Sent], row: Row) -> Mapping[str, float]:
-    return of(row.bytes).zones
-
-
 def _epsilon(rows: Rows) -> Chart | None:
     curves = {
-        VIEWS.get(party, party): curve for party, curve in curves_of(rows, lambda row: row.view_epsilons).items()
+        BRIEF.get(party, party): curve for party, curve in curves_of(rows, lambda row: row.view_epsilons).items()
         if np.isfinite(curve).any()
     }  # fmt: skip
     if not any(np.nan_to_num(curve).any() for curve in curves.values()):
@@ -201,9 +197,9 @@ def _epsilon(rows: Rows) -> Chart | None:
         legend.append((f"toward {', '.join(names)}", _PARTY_COLOURS[place], "line"))
     panel.y.from_zero(max(float(np.max(curve[np.isfinite(curve)])) for curve in curves.values()))
     panel.y_label = "epsilon"
-    without = [VIEWS.get(party, party) for party in rows[-1].unprotected]
+    without = [BRIEF.get(party, party) for party in rows[-1].unprotected]
     note = f"No guarantee, and so no line: {', '.join(without)}." if without else "What it rests on is in the verdict."
-    said = ", ".join(f"{VIEWS.get(who, who)} {number(spent)}" for who, spent in rows[-1].view_epsilons.items())
+    said = ", ".join(f"{BRIEF.get(who, who)} {number(spent)}" for who, spent in rows[-1].view_epsilons.items())
     alt = f"Epsilon after the last round: {said or 'none is stated'}."
     return drawing.chart("epsilon", "Epsilon spent, by party", alt, legend, note)
 
@@ -397,8 +393,7 @@ def _global_in_words(rows: Rows, rounds: Curve, figure: Curve) -> str:
     if not known.size:
         return f"No {leads.name} was measured for the global model."
     first, best, final = known[0], [*rows].index(best_of(rows)), known[-1]
-    name = f"{leads.name[:1].upper()}{leads.name[1:]}"
-    alt = f"{name} of the global model is {number(figure[first])} after round {rounds[first]:.0f}"
+    alt = f"{capital(leads.name)} of the global model is {number(figure[first])} after round {rounds[first]:.0f}"
     if known.size > 1:
         alt += (f" and {number(figure[final])} after round {rounds[final]:.0f}; the best is {number(figure[best])} "
                 f"after round {rounds[best]:.0f}")  # fmt: skip

@@ -16,6 +16,7 @@ from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.api.data import ACCURACY
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Line, Verdict
+from fedplug_ledger.verdict_words import BRIEF
 from fedplug_runs import units
 from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
 from fedplug_runs.row_text import best_of
@@ -29,7 +30,7 @@ from fedplug_lab.pictures import read_pictures
 from fedplug_lab.records import as_sent, bare
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.tables import again, bullets, render, sentence, table, text, title_of, zone_label
-from fedplug_lab.words import VIEWS, in_words
+from fedplug_lab.words import capital, in_words
 
 # In this order. The rest of the ledger follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
@@ -134,7 +135,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
     asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
     zone = NOISED if any(row.zones.get(NOISED) for row in rows) else CLEAR
-    shares, what = [row.zones.get(zone) for row in rows], f"{zone[:1].upper()}{zone[1:]} share"
+    shares, what = [row.zones.get(zone) for row in rows], f"{capital(zone)} share"
     if any(row.sealed_share for row in rows):
         shares, what = [row.sealed_share for row in rows], "HE share"
     first, share = units.percent(shares[0]), units.percent(units.last(shares))
@@ -145,7 +146,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     final, leads = units.number(measured[-1].leading) if measured else units.NOTHING, rows[-1].leads
     best = best_of(measured) if measured else None
     note = f"best {units.number(best.leading)} after round {best.round}" if best else "not measured"
-    title = f"{leads.name[:1].upper()}{leads.name[1:]}{f' ({leads.unit})' if leads.unit else ''}"
+    title = f"{capital(leads.name)}{f' ({leads.unit})' if leads.unit else ''}"
     accuracy = (title, final, note)
     if grouped is not None:
         low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.of_groups.values()))) or ())
@@ -290,7 +291,7 @@ def rounds_tables(rows: Sequence[Row]) -> str:
         ("wall", lambda row: units.duration(row.wall_seconds)),
         ("simulated", lambda row: units.duration(row.simulated_seconds)),
         *((f"ε {title}", lambda row, party=party: number(row.view_epsilons.get(party)))
-          for party, title in VIEWS.items() if any(party in row.view_epsilons for row in rows)),
+          for party, title in BRIEF.items() if any(party in row.view_epsilons for row in rows)),
         *((f"epsilon of a {level}", lambda row, level=level: number(row.level_epsilons.get(level)))
           for level in dict.fromkeys(level for row in rows for level in row.level_epsilons)),
         ("mask churn", lambda row: units.percent(row.mask_churn)),
@@ -304,8 +305,7 @@ def rounds_tables(rows: Sequence[Row]) -> str:
         caption += f"Client {leading}: lowest and highest. "
     caption += "Clients: answered/asked. Zones: mean share over clients."
     if grouped:
-        title = f"{leading[:1].upper()}{leading[1:]}"
-        caption += f" {title} in groups: mean over the groups' models, each on test data like its clients'."
+        caption += f" {capital(leading)} in groups: mean over the groups' models, each on test data like its clients'."
     if "personal models" in filled or "personal, common set" in filled:
         caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
     if "fine-tuned" in filled:

@@ -82,9 +82,9 @@ class SweepWatch(Notes):
         self._stream, self._title, self._rounds, self._quiet = stream, title, rounds, quiet
         self._live = stream.isatty() and not quiet
         self._drawn = 0.0
-        self._open = False  # the title is in the last line, without an end
+        self._open = not quiet  # the title is in the last line, without an end
         if not quiet:
-            self._show_title()
+            self._print(self._title, end="")
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
         """In a terminal, the title's line says where the run is; a few times a second at most."""
@@ -110,10 +110,6 @@ class SweepWatch(Notes):
         else:
             self._print(f": {text}" if self._open else f"{self._title}: {text}")
         self._open = False
-
-    def _show_title(self) -> None:
-        self._print(self._title, end="")
-        self._open = True
 
     def _print(self, text: str, end: str = "\n") -> None:
         say(self._stream, text, end)

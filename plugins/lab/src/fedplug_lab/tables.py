@@ -13,7 +13,7 @@ from typing import Any
 from fedplug_runs import units
 
 from fedplug_lab.canvas import ZONE_COLOURS
-from fedplug_lab.words import in_words, is_name, pieces
+from fedplug_lab.words import capital, in_words, is_name, pieces
 
 _TAG = re.compile("<[^>]*>")
 _LONG = 40
@@ -34,7 +34,7 @@ def sentence(words: str) -> str:
 def title_of(key: Any) -> str:
     """A heading for a key: `never_covered` is `Never covered`, `he` is `HE`."""
     words = in_words(key)
-    return words.upper() if len(words) <= 2 else words[:1].upper() + words[1:]
+    return words.upper() if len(words) <= 2 else capital(words)
 
 
 def bullets(lines: Sequence[str]) -> str:

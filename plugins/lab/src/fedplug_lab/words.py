@@ -7,9 +7,6 @@ from typing import Any
 
 from fedplug_ledger.verdict_words import BRIEF
 
-VIEWS = BRIEF
-"""The parties of the verdict, in the words of a narrow column."""
-
 _PEOPLE = {
     "client_and_server": "a client with the server", "released_model": "released model",
     "zero_out": "add-or-remove", "replace_one": "replace-one", "epsilon_exact": "exact",
@@ -55,9 +52,14 @@ def in_words(name: Any) -> str:
     return _PEOPLE.get(str(name), str(name).replace("_", " "))
 
 
+def capital(title: str) -> str:
+    """A title with a capital letter; one such as `mean IoU` or `R2` keeps the others."""
+    return title[:1].upper() + title[1:]
+
+
 def is_name(value: str) -> bool:
     """Whether a text is such a name, and no sentence or path."""
-    return value in _PEOPLE or value in VIEWS
+    return value in _PEOPLE or value in BRIEF
 
 
 def pieces(sentence: str) -> list[tuple[str, bool]]:

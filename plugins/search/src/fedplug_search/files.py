@@ -142,11 +142,8 @@ def _child(recipe: Path, sets: list[str], folder: Path) -> dict[str, Any]:
     parent = parent_of(source) if isinstance(source.data, dict) and "extends" in source.data else recipe
     source = read_extended(recipe, sets)
     data = read_extended(parent).data  # anew: what is set changes what was read
-    return {"extends": name_of(parent) or _relative(parent, folder), **_differing(data, source.data)}
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path, folder)).as_posix()
+    named = name_of(parent) or Path(os.path.relpath(parent, folder)).as_posix()
+    return {"extends": named, **_differing(data, source.data)}
 
 
 def _differing(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:

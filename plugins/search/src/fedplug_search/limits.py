@@ -76,7 +76,8 @@ class Limits(fedplug.Extension):
         asked = self.options.leading
         if asked is not None and rows:
             leads = rows[-1].leads
-            most = hopeless([row.leading for row in rows], self._rounds, asked, leads.better, _best_of(leads))
+            best = 1.0 if leads.name == ACCURACY.name else None  # how good another figure can be nobody knows
+            most = hopeless([row.leading for row in rows], self._rounds, asked, leads.better, best)
             if most is not None:
                 gain = f"even the best gain so far, repeated, gives {most:.3f}"
                 return f"{leads.name} can hardly reach {asked:.3f}: {after} {gain}"
@@ -122,11 +123,6 @@ def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
 def name_of(leads: Figure) -> str:
     """The measure of a figure that leads."""
     return leads.name if leads.name == ACCURACY.name else f"{FIGURE}{leads.name}"
-
-
-def _best_of(leads: Figure) -> float | None:
-    """The best that it can be, where everybody knows that."""
-    return 1.0 if leads.name == ACCURACY.name else None
 
 
 def hopeless(

@@ -182,6 +182,14 @@ class Space:
         for values in itertools.product(*listed):
             yield dict(zip(self.dimensions, values, strict=True))
 
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """For Optuna."""
+        return {path: dimension.distribution() for path, dimension in self.dimensions.items()}
+
+    def key(self, params: Params) -> str:
+        """The same for the same values."""
+        return json.dumps(self.values(params), sort_keys=True)
+
     def values(self, params: Params) -> dict[str, Any]:
         """What the recipe gets at each path."""
         return {path: dimension.value(params[path]) for path, dimension in self.dimensions.items()}

@@ -18,7 +18,6 @@ from fedplug_search.question import Params, Question, Space
 from fedplug_search.trial import FAILED, Told, values_of, violations
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
     from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial
@@ -74,8 +73,9 @@ class Store:
         if known is None:
             self.study.set_user_attr(_DEFINITION, definition)
         elif differ := [key for key in definition if known.get(key) != definition[key]]:
+            words = {"recipe": "the recipe or a --set", "--over": "what may be chosen (--over)"}
             raise SetupError(
-                f"{folder} holds another search: {', '.join(map(_worded, differ))} "
+                f"{folder} holds another search: {', '.join(words.get(key, key) for key in differ)} "
                 f"{'differs' if len(differ) == 1 else 'differ'}; take another --output, or repeat its command"
             )
 
@@ -96,10 +96,8 @@ class Store:
         """Adds a trial; gives its number."""
         from optuna.trial import TrialState, create_trial
 
-        number = self.size
-        self.study.add_trial(
-            create_trial(state=TrialState.RUNNING, params=dict(params), distributions=self.distributions())
-        )
+        number, distributions = self.size, self.question.space.distributions()
+        self.study.add_trial(create_trial(state=TrialState.RUNNING, params=dict(params), distributions=distributions))
         self.open[number] = params
         return number
 
@@ -121,10 +119,6 @@ class Store:
         self.told[number] = told
         self.open.pop(number)
 
-    def distributions(self) -> dict[str, BaseDistribution]:
-        """The space, as Optuna has it."""
-        return {path: found.distribution() for path, found in self.question.space.dimensions.items()}
-
     def params(self, number: int) -> Params:
         """The values of a trial."""
         return dict(self.study.get_trials(deepcopy=False)[number].params)
@@ -135,10 +129,6 @@ class Store:
             data = read_bytes(self.file)
             if (whole := data.rfind(b"\n") + 1) < len(data):
                 shorten(self.file, whole)
-
-
-def _worded(key: str) -> str:
-    return {"recipe": "the recipe or a --set", "--over": "what may be chosen (--over)"}.get(key, key)
 
 
 SPREAD = 10
@@ -170,25 +160,22 @@ def next_params(
     """
     import optuna
 
-    before = {key_of(space, params) for params in tried}
-    size = space.size()
-    if size is not None and (size <= trials or len(before) >= size):
-        return next((params for params in space.combinations() if key_of(space, params) not in before), None)
-    if number < SPREAD and key_of(space, spread := _spread(space, seed, number)) not in before:
-        return spread
-    distributions = {path: found.distribution() for path, found in space.dimensions.items()}
+    before, size = {space.key(params) for params in tried}, space.size()
     params: Params = {}
+    left = (found for found in (space.combinations() if size is not None else ()) if space.key(found) not in before)
+    if size is not None and (size <= trials or len(before) >= size):
+        return next(left, None)
+    if number < SPREAD and space.key(spread := _spread(space, seed, number)) not in before:
+        return spread
     for attempt in range(_TRIES):
         own = [seed, number, attempt]
         scratch = optuna.create_study(directions=directions, sampler=_sampler(own, attempt < _CHOSEN))
         scratch.add_trials(history)
-        found = scratch.ask(distributions).params
+        found = scratch.ask(space.distributions()).params
         params = {path: space.dimensions[path].kept(value) for path, value in found.items()}
-        if key_of(space, params) not in before:
+        if space.key(params) not in before:
             return params
-    if size is not None:
-        return next((params for params in space.combinations() if key_of(space, params) not in before), None)
-    return params
+    return next(left, None) if size is not None else params
 
 
 def _sampler(own: Sequence[int], chooses: bool) -> BaseSampler:
@@ -209,8 +196,3 @@ def _spread(space: Space, seed: int, number: int) -> Params:
         order, inside = rng.permutation(SPREAD), rng.random(SPREAD)
         params[path] = dimension.at(float((order[number] + inside[number]) / SPREAD))
     return params
-
-
-def key_of(space: Space, params: Params) -> str:
-    """The same for the same values."""
-    return json.dumps(space.values(params), sort_keys=True)
