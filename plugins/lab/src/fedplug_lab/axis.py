@@ -153,17 +153,15 @@ class Lettering(NamedTuple):
     turned: bool
 
 
-def lettering(x: Axis, y: Axis, width: float, font: float, upward: Sequence[Tick] | None = None) -> Lettering:
+def lettering(x: Axis, width: float, font: float, upward: Sequence[Tick]) -> Lettering:
     """The labels of the axes of a panel of that width: as many as there is room for.
 
     Args:
-        x, y: the axes.
-        width: between the ends of the x axis.
+        x: the x axis.
+        width: between its ends.
         font: size of the letters.
-        upward: the labels of the y axis; None: all that the axis has.
+        upward: the labels of the y axis.
     """
-    if upward is None:
-        upward = y.marks()
     if x.ticks is None:
         found = x.marks()
         for most in range(x.most or 8, 1, -1):

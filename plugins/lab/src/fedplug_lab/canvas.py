@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 from fedplug.api.data import Better
 from fedplug_runs.rows import GroupResult, Row
-from fedplug_runs.units import number
 
 from fedplug_lab.axis import Axis
 from fedplug_lab.drawing import Drawing
@@ -72,12 +71,6 @@ def _curve(values: Sequence[float | None]) -> Curve:
     curve = np.array(values, np.float64)  # None becomes NaN
     curve[~np.isfinite(curve)] = np.nan
     return curve
-
-
-def last_of(curve: Curve) -> str:
-    """The last finite value of a curve, as text."""
-    known = curve[np.isfinite(curve)]
-    return number(known[-1] if known.size else None)
 
 
 def thinned(*curves: Curve) -> NDArray[np.int64]:

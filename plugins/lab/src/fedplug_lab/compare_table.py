@@ -244,17 +244,21 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
         lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no personal models"
         of_task.append(_column(everyone, f"figure_{name}", title, read, units.number, lack, ACCURACY, better))
     leads = leading_of(everyone)
-    has_personal = any(run.result.of_personal for each in everyone for run in each.runs)
-    has_tuned = any(run.result.tuned for each in everyone for run in each.runs)
-    if has_tuned or any(run.result.of_groups for each in everyone for run in each.runs):
-        of_task.append(_of_clients(everyone, leads, "client", "on own data", lambda result: result.of_clients,
-                                   "no client evaluated its model on data like its own"))  # fmt: skip
-    if has_personal:
-        of_task.append(_of_clients(everyone, leads, "personal", "of personal models", lambda result: result.of_personal,
-                                   "its clients have no personal models"))  # fmt: skip
-    if has_tuned:
-        of_task.append(_of_clients(everyone, leads, "tuned", "fine-tuned at each client", lambda result: result.tuned,
-                                   "its recipe has no fine_tune"))  # fmt: skip
+    of_clients: list[tuple[str, str, Callable[[Result], Spread | None], Callable[[Result], object], str]] = [
+        ("client", "on own data", lambda result: result.of_clients, lambda result: result.tuned or result.of_groups,
+         "no client evaluated its model on data like its own"),
+        ("personal", "of personal models", lambda result: result.of_personal, lambda result: result.of_personal,
+         "its clients have no personal models"),
+        ("tuned", "fine-tuned at each client", lambda result: result.tuned, lambda result: result.tuned,
+         "its recipe has no fine_tune"),
+    ]  # fmt: skip
+    for key, where, over_clients, matters, why in of_clients:
+        if any(matters(run.result) for each in everyone for run in each.runs):
+            # Runs that another figure leads have none.
+            mean: Read = lambda run, over=over_clients: (  # type: ignore[misc]  # noqa: E731
+                clients.mean if run.result.leads == leads and (clients := over(run.result)) else None)
+            of_task.append(_column(everyone, f"{key}_{leads.name.replace(' ', '_')}", f"{leads.name} {where}", mean,
+                                   units.number, why, ACCURACY, leads.better))  # fmt: skip
     for name in _names(everyone, lambda run: run.result.clusters):
         of: Read = lambda run, name=name: run.result.clusters.get(name)  # type: ignore[misc]  # noqa: E731
         of_task.append(_column(everyone, f"cluster_{name}", f"{leads.name} of cluster {name}", of, units.number,
@@ -266,19 +270,6 @@ def leading_of(everyone: Sequence[Compared]) -> Figure:
     """The figure that leads in all of them; accuracy where that is not one."""
     leads = {run.result.leads for each in everyone for run in each.runs}
     return leads.pop() if len(leads) == 1 else LEADS_ELSE
-
-
-def _of_clients(
-    everyone: Sequence[Compared], leads: Figure, key: str, where: str, of: Callable[[Result], Spread | None], why: str
-) -> Column:
-    """Mean over clients of the figure that leads; runs that another figure leads have none."""
-
-    def read(run: OneRun) -> float | None:
-        found = of(run.result) if run.result.leads == leads else None
-        return found.mean if found else None
-
-    return _column(everyone, f"{key}_{leads.name.replace(' ', '_')}", f"{leads.name} {where}", read, units.number, why,
-                   ACCURACY, leads.better)  # fmt: skip
 
 
 def _of_party(each: Compared, party: str) -> Cell:
@@ -438,12 +429,8 @@ def _mean(values: Sequence[float | None], shown: Callable[[float], str], why: st
     found = spread_of(values)
     if found is None:
         return Cell(units.NOTHING, {}, why)
-    text = shown(found.mean)
-    if found.deviation is not None and shown(found.deviation) != shown(0.0):
-        text += f" ± {shown(found.deviation)}"
-    if found.count < len(values):
-        text += f" (of {found.count})"
-    return Cell(text, {"mean": found.mean, "sd": found.deviation, "n": found.count})
+    some = f" (of {found.count})" if found.count < len(values) else ""
+    return Cell(found.text(shown) + some, {"mean": found.mean, "sd": found.deviation, "n": found.count})
 
 
 def _largest(values: Sequence[float | None], shown: Callable[[float], str], why: str) -> Cell:

@@ -167,7 +167,7 @@ class Drawing:
         for number, panel in enumerate(self.panels):
             column = number % sheet.columns
             shown = upward[number] if not (self._shared and column) else ()
-            letterings.append(lettering(panel.x, panel.y, widths[column], sheet.font, shown))
+            letterings.append(lettering(panel.x, widths[column], sheet.font, shown))
         deepest = max(self._below(panel, found, sheet) for panel, found in zip(self.panels, letterings, strict=True))
         height = max(10.0, each - above - deepest)
         for number, written in enumerate(letterings):

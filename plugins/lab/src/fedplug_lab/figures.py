@@ -33,7 +33,6 @@ from fedplug_lab.canvas import (
     draw_groups,
     draw_line,
     draw_stack,
-    last_of,
     log_axis,
     over_rounds,
     round_axis,
@@ -104,7 +103,7 @@ def _loss(rows: Rows) -> Chart | None:
         panel.crosses(diverged, ZONE_COLOURS["clear"])
         legend.append(("not finite: diverged", ZONE_COLOURS["clear"], "cross"))
     panel.y_label = "loss (nats)"
-    ends = f"{last_of(test)} on the test set and {last_of(train)} in training"
+    ends = f"{number(last(test))} on the test set and {number(last(train))} in training"
     alt = f"The last loss is {ends}."
     if diverged:
         alt = f"Loss was not finite in {len(diverged)} of {len(rows)} rounds; the last finite one is {ends}."
@@ -341,9 +340,9 @@ def _of_groups(rows: Rows) -> Chart:
     _name_axis(own, rows[-1].leads)
     for panel in drawing.panels:
         round_axis(panel, rounds)
-    last = next(row for row in reversed(rows) if row.of_groups)
-    alt = (f"On test data like each group's clients have, the models' {last.leads.name} after round {last.round} is "
-           f"{in_groups(last)}; on the common test set {last_of(accuracy)} on average.")  # fmt: skip
+    row = next(row for row in reversed(rows) if row.of_groups)
+    alt = (f"On test data like each group's clients have, the models' {row.leads.name} after round {row.round} is "
+           f"{in_groups(row)}; on the common test set {number(last(accuracy))} on average.")  # fmt: skip
     if personal:
         alt += _personal_in_words(rows)
     note = "A group's model is made for the classes of its clients; the common test set has others too."

@@ -49,8 +49,14 @@ from fedplug_runs.shelf import located
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 SEED = "seed"
+_END = "...\n"  # what YAML writes behind a scalar
 MOST = 10_000
 """The most runs of one sweep; more is a mistake in the grid."""
+
+
+def assignment(path: str, value: Any) -> str:
+    """As `--set` takes it."""
+    return f"{path}={yaml_source.dump(value).removesuffix(_END).strip()}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Choice:
     @property
     def assignment(self) -> str:
         """As `--set` takes it."""
-        return f"{self.path}={yaml_source.dump(self.value)}"
+        return assignment(self.path, self.value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +123,9 @@ def _is_path(path: str) -> str:
 
 def distinct(values: list[Any]) -> list[Any]:
     """The values; raises ValueError where one is there twice."""
-    texts = [shown(value) for value in values]
-    if twice := [text for i, text in enumerate(texts) if text in texts[:i]]:
-        raise ValueError(f"{twice[0]} is given twice; remove one of them")
+    texts = [json.dumps(value) for value in values]
+    if twice := [value for i, value in enumerate(values) if texts[i] in texts[:i]]:
+        raise ValueError(f"{shown(twice[0])} is given twice; remove one of them")
     return values
 
 

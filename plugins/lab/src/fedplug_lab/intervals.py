@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from fedplug_runs import units
 
@@ -25,6 +25,11 @@ class Spread:
     mean: float
     deviation: float | None
     count: int
+
+    def text(self, shown: Callable[[float], str]) -> str:
+        """`0.831 ± 0.020`; a deviation that would be shown as zero is left out."""
+        spread = "" if self.deviation is None or shown(self.deviation) == shown(0.0) else f" ± {shown(self.deviation)}"
+        return shown(self.mean) + spread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Difference:
     count: int
 
 
-def spread_of(values: Sequence[float | None]) -> Spread | None:
+def spread_of(values: Iterable[float | None]) -> Spread | None:
     """Of those that are finite numbers; None where none is."""
     known = units.finite(values)
     if not known:

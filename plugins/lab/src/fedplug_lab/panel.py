@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedplug_lab.axis import FONT, Axis, Lettering, Values, lettering, width_of, words
+from fedplug_lab.axis import FONT, Axis, Lettering, Values, width_of, words
 from fedplug_lab.axis import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
@@ -194,18 +194,17 @@ class Panel:
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
-    def draw(self, box: Box, clip: str, shown: Lettering | None = None) -> str:
+    def draw(self, box: Box, clip: str, shown: Lettering) -> str:
         """The panel in its place.
 
         Args:
             box: the rectangle between the axes.
             clip: an id that is unique in the page.
-            shown: the labels of the axes; None: all that there is room for.
+            shown: the labels of the axes.
         """
-        beside = shown or lettering(self.x, self.y, box.width, box.font)
         across = "".join(
             f"M{_n(box.x)} {_n(box.y + box.height * (1 - place))}h{_n(box.width)}"
-            for place, _ in beside.upward or self.y.marks()
+            for place, _ in shown.upward or self.y.marks()
         )
         parts = []
         if self.x.strip:
@@ -220,13 +219,13 @@ class Panel:
             corner = f"M{_n(box.x)} {_n(box.y)}v{_n(box.height)}h{_n(box.width)}"
             parts.append(_path(corner, f"fill: none; stroke: {MUTED}; stroke-width: .8"))
         bottom = box.y + box.height
-        for place, text in beside.across:
+        for place, text in shown.across:
             # The first and the last may reach out a little; more would be beyond the picture.
-            half = 0.0 if beside.turned else width_of(text, box.font) / 2
+            half = 0.0 if shown.turned else width_of(text, box.font) / 2
             at = min(box.x + place * box.width, max(box.x, box.x + box.width + _EDGE - half))
-            parts.append(words(text, at + 3, bottom + 0.8 * box.font, "", "end", -45) if beside.turned else
+            parts.append(words(text, at + 3, bottom + 0.8 * box.font, "", "end", -45) if shown.turned else
                          words(text, at, bottom + 0.95 * box.font, "", "middle"))  # fmt: skip
-        for place, text in beside.upward:
+        for place, text in shown.upward:
             parts.append(words(text, box.x - 4, bottom - place * box.height, "", "end"))
         if self.title:
             parts.append(words(self.title, box.x, box.y - 0.9 * box.font, f"fill: {INK}"))

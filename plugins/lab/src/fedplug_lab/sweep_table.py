@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from fedplug_runs import units
 from fedplug_lab import sections
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.grid import short_names
+from fedplug_lab.intervals import spread_of
 from fedplug_lab.page import glossary, write_page
 from fedplug_lab.records import Line, csv_text
 from fedplug_lab.sections import Result
@@ -141,13 +141,9 @@ def _megabytes(value: float) -> str:
 
 def _mean(given: Iterable[float | None], shown: Callable[[float], str]) -> str:
     values = [value for value in given if value is not None and not math.isnan(value)]
-    if not values:
-        return units.NOTHING
     if not all(map(math.isfinite, values)):
         return shown(max(values, key=abs))
-    mean = shown(statistics.fmean(values))
-    spread = shown(statistics.stdev(values)) if len(values) > 1 else shown(0.0)
-    return mean if spread == shown(0.0) else f"{mean} ± {spread}"
+    return found.text(shown) if (found := spread_of(values)) else units.NOTHING
 
 
 def to_csv(lines: Sequence[Line]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from fedplug_runs import units
 
 from fedplug_lab.canvas import ZONE_COLOURS
-from fedplug_lab.words import capital, in_words, is_name, pieces
+from fedplug_lab.words import UNBROKEN, capital, in_words, is_name
 
 _TAG = re.compile("<[^>]*>")
 _LONG = 40
@@ -27,8 +27,9 @@ def text(value: Any) -> str:
 
 def sentence(words: str) -> str:
     """A sentence as HTML in which no line ends inside a number."""
-    found = [(text(piece), whole) for piece, whole in pieces(words)]
-    return "".join(f'<span class="whole">{piece}</span>' if whole else piece for piece, whole in found)
+    # What is matched stands between what is not.
+    pieces = [text(piece) for piece in UNBROKEN.split(words)]
+    return "".join(f'<span class="whole">{piece}</span>' if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def title_of(key: Any) -> str:

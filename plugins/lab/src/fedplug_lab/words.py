@@ -42,9 +42,10 @@ GLOSSARY = {
 }
 """Each word that the verdict and the ledger use, in plain English."""
 
-_UNBROKEN = re.compile(
-    r"\S*\d\S*\s(?:ms|s|min|h|B|kB|MB|GB|TB|dB|nats)(?!\w)[.,;:)]*|\S*\d\S*[-=./]\S+|\S*=\S*\d\S*"
+UNBROKEN = re.compile(
+    r"(\S*\d\S*\s(?:ms|s|min|h|B|kB|MB|GB|TB|dB|nats)(?!\w)[.,;:)]*|\S*\d\S*[-=./]\S+|\S*=\S*\d\S*)"
 )
+"""What no line may end in: a browser breaks `1e-05` and `4 s`."""
 
 
 def in_words(name: Any) -> str:
@@ -60,12 +61,3 @@ def capital(title: str) -> str:
 def is_name(value: str) -> bool:
     """Whether a text is such a name, and no sentence or path."""
     return value in _PEOPLE or value in BRIEF
-
-
-def pieces(sentence: str) -> list[tuple[str, bool]]:
-    """A sentence in pieces, each with whether no line may end inside it: a browser breaks `1e-05` and `4 s`."""
-    found, end = [], 0
-    for match in _UNBROKEN.finditer(sentence):
-        found += [(sentence[end : match.start()], False), (match[0], True)]
-        end = match.end()
-    return [(text, whole) for text, whole in [*found, (sentence[end:], False)] if text]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -181,12 +182,9 @@ class Answer:
         return unlike(met, self.question.shown) if len(met) > 1 else []
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counter[str]:
         """How many trials ended how."""
-        found: dict[str, int] = {}
-        for told in self.told.values():
-            found[told.status] = found.get(told.status, 0) + 1
-        return found
+        return Counter(told.status for told in self.told.values())
 
     def name(self, number: int) -> str:
         """`3: ratio=0.31`."""

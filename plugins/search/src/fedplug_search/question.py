@@ -30,7 +30,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import instantiate
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import Source, closest
-from fedplug_lab.api import seed_problems, short_names
+from fedplug_lab.api import assignment, distinct, seed_problems, short_names, shown
 from fedplug_runs import shelf, yaml_source
 from fedplug_runs.overlay import load_recipe
 from pydantic import Field
@@ -48,7 +48,6 @@ Params = Mapping[str, Param]
 
 _NUMBER = r"[-+]?(?:\d+\.\d+|\d+|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*((?::[^:]*)*)")
-_END = "...\n"  # what YAML writes behind a scalar
 _MANY = 50  # combinations that are tried before a value is refused
 _DIGITS = 4  # of a number in a range: more would say nothing, and recipes are read
 
@@ -211,15 +210,12 @@ class Space:
 
 def assignments(values: Mapping[str, Any]) -> list[str]:
     """As `--set` takes them."""
-    return [f"{path}={yaml_source.dump(value).removesuffix(_END).strip()}" for path, value in values.items()]
+    return [assignment(path, value) for path, value in values.items()]
 
 
 def short(value: Any) -> str:
     """A value in a label: as short as it can be written."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    found = value if isinstance(value, str) else json.dumps(value)
-    return found if len(found) <= 40 else f"{found[:37]}..."
+    return f"{value:g}" if isinstance(value, float) else shown(value)
 
 
 def read_dimension(path: str, given: Any, recipe: Recipe | None) -> Dimension:
@@ -247,10 +243,7 @@ def read_dimension(path: str, given: Any, recipe: Recipe | None) -> Dimension:
                          f"or --set {path}={short(given)}")  # fmt: skip
     if len(given) < 2:
         raise ValueError("there is nothing to choose; give two values or more, or a range such as 0.05..0.5")
-    texts = [json.dumps(value) for value in given]
-    if twice := next((text for text in texts if texts.count(text) > 1), None):
-        raise ValueError(f"{twice} is given twice; remove one of them")
-    return Choices(path, tuple(given))
+    return Choices(path, tuple(distinct(given)))
 
 
 def _range(path: str, found: re.Match[str], recipe: Recipe | None) -> Range:
