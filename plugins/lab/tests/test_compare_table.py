@@ -26,8 +26,7 @@ from fedplug_lab.compare_formats import (
     words,
     write_compare_page,
 )
-from fedplug_lab.compare_table import columns, leaders, reasons
-from fedplug_lab.compare_words import summary_of
+from fedplug_lab.compare_table import columns, leaders, reasons, summary_of
 from fedplug_lab.records import Compared, OneRun, result_of, worst_of
 from fedplug_ledger.grades import PARTIES, Grade
 from fedplug_ledger.verdict import Line

@@ -17,12 +17,11 @@ from fedplug_ledger.grades import PARTIES
 from fedplug_runs import yaml_source
 from fedplug_runs.events import RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug_runs.files import Files
-from fedplug_search.answer import Spent, price_of, spent_in
+from fedplug_search.answer import Spent, Told, closest_of, front, judged, price_of, spent_in, violations
 from fedplug_search.limits import Limits, hopeless, so_far
 from fedplug_search.measures import MEASURES, Constraint
 from fedplug_search.question import Asked, Choices, Question, Range, Space, assignments, read_dimension, read_question
 from fedplug_search.store import Store, next_params
-from fedplug_search.trial import Told, closest_of, front, judged, violations
 from row_toys import a_ledger, a_row
 from toy_components import recipe_of, toy_catalog
 

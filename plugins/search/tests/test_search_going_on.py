@@ -14,10 +14,10 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab.api import at_work
 from fedplug_runs.settings import Settings
+from fedplug_search.answer import Told
 from fedplug_search.question import Asked, read_question
 from fedplug_search.searching import search
 from fedplug_search.store import FILE, Store
-from fedplug_search.trial import Told
 from fedplug_terminal.main import main
 from own_file_toys import HALVE
 from run_toys import stopped

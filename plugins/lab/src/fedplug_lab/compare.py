@@ -25,8 +25,7 @@ from fedplug_terminal.lines import tell
 
 from fedplug_lab.comparable import warnings
 from fedplug_lab.compare_formats import FORMATS, brief, print_table, write_compare_page
-from fedplug_lab.compare_table import columns, reasons
-from fedplug_lab.compare_words import summary_of
+from fedplug_lab.compare_table import columns, reasons, summary_of
 from fedplug_lab.grid import Contest, is_comparison, of_recipes, read_contest, runs_of, seed_problems
 from fedplug_lab.records import Compared, at_work, of_combinations, of_folders
 from fedplug_lab.study import Study

@@ -29,8 +29,7 @@ from fedplug_lab.canvas import (
     round_axis,
     tint,
 )
-from fedplug_lab.compare_table import by_seed, goal_of, mean_of, worst_epsilon
-from fedplug_lab.compare_words import all_bytes
+from fedplug_lab.compare_table import all_bytes, by_seed, goal_of, mean_of, worst_epsilon
 from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.figures import DIRECTIONS
 from fedplug_lab.intervals import spread_of

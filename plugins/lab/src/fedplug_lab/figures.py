@@ -1,20 +1,23 @@
 """The figures of the report: each one an inline SVG that follows the page's light or dark colours.
 
 Legends are made in HTML, where they wrap and can be read aloud; so is the caption, which says in words what the picture
-shows. How things are drawn is in `fedplug_lab.canvas`.
+shows. How things are drawn is in `fedplug_lab.canvas`. Pictures that components made (`fedplug_lab.pictures`) come
+last: of histograms one outline a panel, of box plots five numbers a box.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.data import ACCURACY, Figure
 from fedplug_ledger.verdict_words import BRIEF
+from fedplug_runs import units
 from fedplug_runs.folder import Distribution
 from fedplug_runs.row_text import best_of, in_groups
-from fedplug_runs.rows import Row, Sent, Traffic
+from fedplug_runs.rows import Sent, Traffic
 from fedplug_runs.units import last, number, percent, size, spread
 
 from fedplug_lab.canvas import (
@@ -41,9 +44,12 @@ from fedplug_lab.canvas import (
     tint,
 )
 from fedplug_lab.drawing import Chart, Drawing
-from fedplug_lab.panel import INK, Panel
+from fedplug_lab.panel import INK, MUTED, Panel
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.words import capital
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _PARTY_COLOURS = ("#8661c1", "#e39a2d", "#3b7dd8", "#2f9e77", "#c2557f")
 DIRECTIONS: dict[str, tuple[str, Callable[[Traffic], Sent]]] = {
@@ -249,19 +255,6 @@ def _partition(distribution: Distribution, wide: bool) -> Chart:
 
 
 _FIGURE_COLOURS = ("#3b7dd8", "#e39a2d", "#3fa672")
-ByClient = Callable[[Row], Mapping[int, float]]
-
-
-def _of_clients(row: Row) -> Mapping[int, float]:
-    return row.of_clients
-
-
-def _own(row: Row) -> Mapping[int, float]:
-    return row.of_personal
-
-
-def _public(row: Row) -> Mapping[int, float]:
-    return row.of_personal_public
 
 
 def accuracy_chart(rows: Rows) -> Chart | None:
@@ -269,8 +262,8 @@ def accuracy_chart(rows: Rows) -> Chart | None:
     if any(row.of_groups for row in rows):
         return _of_groups(rows)
     rounds, accuracy = rounds_of(rows), curve_of(rows, lambda row: row.leading)
-    low, _, high = spreads(rows, _of_clients)
-    personal = [spreads(rows, read) for read in (_public, _own)]
+    low, mean, high = spreads([row.of_clients for row in rows])
+    personal = [spreads([row.of_personal_public for row in rows]), spreads([row.of_personal for row in rows])]
     has_personal = any(np.isfinite(mean).any() for _, mean, _ in personal)
     if not (np.isfinite(accuracy).any() or np.isfinite(low).any() or has_personal):
         return None
@@ -281,11 +274,8 @@ def accuracy_chart(rows: Rows) -> Chart | None:
         legend = [("global model", GLOBAL_COLOUR, "line")]
         panels[0].title = "common test set, a share for each client"
         panels[1].title = "test data with each client's own class mix"
-        draw_line(panels[1], rounds, spreads(rows, _of_clients)[1], GLOBAL_COLOUR)
-        for panel, curves in zip(panels, personal, strict=True):
-            _draw_personal(panel, rounds, curves)
-        legend.append(("personal models, mean over clients", PERSONAL_COLOUR, "line"))
-        legend.append(("personal models, lowest to highest", tint(PERSONAL_COLOUR), "area"))
+        draw_line(panels[1], rounds, mean, GLOBAL_COLOUR)
+        legend += _draw_personal(panels, rounds, personal)
     elif np.isfinite(low).any():
         draw_band(panels[0], rounds, low, high)
         legend.append(("clients on their own class mix, lowest to highest", tint(GLOBAL_COLOUR), "area"))
@@ -332,18 +322,17 @@ def _of_groups(rows: Rows) -> Chart:
     draw_groups(public, rows, lambda result: result.leading(rows[-1].leads))
     accuracy = curve_of(rows, lambda row: row.leading)
     draw_line(public, rounds, accuracy, GLOBAL_COLOUR)
-    if personal := [curves for read in (_own, _public) if np.isfinite((curves := spreads(rows, read))[1]).any()]:
-        for panel, curves in zip((own, public), personal, strict=False):
-            _draw_personal(panel, rounds, curves)
-        legend.append(("personal models, mean over clients", PERSONAL_COLOUR, "line"))
-        legend.append(("personal models, lowest to highest", tint(PERSONAL_COLOUR), "area"))
+    personal = [spreads([row.of_personal for row in rows]), spreads([row.of_personal_public for row in rows])]
+    has_personal = any(np.isfinite(mean).any() for _, mean, _ in personal)
+    if has_personal:
+        legend += _draw_personal(drawing.panels, rounds, personal)
     _name_axis(own, rows[-1].leads)
     for panel in drawing.panels:
         round_axis(panel, rounds)
     row = next(row for row in reversed(rows) if row.of_groups)
     alt = (f"On test data like each group's clients have, the models' {row.leads.name} after round {row.round} is "
            f"{in_groups(row)}; on the common test set {number(last(accuracy))} on average.")  # fmt: skip
-    if personal:
+    if has_personal:
         alt += _personal_in_words(rows)
     note = "A group's model is made for the classes of its clients; the common test set has others too."
     return _chart(rows, note, alt, legend, drawing, True)
@@ -374,17 +363,22 @@ def _colour(index: int) -> str:
     return (GLOBAL_COLOUR, *_FIGURE_COLOURS)[index % (1 + len(_FIGURE_COLOURS))]
 
 
-def spreads(rows: Rows, read: ByClient) -> tuple[Curve, Curve, Curve]:
+def spreads(by_round: Sequence[Mapping[int, float]]) -> tuple[Curve, Curve, Curve]:
     """Lowest, mean and highest over clients of each round's mapping; NaN where it has no number."""
-    found = [spread(read(row)) or (math.nan,) * 3 for row in rows]
+    found = [spread(by_client) or (math.nan,) * 3 for by_client in by_round]
     low, mean, high = np.array(found, np.float64).reshape(-1, 3).T
     return low, mean, high
 
 
-def _draw_personal(panel: Panel, rounds: Curve, curves: tuple[Curve, Curve, Curve]) -> None:
-    low, mean, high = curves
-    draw_band(panel, rounds, low, high, PERSONAL_COLOUR)
-    draw_line(panel, rounds, mean, PERSONAL_COLOUR)
+def _draw_personal(
+    panels: Sequence[Panel], rounds: Curve, personal: Sequence[tuple[Curve, Curve, Curve]]
+) -> list[tuple[str, str, str]]:
+    """Draws the clients' own models, in a panel for each kind of test data; gives their legend."""
+    for panel, (low, mean, high) in zip(panels, personal, strict=True):
+        draw_band(panel, rounds, low, high, PERSONAL_COLOUR)
+        draw_line(panel, rounds, mean, PERSONAL_COLOUR)
+    return [("personal models, mean over clients", PERSONAL_COLOUR, "line"),
+            ("personal models, lowest to highest", tint(PERSONAL_COLOUR), "area")]  # fmt: skip
 
 
 def _global_in_words(rows: Rows, rounds: Curve, figure: Curve) -> str:
@@ -401,8 +395,129 @@ def _global_in_words(rows: Rows, rounds: Curve, figure: Curve) -> str:
 
 def _personal_in_words(rows: Rows) -> str:
     said = ""
-    for read, where in ((_own, "on their own test data"), (_public, "on the common test set")):
-        if known := [found for row in rows if (found := spread(read(row)))]:
+    own, public = [row.of_personal for row in rows], [row.of_personal_public for row in rows]
+    for by_round, where in ((own, "on their own test data"), (public, "on the common test set")):
+        if known := [found for by_client in by_round if (found := spread(by_client))]:
             low, mean, high = known[-1]
             said += f"; {where} {number(mean)} on average, {number(low)} to {number(high)}"
     return f" The personal models reach in the end{said.removeprefix(';')}."
+
+
+DRAWN, PANELS, IN_WORDS = 24, 24, 6
+"""How many pictures the page shows, how many panels of each, and how many of those the caption describes."""
+
+# ---- pictures
+
+
+def picture_charts(pictures: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
+    """A chart for each picture, in order of name; at most `DRAWN`.
+
+    Args:
+        pictures: name -> picture, as `fedplug_lab.pictures.Pictures.kept` has them.
+    """
+    return [_picture_chart(f"picture-{i}", pictures[name]) for i, name in enumerate(sorted(pictures)[:DRAWN])]
+
+
+def _picture_chart(key: str, picture: Mapping[str, Any]) -> Chart:
+    panels = picture["panels"][:PANELS]
+    boxes = picture["kind"] == "box"
+    wide = len(panels) > 1 or (boxes and len(panels[0]["labels"]) > 8)
+    columns = min(len(panels), 2 if boxes else 4)
+    rows = math.ceil(len(panels) / columns)
+    height = 2.9 if rows == 1 else 0.4 + 2.1 * rows
+    drawing = Drawing(WIDE if wide else HALF, height, len(panels), columns, shared=False)
+    if boxes:
+        for canvas, panel in zip(drawing.panels, panels, strict=True):
+            _draw_boxes(canvas, panel)
+        legend = [("middle half of the values", f"{GLOBAL_COLOUR}55", "area"), ("median", "var(--ink)", "line"),
+                  ("smallest to largest", "var(--muted)", "thin")]  # fmt: skip
+        drawing.y_label = picture["y_label"]
+        said = [_boxes_in_words(panel) for panel in panels]
+    else:
+        for canvas, panel in zip(drawing.panels, panels, strict=True):
+            _draw_histogram(canvas, panel, picture["log_y"])
+        legend = [("number of values", GLOBAL_COLOUR, "area")]
+        if any(panel["mark"] is not None for panel in panels):
+            legend.append((picture["mark_label"], "var(--ink)", "dash"))
+        drawing.x_label = picture["x_label"]
+        said = [_histogram_in_words(panel, picture["mark_label"]) for panel in panels]
+    when = f"round {picture['round']}" if picture["round"] > 0 else "the set-up"
+    note = " ".join(filter(None, [picture["note"], f"From {picture['party']}, in {when}."]))
+    if more := len(said) - IN_WORDS:
+        said = [*said[:IN_WORDS], f"{more} more panels are drawn."] if more > 0 else said
+    if more := len(picture["panels"]) - len(panels):
+        note += f" {more} more panels are in figures.json."
+    alt = " ".join(said)
+    return drawing.chart(key, picture["title"], alt, legend, note, wide)
+
+
+def _draw_histogram(canvas: Panel, panel: Mapping[str, Any], log_y: bool) -> None:
+    edges, counts = np.array(panel["edges"], np.float64), np.array(panel["counts"], np.float64)
+    highest = float(counts.max())
+    if log_y and highest > 0:
+        # A bin with one value must be seen, so the floor lies below 1.
+        log_axis(canvas.y, 0.75, max(highest, 2.0))
+        canvas.steps(edges, np.full(len(counts), 0.1), np.maximum(counts, 0.1), GLOBAL_COLOUR)
+    else:
+        canvas.steps(edges, np.zeros(len(counts)), counts, GLOBAL_COLOUR)
+        canvas.y.low, canvas.y.high = 0.0, min(1.08 * highest, 1e300) or 1.0
+    if panel["mark"] is not None:
+        canvas.upright(panel["mark"], INK)
+    canvas.x.most, canvas.x.write = 4, "{:.3g}".format
+    canvas.title = panel["title"][:40]
+
+
+def _draw_boxes(canvas: Panel, panel: Mapping[str, Any]) -> None:
+    boxes = np.array(panel["boxes"], np.float64)
+    positive = boxes[boxes > 0]
+    if panel["log_y"] and positive.size:
+        # On this scale there is no zero: what is not above it is drawn at the bottom.
+        floor = max(float(positive.min()), float(positive.max()) * 1e-12)
+        boxes = np.maximum(boxes, floor)
+        log_axis(canvas.y, floor, float(positive.max()))
+    else:
+        canvas.y.most, canvas.y.write = 4, "{:.3g}".format
+    labels = [label[:18] for label in panel["labels"]]
+    # Each kind of mark is one path, whatever the number of boxes.
+    x, gap = np.arange(1, len(labels) + 1), np.full(len(labels), np.nan)
+    low, q1, median, q3, high = boxes.T
+    for ends in ((low, q1), (q3, high)):
+        canvas.line(np.column_stack([x, x, x]).ravel(), np.column_stack([*ends, gap]).ravel(), MUTED, 0.9)
+    canvas.boxes(x - 0.3, x + 0.3, q1, q3, f"{GLOBAL_COLOUR}55", GLOBAL_COLOUR)
+    middle = np.column_stack([median, median, gap]).ravel()
+    canvas.line(np.column_stack([x - 0.3, x + 0.3, x]).ravel(), middle, INK, 1.4)
+    canvas.x.low, canvas.x.high = 0.3, len(labels) + 0.7
+    every = math.ceil(len(labels) / 30)
+    shown = labels[::every]
+    canvas.x.ticks = list(zip(map(float, range(1, len(labels) + 1, every)), shown, strict=True))
+    canvas.x.turned = len(shown) * max(map(len, shown)) > 40
+    canvas.title = panel["title"][:60]
+
+
+def _histogram_in_words(panel: Mapping[str, Any], mark_label: str) -> str:
+    edges, counts = np.array(panel["edges"]), np.array(panel["counts"])
+    total = counts.sum()
+    title = f"{panel['title']}: " if panel["title"] else "All: "
+    if not total:
+        return f"{title}no values."
+    below = np.concatenate([[0.0], np.cumsum(counts / total)])
+    median = edges[1:][np.searchsorted(below[1:-1], 0.5)]
+    said = f"{title}half of the {units.number(total, 0)} values lie below {median:.3g}"
+    if panel["mark"] is not None:
+        above = 1 - float(np.interp(panel["mark"], edges, below))
+        said += f", about {units.percent(above)} above {mark_label} {panel['mark']:.3g}"
+    return f"{said}."
+
+
+def _boxes_in_words(panel: Mapping[str, Any]) -> str:
+    boxes: NDArray[np.float64] = np.array(panel["boxes"])
+    medians = boxes[:, 2]
+    low, high = int(medians.argmin()), int(medians.argmax())
+    title = f"{panel['title']}: " if panel["title"] else "All: "
+    if len(medians) == 1:
+        ends = f"the median of {panel['labels'][0]} is {medians[0]:.3g}"
+    else:
+        ends = (f"medians from {medians[low]:.3g} ({panel['labels'][low]}) to {medians[high]:.3g} "
+                f"({panel['labels'][high]})")  # fmt: skip
+    zeros = " Values of 0 and below are drawn at the bottom." if panel["log_y"] and (boxes <= 0).any() else ""
+    return f"{title}{ends}; all values lie between {boxes[:, 0].min():.3g} and {boxes[:, 4].max():.3g}.{zeros}"

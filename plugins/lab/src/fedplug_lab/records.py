@@ -127,44 +127,39 @@ def at_work(folder: Path, command: str) -> Iterator[None]:
 
 
 def result_of(run_dir: Path) -> Result:
-    """What a sweep records of a run that ended: read from its folder."""
+    """What is recorded of a run that has finished a round or more: read from its folder."""
     ledger, summary = read_ledger(run_dir), read_summary(run_dir)
     rows = as_sent(read_rows(run_dir), summary.recipe)
-    last = rows[-1] if rows else None
+    last, sent = rows[-1], sum((row.bytes for row in rows[1:]), rows[0].bytes)
     simulated = [row.simulated_seconds for row in rows if row.simulated_seconds is not None]
     phases = dict.fromkeys(phase for row in rows for phase in row.seconds)
-    groups = _spread(dict(enumerate(last.of_groups.values()))) if last else None
-    by_accuracy = last is None or last.leads.name == ACCURACY.name
+    groups, by_accuracy = _spread(dict(enumerate(last.of_groups.values()))), last.leads.name == ACCURACY.name
     return Result(
         rounds=len(rows),
-        accuracy=last.accuracy if last else None,
+        accuracy=last.accuracy,
         best_accuracy=max(units.finite(row.accuracy for row in rows), default=None),
-        loss=last.loss if last else None,
-        leads=last.leads if last else ACCURACY,
-        figures=last.figures if last else {},
-        client_accuracy=_spread(last.client_accuracy) if last else None,
+        loss=last.loss,
+        leads=last.leads,
+        figures=last.figures,
+        client_accuracy=_spread(last.client_accuracy),
         group_accuracy=groups if by_accuracy else None,
-        client_leading=_spread(last.client_leading) if last else None,
+        client_leading=_spread(last.client_leading),
         group_leading=None if by_accuracy else groups,
-        personal_leading=_spread(last.personal_leading) if last else None,
-        personal_public_leading=_spread(last.personal_public_leading) if last else None,
-        tuned=_spread(last.tuned) if last else None,
-        clusters=last.clusters if last else {},
-        personal_accuracy=_spread(last.personal_accuracy) if last else None,
-        personal_public_accuracy=_spread(last.personal_public_accuracy) if last else None,
-        zones={zone: share for zone, share in last.zones.items() if share is not None} if last else {},
-        log=last.log if last else {},
+        personal_leading=_spread(last.personal_leading),
+        personal_public_leading=_spread(last.personal_public_leading),
+        tuned=_spread(last.tuned),
+        clusters=last.clusters,
+        personal_accuracy=_spread(last.personal_accuracy),
+        personal_public_accuracy=_spread(last.personal_public_accuracy),
+        zones={zone: share for zone, share in last.zones.items() if share is not None},
+        log=last.log,
         seconds={phase: units.total(row.seconds.get(phase) for row in rows) for phase in phases},
         wall_seconds=units.total(row.wall_seconds for row in rows),
         cpu_seconds=None if any(row.cpu_seconds is None for row in rows) else units.total(r.cpu_seconds for r in rows),
         simulated_seconds=units.total(simulated) if simulated else None,
-        bytes=Volume(
-            sum(row.bytes.up.total for row in rows),
-            sum(row.bytes.down.total for row in rows),
-            sum(row.bytes.key_server.total for row in rows),
-        ),
-        epsilon=last.epsilon if last else None,
-        level_epsilons=last.level_epsilons if last else {},
+        bytes=Volume(sent.up.total, sent.down.total, sent.key_server.total),
+        epsilon=last.epsilon,
+        level_epsilons=last.level_epsilons,
         verdict=str(ledger.verdict),
         guarantees={
             line.party: line.value if line.state == "guaranteed" else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
 from fedplug_runs.row_text import best_of
 from fedplug_runs.rows import Row, Sent
 
-from fedplug_lab.canvas import curves_of
-from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
-from fedplug_lab.figures import DIRECTIONS, charts, zone_shares
+from fedplug_lab.canvas import Rows, curves_of
+from fedplug_lab.figures import DIRECTIONS, DRAWN, charts, picture_charts, zone_shares
 from fedplug_lab.page import figures, glossary, verdict_html, write_page
 from fedplug_lab.pictures import read_pictures
 from fedplug_lab.records import as_sent, bare
@@ -358,3 +358,39 @@ def _byte_totals(rows: Sequence[Row]) -> str:
                 body.append([text(label), kind, what, units.size(amount), units.percent(amount / sent.total)])
     return table("Bytes over the whole run, split by zone and, the same bytes, by phase.",
                   ["direction", "split by", "", "bytes", "of this direction"], body, numeric=3)  # fmt: skip
+
+
+def groups_table(rows: Rows) -> str:
+    """Each group of the last round that had several: its clients, and how its model does."""
+    known = [row for row in rows if len(row.group_members) > 1]
+    if not known:
+        return ""
+    row, body = known[-1], []
+    own, leads = row.of_groups, row.leads
+    for group, ids in row.group_members.items():
+        measured = [each.groups[group].leading(leads) for each in rows if group in each.groups]
+        result, best = row.groups.get(group), max if leads.better == "higher" else min
+        body.append([
+            text(group), str(len(ids)), text(", ".join(map(str, ids))), units.number(own.get(group)),
+            *(units.number(value) for value in ((result.leading(leads), result.loss) if result else (None, None))),
+            units.number(best(units.finite(measured), default=None)),
+        ])  # fmt: skip
+    changes = sum(before.group_members != after.group_members for before, after in pairwise(known))
+    caption = (
+        f"Groups of clients with a model each, as in round {row.round}. A model is judged on test data like "
+        "that of its clients. The common test set has classes that these clients may never have seen. "
+    )
+    caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
+    title = "on the common test set" if leads == ACCURACY else f"{leads.name} on the common test set"
+    header = ["group", "size", "clients", leads.name, title, "loss there", "best there"]
+    return table(caption.rstrip(), header, body, numeric=3)
+
+
+def assessments_table(assessments: Mapping[str, Mapping[str, float]]) -> str:
+    """What components state of the run with knowledge that no party has: component -> fact -> value."""
+    body = [
+        [text(component), text(fact.replace("_", " ")), render(value)]
+        for component, facts in assessments.items() for fact, value in facts.items()
+    ]  # fmt: skip
+    caption = "Assessments, made after the run with knowledge that no party of the protocol has."
+    return table(caption, ["component", "fact", "value"], body, numeric=2)

@@ -108,7 +108,7 @@ def _measured(results: Sequence[Result]) -> dict[str, list[sections.Column]]:
             ("highest", lambda result: p.max if (p := result.of_personal) else None, units.number),
             ("fine-tuned mean", lambda result: t.mean if (t := result.tuned) else None, units.number),
             *((fact.replace("_", " "), lambda result, name=name, fact=fact: result.assessments.get(name, {}).get(fact),
-               _few_digits) for name, fact in facts),
+               "{:.4g}".format) for name, fact in facts),
         ],
         PRIVACY: [
             *((zone, lambda result, zone=zone: result.zones.get(zone), units.percent) for zone in used),
@@ -117,26 +117,14 @@ def _measured(results: Sequence[Result]) -> dict[str, list[sections.Column]]:
             *(column for section in sections.sections_of_plugins() for column in section.columns(results)),
         ],
         TRAFFIC: [
-            ("MB up", lambda result: result.bytes.up, _megabytes),
-            ("MB down", lambda result: result.bytes.down, _megabytes),
+            ("MB up", lambda result: result.bytes.up / 1e6, "{:.2f}".format),
+            ("MB down", lambda result: result.bytes.down / 1e6, "{:.2f}".format),
         ],
         TIME: [
-            ("seconds", lambda result: result.wall_seconds, _one_digit),
-            ("simulated (s)", lambda result: result.simulated_seconds, _one_digit),
+            ("seconds", lambda result: result.wall_seconds, "{:.1f}".format),
+            ("simulated (s)", lambda result: result.simulated_seconds, "{:.1f}".format),
         ],
     }  # fmt: skip
-
-
-def _one_digit(value: float) -> str:
-    return f"{value:.1f}"
-
-
-def _few_digits(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _megabytes(value: float) -> str:
-    return f"{value / 1e6:.2f}"
 
 
 def _mean(given: Iterable[float | None], shown: Callable[[float], str]) -> str:

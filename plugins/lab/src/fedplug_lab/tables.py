@@ -27,7 +27,7 @@ def text(value: Any) -> str:
 
 def sentence(words: str) -> str:
     """A sentence as HTML in which no line ends inside a number."""
-    # What is matched stands between what is not.
+    # Every second piece is what was matched.
     pieces = [text(piece) for piece in UNBROKEN.split(words)]
     return "".join(f'<span class="whole">{piece}</span>' if i % 2 else piece for i, piece in enumerate(pieces))
 

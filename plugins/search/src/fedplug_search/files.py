@@ -40,10 +40,9 @@ from fedplug_runs.overlay import load_recipe, parent_of, read_extended
 from fedplug_runs.own_files import keep
 from fedplug_runs.shelf import name_of
 
-from fedplug_search.answer import Answer
+from fedplug_search.answer import MET, MISSED, PRUNED, Answer, Told
 from fedplug_search.measures import MEASURES, in_words, measure
 from fedplug_search.question import assignments
-from fedplug_search.trial import MET, MISSED, PRUNED, Told
 
 BEST, FRONT = "best.yaml", "front"
 

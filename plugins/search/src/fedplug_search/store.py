@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import SetupError
 from fedplug_runs.files import read_bytes, shorten
 
+from fedplug_search.answer import FAILED, Told, values_of, violations
 from fedplug_search.question import Params, Question, Space
-from fedplug_search.trial import FAILED, Told, values_of, violations
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
