@@ -320,6 +320,14 @@ class Answer:
         """`3: ratio=0.31`."""
         return f"{number + 1}: {self.question.space.label(self.values[number])}"
 
+    def cells(self, number: int) -> list[str]:
+        """A trial in tables: its measures, `question.shown`, and what was chosen."""
+        told = self.told[number]
+        found = {name: measure(name).show(told.numbers.get(name)) for name in self.question.shown}
+        if told.prices and "epsilon" in found:
+            found["epsilon"] += f" ({told.prices})"
+        return [*found.values(), *self.question.space.shown(self.values[number]).values()]
+
     def headline(self) -> str:
         """In a sentence."""
         many = len(self.front)

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -193,23 +193,11 @@ def _price(answer: Answer) -> str:
     return f'<div class="banner"><strong>A search has its own price.</strong>{bullets([*map(text, said)])}</div>'
 
 
-def _cells(answer: Answer, told: Told) -> list[str]:
-    found = []
-    for name in answer.question.shown:
-        cell = text(measure(name).show(told.numbers.get(name)))
-        if name == "epsilon" and told.prices:
-            cell += f' <span class="note">({text(told.prices)})</span>'
-        found.append(cell)
-    return found
-
-
 def _front(answer: Answer) -> str:
     body = []
     for place, number in enumerate(answer.front, 1):
         file = BEST if len(answer.front) == 1 else f"{FRONT}/{place}.yaml"
-        values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
-        link = f'<a href="{file}">{file}</a>'
-        body.append([str(number + 1), *_cells(answer, answer.told[number]), *values, link])
+        body.append([str(number + 1), *map(text, answer.cells(number)), f'<a href="{file}">{file}</a>'])
     first = next(iter(answer.question.objectives))
     caption = (
         "Trials that meet all constraints and that no other such trial beats, the best in "
@@ -224,9 +212,9 @@ def _trials(answer: Answer) -> str:
     for number, told in answer.told.items():
         links = [report_link(answer.folder / made.folder, answer.folder, f"{made.seed} ({made.rounds})")
                  for made in told.runs]  # fmt: skip
-        values = [text(value) for value in answer.question.space.shown(answer.values[number]).values()]
         status = f"<strong>{told.status}</strong>" if number in answer.front else text(told.status)
-        body.append([str(number + 1), status, *_cells(answer, told), *values, text(told.reason), "<br>".join(links)])
+        cells = map(text, answer.cells(number))
+        body.append([str(number + 1), status, *cells, text(told.reason), "<br>".join(links)])
     header = ["trial", "outcome", *answer.question.shown, *answer.question.space.dimensions, "why", "seed (rounds)"]
     caption = (
         "Every trial. A pruned trial has the numbers of the rounds that it ran. A refused trial has a recipe that "
@@ -314,15 +302,3 @@ def _draw(panel: Panel, answer: Answer, drawn: Mapping[int, Told], name: str, up
         panel.upright(bound, MUTED)
     for level in levels:
         panel.line([*panel.x.ends()], [level] * 2, MUTED, 1.4, True)
-
-
-def rows_of(answer: Answer) -> Sequence[Sequence[str]]:
-    """The front as texts, for a terminal."""
-    found = []
-    for number in answer.front:
-        told = answer.told[number]
-        numbers = [measure(name).show(told.numbers.get(name)) for name in answer.question.shown]
-        if told.prices and "epsilon" in answer.question.shown:
-            numbers[answer.question.shown.index("epsilon")] += f" ({told.prices})"
-        found.append([str(number + 1), *numbers, *answer.question.space.shown(answer.values[number]).values()])
-    return found

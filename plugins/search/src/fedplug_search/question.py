@@ -85,7 +85,7 @@ class Range:
             return listed[int(share * len(listed))]
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         found = low + share * (high - low)
-        return self.kept(math.exp(found) if self.log else found)
+        return self.value(math.exp(found) if self.log else found)  # type: ignore[no-any-return]
 
     def value(self, param: Param) -> Any:
         """What the recipe gets: a few digits, and never outside."""
@@ -93,10 +93,6 @@ class Range:
         if self.whole:
             return round(number)
         return min(max(float(f"{number:.{_DIGITS}g}"), self.low), self.high)
-
-    def kept(self, param: Param) -> Param:
-        """What Optuna is to keep: what the recipe gets."""
-        return self.value(param)  # type: ignore[no-any-return]
 
     def shown(self, value: Any) -> str:
         """A value in a label."""
@@ -140,10 +136,6 @@ class Choices:
     def value(self, param: Param) -> Any:
         """What the recipe gets."""
         return self._by_text[str(param)]
-
-    def kept(self, param: Param) -> Param:
-        """What Optuna is to keep: the text."""
-        return param
 
     def shown(self, value: Any) -> str:
         """A value in a label; of a long one its place, since others may begin alike."""

@@ -47,7 +47,7 @@ from fedplug_runs.trust import Consent
 from fedplug_terminal.lines import tell
 
 from fedplug_search.answer import FAILED, MET, MISSED, PRUNED, REFUSED, Answer, Made, Told, judged
-from fedplug_search.files import BEST, rows_of, write_recipes, write_search_page, write_tables
+from fedplug_search.files import BEST, write_recipes, write_search_page, write_tables
 from fedplug_search.limits import name_of, so_far
 from fedplug_search.measures import in_words, measure
 from fedplug_search.question import PRUNE, Asked, Params, Question, assignments, leading_of, read_question
@@ -170,7 +170,7 @@ def _show(answer: Answer, quiet: bool) -> None:
         names = short_names(list(answer.question.space.dimensions))
         shown = answer.question.shown
         titles = ["trial", *shown, *(path if name in shown else name for path, name in names.items())]
-        rows = [[Text(cell) for cell in row] for row in rows_of(answer)]
+        rows = [[*map(Text, [str(number + 1), *answer.cells(number)])] for number in answer.front]
         console().print(Rows(titles, rows, right=range(len(titles))), crop=False)
     else:
         for line in answer.shortfall():

@@ -172,7 +172,9 @@ def next_params(
         scratch = optuna.create_study(directions=directions, sampler=_sampler(own, attempt < _CHOSEN))
         scratch.add_trials(history)
         found = scratch.ask(space.distributions()).params
-        params = {path: space.dimensions[path].kept(value) for path, value in found.items()}
+        # Of a number Optuna is to keep what the recipe gets.
+        params = {path: value if isinstance(value, str) else space.dimensions[path].value(value)
+                  for path, value in found.items()}  # fmt: skip
         if space.key(params) not in before:
             return params
     return next(left, None) if size is not None else params
