@@ -180,7 +180,7 @@ def tint(colour: str) -> str:
 
 
 K = TypeVar("K")
-_WIDE = 3.0  # an axis is logarithmic where the largest value is this many times the smallest
+_LOGARITHMIC = 3.0  # an axis is logarithmic where the largest value is this many times the smallest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +285,7 @@ def height_axis(points: Sequence[Point]) -> Axis:
 def _axis(axis: Axis, values: Sequence[float]) -> None:
     axis.most = 6
     low, high = min(values, default=0.0), max(values, default=1.0)
-    if low > 0 and high > _WIDE * low:
+    if low > 0 and high > _LOGARITHMIC * low:
         log_axis(axis, low, high)
     else:
         _span(axis, values)
