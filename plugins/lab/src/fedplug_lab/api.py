@@ -8,12 +8,12 @@ adds to reports and tables is in `fedplug_lab.sections`.
 
 from __future__ import annotations
 
-from fedplug_lab.canvas import WIDE, Point, Scale, draw_front, front_of, height_axis
+from fedplug_lab.canvas import Point, Scale, draw_front, front_of, front_panels, height_axis
 from fedplug_lab.commands import Jobs, WithSeeds
 from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
 from fedplug_lab.compare_table import Stated, numbers_of, verdicts_of
-from fedplug_lab.drawing import Chart, Drawing
+from fedplug_lab.drawing import Chart
 from fedplug_lab.grid import assignment, distinct, seed_problems, short_names, shown
 from fedplug_lab.page import figures, glossary, page_html, verdict_html, write_page
 from fedplug_lab.panel import MUTED, Panel
@@ -23,10 +23,9 @@ from fedplug_lab.study import Enough, Job, Outcome, Shelf, SweepWatch, Wanted, a
 from fedplug_lab.tables import again, bullets, report_link, sentence, table, text, zone_label
 
 __all__ = [
-    "MUTED", "WIDE", "Chart", "Compared", "Drawing", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel", "Point",
-    "Scale", "Shelf", "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "assignment", "at_work", "attempt",
-    "bullets", "colour_of", "csv_text", "distinct", "draw_front", "figures", "front_of", "glossary", "height_axis",
-    "make_runs", "numbers_of", "open_run", "page_html", "report_link", "sections_of_plugins", "seed_problems",
-    "sentence", "short_names", "shown", "table", "text", "unlike", "verdict_html", "verdicts_of", "write_page",
-    "zone_label",
+    "MUTED", "Chart", "Compared", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel", "Point", "Scale", "Shelf",
+    "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "assignment", "at_work", "attempt", "bullets", "colour_of",
+    "csv_text", "distinct", "draw_front", "figures", "front_of", "front_panels", "glossary", "height_axis", "make_runs",
+    "numbers_of", "open_run", "page_html", "report_link", "sections_of_plugins", "seed_problems", "sentence",
+    "short_names", "shown", "table", "text", "unlike", "verdict_html", "verdicts_of", "write_page", "zone_label",
 ]  # fmt: skip

@@ -238,6 +238,11 @@ def front_of(points: Mapping[K, Sequence[float]], better: Sequence[Better]) -> l
     return sorted(kept, key=lambda name: losses[name])
 
 
+def front_panels(count: int) -> Drawing:
+    """A figure with a panel for each thing that is weighed against another, two in a row."""
+    return Drawing(WIDE, 3.2 * math.ceil(count / 2), count, 2 if count > 1 else 1, shared=False)
+
+
 def draw_front(
     panel: Panel, points: Sequence[Point], across: Scale, up: Scale, marks: Sequence[float] = ()
 ) -> list[int]:

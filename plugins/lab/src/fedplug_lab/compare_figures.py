@@ -15,7 +15,6 @@ from fedplug_lab.axis import Axis
 from fedplug_lab.canvas import (
     HALF,
     PHASE_COLOURS,
-    WIDE,
     ZONE_COLOURS,
     Curve,
     Point,
@@ -24,6 +23,7 @@ from fedplug_lab.canvas import (
     draw_front,
     draw_line,
     draw_stack,
+    front_panels,
     height_axis,
     log_axis,
     round_axis,
@@ -107,7 +107,7 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
     paid = {price: {place: price.read(everyone[place]) for place in shown} for price in PRICES}
     drawn = [price for price, costs in paid.items() if any(map(_known, costs.values()))]
     unit = "accuracy (share of test examples)" if name == "accuracy" else name
-    drawing = Drawing(WIDE, 3.2 * math.ceil(len(drawn) / 2), len(drawn), 2 if len(drawn) > 1 else 1, shared=False)
+    drawing = front_panels(len(drawn))
     said, axis = list[str](), Axis()
     for panel, price in zip(drawing.panels, drawn, strict=True):
         places = [place for place in shown if price.missing or _known(paid[price][place])]

@@ -328,9 +328,9 @@ def _runs(here: Path, everyone: Sequence[Compared], about: Mapping[str, Any]) ->
 # ---- what attacks took, next to what a trivial guess reaches
 
 
-def leakage_tables(everyone: Sequence[Compared], most: int = 5) -> str:
+def leakage_tables(everyone: Sequence[Compared]) -> str:
     """The same table for each few protocols, so that it fits on a page."""
-    size = math.ceil(len(everyone) / math.ceil(len(everyone) / most))
+    size = math.ceil(len(everyone) / math.ceil(len(everyone) / MOST))
     return "".join(leakage_table(everyone[start : start + size]) for start in range(0, len(everyone), size))
 
 

@@ -105,10 +105,10 @@ class Panel:
         """Fills between two values in each interval between two edges: bars without gaps, as one outline."""
         self.area(np.repeat(edges, 2)[1:-1], np.repeat(low, 2), np.repeat(high, 2), colour)
 
-    def upright(self, x: float, colour: str, width: float = 1.4) -> None:
+    def upright(self, x: float, colour: str) -> None:
         """A dashed line from the bottom to the top."""
         self.x.see(x)
-        look = f"fill: none; stroke: {colour}; stroke-width: {width:g}; {_dashes(width)}"
+        look = f"fill: none; stroke: {colour}; stroke-width: 1.4; {_dashes(1.4)}"
         self._marks.append(lambda box: _path(f"M{_n(box.x + self._x(box, x))} {_n(box.y)}v{_n(box.height)}", look))
 
     def boxes(self, left: Any, right: Any, low: Any, high: Any, fill: str, stroke: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -16,9 +15,7 @@ from fedplug.api.records import json_ready
 from fedplug.recipe.catalog import Catalog
 from fedplug_lab.api import (
     MUTED,
-    WIDE,
     Chart,
-    Drawing,
     Panel,
     Point,
     Scale,
@@ -28,6 +25,7 @@ from fedplug_lab.api import (
     csv_text,
     draw_front,
     figures,
+    front_panels,
     height_axis,
     report_link,
     table,
@@ -251,9 +249,7 @@ def _chart(answer: Answer) -> Chart | None:
     shown = [name for name in across if any(told.number(name) is not None for told in drawn.values())]
     if not shown:
         return None
-    drawing = Drawing(
-        WIDE, 3.2 * math.ceil(len(shown) / 2), len(shown), 2 if len(shown) > 1 else 1, shared=False
-    )  # fmt: skip
+    drawing = front_panels(len(shown))
     for panel, name in zip(drawing.panels, shown, strict=True):
         _draw(panel, answer, drawn, name, up)
     legend = [
