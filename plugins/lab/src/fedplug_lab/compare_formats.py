@@ -67,7 +67,7 @@ def print_table(table: Sequence[Column]) -> None:
     """The brief table, as a terminal shows it: a row for each number, in groups."""
     from rich.text import Text
 
-    from fedplug_lab.terminal import Rows, console, whole
+    from fedplug_lab.terminal import Rows, Whole, console
 
     room = max(1, (console().width - _TITLES) // _WIDEST)
     for piece in side_by_side(brief(table), min(MOST, room)):
@@ -80,7 +80,7 @@ def print_table(table: Sequence[Column]) -> None:
                 rows.append([title, *map(_in_terminal, column.cells)])
         console().print(Rows(["", *(cell.text for cell in piece[0].cells)], rows, most=_WIDEST), crop=False)
     if any(cell.best for column in brief(table) for cell in column.cells):
-        console().print(whole(Text(f"* {BEST}", "dim")), crop=False)
+        console().print(Whole(Text(f"* {BEST}", "dim")), crop=False)
 
 
 def _in_terminal(cell: Cell) -> Any:
