@@ -68,7 +68,7 @@ class Notes:
 
 
 class SweepWatch(Notes):
-    """What a person sees of one run of a sweep: a line that says how it goes, and in the end how it went.
+    """What a person sees of one run of a study: a line that says how it goes, and in the end how it went.
 
     Args:
         stream: where to print.
@@ -162,7 +162,6 @@ class Outcome:
     Attributes:
         run_dir: its folder; None where it failed.
         interrupted: it has stopped and can continue.
-        resumed: it went on from a checkpoint.
         early: why a listener ended it before its last round; empty where none did.
         known: what that listener knew of it.
         error: why it failed.
@@ -171,7 +170,6 @@ class Outcome:
 
     run_dir: Path | None = None
     interrupted: bool = False
-    resumed: bool = False
     early: str = ""
     known: Mapping[str, float] = dataclasses.field(default_factory=dict)
     error: str = ""
@@ -183,23 +181,22 @@ def attempt(job: Job, catalog: Catalog, watch: Display) -> Outcome:
     try:
         own_files.remember(job.own_files)
         recipe = dataclasses.replace(Recipe.from_plain(job.recipe, catalog), origin=job.origin)
-        resumed = job.unfinished is not None
-        if job.unfinished is not None:
+        unfinished = job.unfinished
+        if unfinished is not None:
             try:
-                code, run_dir = resume(job.unfinished, job.settings, None, catalog, watch), job.unfinished
+                code, run_dir = resume(unfinished, job.settings, None, catalog, watch), unfinished
             except CheckpointError as error:
                 watch.note(f"{error}; it starts anew")
-                resumed = False
-        if not resumed:
+                unfinished = None
+        if unfinished is None:
             code, run_dir = start(recipe, job.settings, catalog, job.name, watch)
     except Enough as error:
         # A run that has saved something tells how to continue, in an error around the one that was raised.
         found = error.__cause__ if isinstance(error.__cause__, Enough) else error
-        resumed = job.unfinished is not None
-        return Outcome(found.run_dir or job.unfinished, resumed=resumed, early=str(found), known=found.known)
+        return Outcome(found.run_dir or job.unfinished, early=str(found), known=found.known)
     except Exception as error:
         return Outcome(error=describe(error))
-    return Outcome(run_dir, code == INTERRUPTED, resumed)
+    return Outcome(run_dir, code == INTERRUPTED)
 
 
 class Wanted(NamedTuple):

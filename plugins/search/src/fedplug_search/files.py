@@ -40,7 +40,6 @@ from fedplug_runs.shelf import name_of
 
 from fedplug_search.answer import MET, MISSED, PRUNED, Answer, Told
 from fedplug_search.measures import MEASURES, in_words, measure
-from fedplug_search.question import assignments
 
 BEST, FRONT = "best.yaml", "front"
 
@@ -99,8 +98,7 @@ def write_recipes(answer: Answer, catalog: Catalog) -> list[Path]:
 
 def _write_recipe(answer: Answer, number: int, file: Path, catalog: Catalog) -> Path:
     question = answer.question
-    seed = question.seeds[0]
-    sets = [*question.sets, *assignments(answer.values[number]), f"seed={seed}"]
+    sets = question.changes(answer.values[number], question.seeds[0])
     recipe = load_recipe(question.recipe, sets, catalog)
     head = _head(answer, number)
     keep(recipe.own_files, file.parent)

@@ -75,7 +75,7 @@ class Range:
         """All of them, where they can be counted."""
         step = self.step or (1.0 if self.whole else None)
         if step is None or self.log:
-            return [self.value(self.low)] if self.low == self.high else None
+            return None
         count = math.floor((self.high - self.low) / step + 1e-9) + 1
         return [self.value(self.low + number * step) for number in range(count)]
 
@@ -382,6 +382,10 @@ class Question:
     def shown(self) -> list[str]:
         """The measures of tables: objectives, and what the constraints name."""
         return list(dict.fromkeys([*self.objectives, *(constraint.name for constraint in self.constraints)]))
+
+    def changes(self, values: Mapping[str, Any], seed: int) -> list[str]:
+        """What makes the recipe of a trial of the one that is varied, as `--set` takes it."""
+        return [*self.sets, *assignments(values), f"seed={seed}"]
 
     def definition(self) -> dict[str, Any]:
         """What makes it this search and no other, as plain data."""

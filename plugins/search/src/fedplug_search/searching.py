@@ -50,7 +50,7 @@ from fedplug_search.answer import FAILED, MET, MISSED, PRUNED, REFUSED, Answer, 
 from fedplug_search.files import BEST, write_recipes, write_search_page, write_tables
 from fedplug_search.limits import name_of, so_far
 from fedplug_search.measures import in_words, measure
-from fedplug_search.question import PRUNE, Asked, Params, Question, assignments, leading_of, read_question
+from fedplug_search.question import PRUNE, Asked, Params, Question, leading_of, read_question
 from fedplug_search.store import Store, next_params
 
 
@@ -134,9 +134,9 @@ def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> No
     """
     for number, told in sorted(store.told.items()):
         for made in told.runs:
-            sets = [*question.sets, *assignments(question.space.values(store.params(number))), f"seed={made.seed}"]
+            changes = question.changes(question.space.values(store.params(number)), made.seed)
             try:
-                same = load_recipe(question.recipe, sets, catalog).digest == made.digest
+                same = load_recipe(question.recipe, changes, catalog).digest == made.digest
             except RecipeError:
                 same = False
             if not same:
@@ -391,9 +391,9 @@ class Search:
         self._now.add(number)
         going = Going(number, self.question, self.settings.output, values)
         try:
-            sets = [*self.question.sets, *assignments(values)]
             going.recipes = [
-                load_recipe(self.question.recipe, [*sets, f"seed={seed}"], self.catalog) for seed in self.question.seeds
+                load_recipe(self.question.recipe, self.question.changes(values, seed), self.catalog)
+                for seed in self.question.seeds
             ]
         except RecipeError as error:
             self._end(going, Told(REFUSED, "; ".join(error.problems)))
