@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from fedplug_lab.canvas import front_of
 from fedplug_lab.comparable import Unlike, unlike, warnings
-from fedplug_lab.compare_figures import charts
-from fedplug_lab.compare_formats import (
+from fedplug_lab.compare import (
     grouped,
     leakage_table,
     side_by_side,
@@ -26,6 +25,7 @@ from fedplug_lab.compare_formats import (
     words,
     write_compare_page,
 )
+from fedplug_lab.compare_figures import charts
 from fedplug_lab.compare_table import columns, leaders, reasons, summary_of
 from fedplug_lab.records import Compared, OneRun, result_of, worst_of
 from fedplug_ledger.grades import PARTIES, Grade

@@ -19,7 +19,7 @@ from fedplug_lab import study
 from fedplug_lab import sweep as sweeps
 from fedplug_lab.records import Line, at_work
 from fedplug_lab.sections import Result
-from fedplug_lab.sweep_table import columns_of
+from fedplug_lab.sweep import columns_of
 from fedplug_runs import yaml_source
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.settings import Settings

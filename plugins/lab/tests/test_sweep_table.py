@@ -12,7 +12,7 @@ import pytest
 from fedplug_lab.comparable import GROUPS
 from fedplug_lab.records import Line, result_of
 from fedplug_lab.sections import Result, Spread, Volume
-from fedplug_lab.sweep_table import columns_of, to_csv
+from fedplug_lab.sweep import columns_of, to_csv
 from fedplug_runs.folder import Distribution, Summary
 from row_toys import a_ledger, a_row, a_verdict
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from display_toys import without_codes
-from fedplug_lab.compare_formats import print_table
+from fedplug_lab.compare import print_table
 from fedplug_lab.compare_table import Cell, Column
 from fedplug_lab.terminal import Rows, Whole
 from rich.console import Console
