@@ -61,11 +61,11 @@ def test_how_far_a_value_misses_a_bound() -> None:
 
 def test_ranges_and_lists_are_read_as_they_are_meant() -> None:
     recipe = read(["rounds=1..3"]).base
-    assert read_dimension("rounds", "10..40:step=15", recipe) == Range("rounds", 10, 40, True, False, 15)
-    assert read_dimension("train.lr", "1..5", recipe) == Range("train.lr", 1, 5), "a step size is no whole number"
-    assert read_dimension("x.y", "1..5", None) == Range("x.y", 1, 5, True), "of what nobody knows, as it is written"
-    assert read_dimension("train.lr", "1e-3..1e-1:log", recipe) == Range("train.lr", 0.001, 0.1, log=True)
-    assert read_dimension("rounds", "0..10:step=4", recipe) == Range("rounds", 0, 8, True, False, 4)
+    assert read_dimension("rounds", "10..40:step=15", recipe) == Range(10, 40, True, False, 15)
+    assert read_dimension("train.lr", "1..5", recipe) == Range(1, 5), "a step size is no whole number"
+    assert read_dimension("x.y", "1..5", None) == Range(1, 5, True), "of what nobody knows, as it is written"
+    assert read_dimension("train.lr", "1e-3..1e-1:log", recipe) == Range(0.001, 0.1, log=True)
+    assert read_dimension("rounds", "0..10:step=4", recipe) == Range(0, 8, True, False, 4)
     assert read_dimension("protect.clear", "[[], [{use: std.clip, norm: 1}]]", recipe).listed() == [
         "[]", '[{"use": "std.clip", "norm": 1}]',
     ]  # fmt: skip
@@ -75,12 +75,12 @@ def test_ranges_and_lists_are_read_as_they_are_meant() -> None:
 
 
 def test_values_keep_few_digits_and_stay_inside() -> None:
-    assert Range("a", 0.123456, 0.5).value(0.12348) == 0.1235
-    assert Range("a", 0.123456, 0.5).value(0.12346) == 0.1235
-    assert Range("a", 0.12344, 0.5).value(0.12344) == 0.12344
-    assert Range("a", 0.0, 0.5).value(0.1234567) == 0.1235
-    assert Range("a", 1, 9, whole=True).value(3.0) == 3
-    space = Space({"a.b": Range("a.b", 0, 1, step=0.5), "c": Choices("c", (None, [{"use": "x"}]))})
+    assert Range(0.123456, 0.5).value(0.12348) == 0.1235
+    assert Range(0.123456, 0.5).value(0.12346) == 0.1235
+    assert Range(0.12344, 0.5).value(0.12344) == 0.12344
+    assert Range(0.0, 0.5).value(0.1234567) == 0.1235
+    assert Range(1, 9, whole=True).value(3.0) == 3
+    space = Space({"a.b": Range(0, 1, step=0.5), "c": Choices((None, [{"use": "x"}]))})
     assert space.size() == 6
     made = [space.values(params) for params in space.combinations()]
     assert made[:3] == [{"a.b": 0.0, "c": None}, {"a.b": 0.0, "c": [{"use": "x"}]}, {"a.b": 0.5, "c": None}]
@@ -88,10 +88,10 @@ def test_values_keep_few_digits_and_stay_inside() -> None:
         path, _, value = text.partition("=")
         assert yaml_source.read_text(value, path).data == made[1][path]
     assert space.label(made[2]) == "b=0.5 c=null"
-    long = Choices("p.q", tuple([{"use": "std.clip", "norm": norm}, {"use": "std.gaussian"}] for norm in (1, 2)))
+    long = Choices(tuple([{"use": "std.clip", "norm": norm}, {"use": "std.gaussian"}] for norm in (1, 2)))
     assert Space({"p.q": long}).label({"p.q": long.values[1]}) == "q=choice2"
     assert 'choice2: [{"use": "std.clip", "norm": 2}' in str(long)
-    assert Space({"a": Range("a", 0, 1)}).size() is None
+    assert Space({"a": Range(0, 1)}).size() is None
 
 
 # ---- what is tried next

@@ -85,11 +85,7 @@ class Limits(fedplug.Extension):
 
     def known(self) -> dict[str, float]:
         """The numbers of the run so far."""
-        rows = [row for _, row in sorted(self._rows.items())]
-        found = dict(so_far(rows))
-        if rows:
-            found[name_of(rows[-1].leads)] = last(row.leading for row in rows)
-        return {name: value for name, value in found.items() if value is not None}
+        return known([row for _, row in sorted(self._rows.items())])
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -118,6 +114,12 @@ def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
         "seconds": math.fsum(row.wall_seconds for row in rows),
         "seconds_simulated": math.fsum(simulated) if simulated else None,
     }
+
+
+def known(rows: Sequence[Row]) -> dict[str, float]:
+    """The same, and the figure that leads; without what nobody knows."""
+    leading = {name_of(rows[-1].leads): last(row.leading for row in rows)} if rows else {}
+    return {name: value for name, value in {**so_far(rows), **leading}.items() if value is not None}
 
 
 def name_of(leads: Figure) -> str:

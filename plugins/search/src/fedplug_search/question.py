@@ -56,7 +56,6 @@ _DIGITS = 4  # of a number in a range: more would say nothing, and recipes are r
 class Range:
     """Numbers from `low` to `high`, both included."""
 
-    path: str
     low: float
     high: float
     whole: bool = False
@@ -112,7 +111,6 @@ class Range:
 class Choices:
     """One of several values of any kind."""
 
-    path: str
     values: tuple[Any, ...]
 
     def distribution(self) -> BaseDistribution:
@@ -235,7 +233,7 @@ def read_dimension(path: str, given: Any, recipe: Recipe | None) -> Dimension:
                          f"or --set {path}={short(given)}")  # fmt: skip
     if len(given) < 2:
         raise ValueError("there is nothing to choose; give two values or more, or a range such as 0.05..0.5")
-    return Choices(path, tuple(distinct(given)))
+    return Choices(tuple(distinct(given)))
 
 
 def _range(path: str, found: re.Match[str], recipe: Recipe | None) -> Range:
@@ -264,7 +262,7 @@ def _range(path: str, found: re.Match[str], recipe: Recipe | None) -> Range:
         high = low + math.floor((high - low) / step + 1e-9) * step  # Optuna warns of a last step that ends elsewhere
         if high == low:
             raise ValueError(f"the step {step:g} is longer than the range; there is nothing to choose")
-    return Range(path, low, high, whole, log, step)
+    return Range(low, high, whole, log, step)
 
 
 def _at(data: Any, path: str) -> Any:

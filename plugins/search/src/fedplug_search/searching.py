@@ -48,7 +48,7 @@ from fedplug_terminal.lines import tell
 
 from fedplug_search.answer import FAILED, MET, MISSED, PRUNED, REFUSED, Answer, Made, Told, judged
 from fedplug_search.files import BEST, write_recipes, write_search_page, write_tables
-from fedplug_search.limits import name_of, so_far
+from fedplug_search.limits import known, name_of, so_far
 from fedplug_search.measures import in_words, measure
 from fedplug_search.question import PRUNE, Asked, Params, Question, leading_of, read_question
 from fedplug_search.store import Store, next_params
@@ -255,14 +255,14 @@ class Going:
     def pruned(self, reason: str, outcome: Outcome | None = None) -> Told:
         """A trial that ended early, between runs or in one with that outcome, with what it had reached by then."""
         told, several = self.told(PRUNED, reason, outcome.run_dir if outcome else None), len(self.recipes) > 1
-        known = [dict(_known(run)) for run in self.runs]
+        reached = [known(run.rows) for run in self.runs]
         if outcome is not None and outcome.run_dir is not None:
-            known.append(dict(outcome.known))
+            reached.append(dict(outcome.known))
             told.reason = f"seed {told.runs[-1].seed}: {reason}" if several else reason
         elif several and told.runs:
             told.reason = f"after seed {told.runs[-1].seed}: {reason}"
-        for name in known[-1] if known else ():
-            found = [each[name] for each in known if name in each]
+        for name in reached[-1] if reached else ():
+            found = [each[name] for each in reached if name in each]
             if name == "epsilon":
                 told.numbers[name] = max(found)
             elif measure(name).grows:  # runs that are still to come would only add to the sum
@@ -291,25 +291,20 @@ class Going:
                     return {}, f"{name} is {show(total)} at least, above {show(bound)}"
                 limits[name] = max(left, 0.0)
             elif name == name_of(leads) and constraint.least == (leads.better == "higher"):
-                known = units.finite(run.result.leading for run in self.runs)
-                if len(known) < len(self.runs):
+                figures = units.finite(run.result.leading for run in self.runs)
+                if len(figures) < len(self.runs):
                     continue
                 # The runs that are still to come may all be right; how good another figure can be nobody knows.
-                asked = count * bound - math.fsum(known)
+                asked = count * bound - math.fsum(figures)
                 if leads.name == ACCURACY.name:
-                    asked -= count - 1 - len(known)
+                    asked -= count - 1 - len(figures)
                     if asked > 1:
                         return {}, f"accuracy is {show(1 - (asked - 1) / count)} at most, below {show(bound)}"
-                elif count - len(known) > 1:
+                elif count - len(figures) > 1:
                     continue
                 if prune == "all" and (asked > 0 or leads.name != ACCURACY.name):
                     limits["leading"] = asked
         return limits, ""
-
-
-def _known(run: OneRun) -> Mapping[str, float]:
-    found = {**so_far(run.rows), name_of(run.result.leads): run.result.leading}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 _ALIKE = 3  # trials in a row that fail for one reason and end the search: the next would too
