@@ -25,7 +25,7 @@ from typing import Any
 
 import fedplug
 from fedplug_lab.records import result_of
-from fedplug_lab.results import Result
+from fedplug_lab.sections import Result
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 FAMILIES: dict[str, tuple[str, ...]] = {

@@ -15,8 +15,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
-from fedplug_lab.contest import read_contest, runs_of
-from fedplug_lab.grid import combinations, read_grid
+from fedplug_lab.grid import combinations, read_contest, read_grid, runs_of
 from fedplug_lab.sites import write_sites
 from fedplug_ledger.charging import reveals_of
 from fedplug_runs import execution

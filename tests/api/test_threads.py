@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from fedplug.api.threads import of_a_party, parties_compute_with
+from fedplug.api.threads import of_a_party
+from fedplug_runs.machine import parties_compute_with
 
 
 @pytest.fixture(autouse=True)

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from fedplug.api.parties import KEY_SERVER
-from fedplug.engines.base import Job, draw_apart, host_of, shares
+from fedplug.engines.base import Job, host_of
 from toy_components import recipe_of, toy_catalog
-
-
-def test_every_client_has_one_worker_and_no_worker_is_idle() -> None:
-    assert shares(5, 2) == [[0, 2, 4], [1, 3]]
-    assert shares(2, 9) == [[0], [1]]
-    assert shares(3, 0) == [[0, 1, 2]]
 
 
 def test_the_host_of_some_clients_and_that_of_the_key_server() -> None:
     job = Job(recipe_of(), catalog=toy_catalog())
     assert host_of(job, [1, 3]).addresses == ["client:1", "client:3"]
     assert host_of(job, None).addresses == [KEY_SERVER]
-
-
-def test_generators_that_began_alike_draw_apart() -> None:
-    drawn = []
-    for _ in range(2):
-        np.random.seed(1)
-        torch.manual_seed(1)
-        draw_apart()
-        drawn.append((float(np.random.standard_normal()), float(torch.randn(()))))
-    (numpy_first, torch_first), (numpy_second, torch_second) = drawn
-    assert numpy_first != numpy_second
-    assert torch_first != torch_second

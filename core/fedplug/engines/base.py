@@ -18,12 +18,6 @@ from fedplug.round.parties import ClientHost, KeyServerHost, Store
 from fedplug.round.world import World
 
 
-def shares(num_clients: int, workers: int) -> list[list[int]]:
-    """The clients of each worker, of which there are no more than clients."""
-    workers = max(1, min(workers, num_clients))
-    return [list(range(number, num_clients, workers)) for number in range(workers)]
-
-
 def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHost:
     """Builds the host of some clients, or of the key server where there are none, in a process that is for it alone.
 
@@ -41,18 +35,6 @@ def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHos
             "process, so that two clients would have the same: have what is random in it follow from a fixed seed"
         )
     return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.store, world)
-
-
-def draw_apart() -> None:
-    """Seeds the global generators from the system: a fork copies their state, and torch begins with the same anywhere.
-
-    Noise that a plugin draws from them would otherwise be the same in every worker, and cancel between two uploads.
-    """
-    import numpy as np
-    import torch
-
-    np.random.seed()
-    torch.seed()
 
 
 TIMEOUT = 1800

@@ -24,7 +24,6 @@ from fedplug.api.operations import (
     INTEGER,
     Clip,
     Combine,
-    IntegerNoise,
     Look,
     Map,
     Noise,
@@ -121,26 +120,24 @@ def release(component: Any, operations: Operations, values: Any, party: Party, f
             "give it in ballots(), with trust='central' where the server adds it"
         )
     each = values if isinstance(values, Mapping) else {0: values}
-    added: NDArray[np.float64] | None = None
-    noised = False
-    block = Block("ballots", 0, np.zeros(0, np.float32))
     blocks = {c: Block("ballots", np.size(v), np.asarray(v, np.float32).reshape(-1)) for c, v in sorted(each.items())}
-    usual = Counter(one.size for one in blocks.values()).most_common(1)
+    ((size, _),) = Counter(one.size for one in blocks.values()).most_common(1) or [(0, 0)]
     for client_id, one in blocks.items():
-        if one.size != usual[0][0]:  # numpy would repeat one value under so many independent noises
-            what = f"component {component.name}: client {client_id} gave {one.size} values, and others {usual[0][0]}"
+        if one.size != size:  # numpy would repeat one value under so many independent noises
+            what = f"component {component.name}: client {client_id} gave {one.size} values, and others {size}"
             raise ProtectionError(what).blame(client_id)
-    for number, (operation, known) in enumerate(zip(made, states, strict=False)):
-        run = _Execution(link, known, party, facts, False, number, purpose=_BALLOT)
-        if isinstance(operation, Noise) and not noised:
-            for one in blocks.values():
-                added = one.plain().astype(np.float64) if added is None else added + one.plain()
-            total = np.zeros(0) if added is None else added
-            block, noised = Block("ballots", total.size, total.astype(np.float32)), True
-        if noised:
-            block = run.run(operation, block)
-        else:
-            blocks = {client_id: run.run(operation, one) for client_id, one in blocks.items()}
+
+    def run(number: int, block: Block) -> Block:
+        return _Execution(link, states[number], party, facts, False, number, purpose=_BALLOT).run(made[number], block)
+
+    first, total = made.index(noises[0]), np.zeros(size)
+    for number in range(first):
+        blocks = {client_id: run(number, one) for client_id, one in blocks.items()}
+    for one in blocks.values():
+        total += one.plain()
+    block = Block("ballots", size, total.astype(np.float32))
+    for number in range(first, len(made)):
+        block = run(number, block)
     return block.plain()
 
 
@@ -180,7 +177,10 @@ class _Execution:
             case Noise():
                 return block.replace(values=self._noised(operation, block))
             case Map():
-                given = called(self.link, operation, operation.function, block, self._handed(operation), self.facts)
+                party: Party = self.party
+                if self.records and not operation.examples and isinstance(party, Client):
+                    party = party.without_examples()  # which an account of records would not cover
+                given = called(self.link, operation, operation.function, block, party, self.facts)
                 return block.replace(values=self._values(operation, given, block))
             case Post():
                 return self._post(operation, block)
@@ -305,22 +305,18 @@ class _Execution:
         if noise.std == 0:
             return values
         if noise.mechanism in INTEGER:
-            return self._noised_in_steps(noise, values)
+            from fedplug.mechanisms.integers import add_integers
+
+            std, grid = cast("float", noise.std), noise.grid or 0.0
+            return add_integers(values, std, grid, noise.mechanism, noise.source, self._stream())
         if noise.takes_back is not None:
             return self._noised_with_memory(noise, noise.takes_back, block)
         stream, add = self._stream(), add_laplace if noise.mechanism == "laplace" else add_noise
         if isinstance(noise.std, tuple):
             return self._noised_by_layer(noise, block, stream)
-        if not noise.grid:  # nothing bounds the values, so no guarantee follows: the grid is as good as any
-            largest = float(np.abs(values).max(initial=0.0))
-            return add(values, noise.std, grids.finest(largest, noise.std, noise.mechanism), noise.source, stream)
-        return add(values, noise.std, noise.grid, noise.source, stream)
-
-    def _noised_in_steps(self, noise: Noise, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        from fedplug.mechanisms.integers import add_integers
-
-        mechanism, std = cast("IntegerNoise", noise.mechanism), cast("float", noise.std)
-        return add_integers(values, std, noise.grid or 0.0, mechanism, noise.source, self._stream())
+        # Where nothing bounds the values no guarantee follows, and the grid is as good as any.
+        grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std, noise.mechanism)
+        return add(values, noise.std, grid, noise.source, stream)
 
     def _noised_with_memory(
         self, noise: Noise, takes_back: tuple[float, ...], block: Block
@@ -443,14 +439,6 @@ class _Execution:
             problem = f"it made {wrong} of {opened.size} values that it opened NaN or infinite"
             raise refusal(self.link, opening, problem)
         return opened
-
-    def _handed(self, operation: Map) -> Party:
-        """The party that a function gets: a client without examples and scores where an account of records is kept,
-        unless it asks for them, which no account covers then.
-        """
-        if not self.records or operation.examples or not isinstance(self.party, Client):
-            return self.party
-        return self.party.without_examples()
 
     # -- what all of them need -----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from fedplug_attacks.workshop import results as attack_results
 from fedplug_attacks.workshop.command import attack
 from fedplug_lab import sweep
 from fedplug_lab.records import Line, result_of
-from fedplug_lab.sweep_table import columns_of
+from fedplug_lab.sweep import columns_of
 from fedplug_runs import execution
 from fedplug_runs.settings import Settings
 from target_toys import a_target, an_outcome

@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedplug_lab.canvas import front_of
 from fedplug_lab.comparable import Unlike, unlike, warnings
+from fedplug_lab.compare import (
+    grouped,
+    leakage_table,
+    side_by_side,
+    to_csv,
+    to_json,
+    to_latex,
+    to_markdown,
+    words,
+    write_compare_page,
+)
 from fedplug_lab.compare_figures import charts
-from fedplug_lab.compare_formats import grouped, side_by_side, to_csv, to_json, to_latex, to_markdown, words
-from fedplug_lab.compare_page import write_compare_page
-from fedplug_lab.compare_table import columns, leaders, reasons
-from fedplug_lab.compare_words import summary_of
-from fedplug_lab.compared import Compared, OneRun
-from fedplug_lab.fronts import front_of
-from fedplug_lab.leakage import leakage_table, worst_of
-from fedplug_lab.records import result_of
+from fedplug_lab.compare_table import columns, leaders, reasons, summary_of
+from fedplug_lab.records import Compared, OneRun, result_of, worst_of
 from fedplug_ledger.grades import PARTIES, Grade
 from fedplug_ledger.verdict import Line
 from row_toys import a_ledger, a_line, a_row, a_summary, a_verdict
@@ -291,9 +297,9 @@ def test_each_adversary_has_a_row_that_says_what_it_sees_and_took(tmp_path: Path
 
 def test_the_front_is_who_nobody_beats_in_both() -> None:
     points = {"cheap": (1.0, 0.5), "good": (9.0, 0.9), "bad": (9.0, 0.4), "same": (1.0, 0.5)}
-    assert front_of(points) == ["cheap", "same", "good"]
-    assert front_of(points, up="lower") == ["cheap", "same", "bad"]
-    assert front_of(points, "higher", "lower") == ["bad"]
+    assert front_of(points, ("lower", "higher")) == ["cheap", "same", "good"]
+    assert front_of(points, ("lower", "lower")) == ["cheap", "same", "bad"]
+    assert front_of(points, ("higher", "lower")) == ["bad"]
 
 
 def test_a_front_has_axes_with_numbers_and_a_strip_for_those_without_a_guarantee(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug_lab.api import Compared, Enough, Job, attempt, numbers_of, open_run
 from fedplug_lab.compare_table import columns
-from fedplug_lab.sweep_watch import Notes
+from fedplug_lab.study import Notes
 from fedplug_runs.execution import resume
 from fedplug_runs.settings import Settings
 from toy_components import recipe_of, toy_catalog

@@ -9,16 +9,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fedplug_lab.axis import Axis, powers, round_step
+from fedplug_lab.axis import Axis, lettering, powers, round_step, width_of
 from fedplug_lab.drawing import Drawing
-from fedplug_lab.lettering import lettering, width_of
 from fedplug_lab.panel import Box, Panel, named_places
 
 BOX = Box(100, 10, 200, 50)
 
 
-def drawn(panel: Panel) -> str:
-    return panel.draw(BOX, "c")
+def drawn(panel: Panel, box: Box = BOX) -> str:
+    return panel.draw(box, "c", lettering(panel.x, box.width, box.font, panel.y.marks()))
 
 
 def shapes(panel: Panel, only: str) -> list[str]:
@@ -209,21 +208,21 @@ def test_panels_that_share_an_axis_write_its_numbers_once() -> None:
 
 def test_numbers_below_an_axis_do_not_run_into_each_other() -> None:
     axis = Axis(0, 70_000, most=8)
-    assert len(lettering(axis, Axis(), 400, 9).across) == 8
-    narrow = lettering(axis, Axis(), 150, 11).across
+    assert len(lettering(axis, 400, 9, []).across) == 8
+    narrow = lettering(axis, 150, 11, []).across
     assert 2 <= len(narrow) <= 4
     names = Axis(-0.5, 9.5, ticks=[(float(i), f"class {i}") for i in range(10)])
-    assert not lettering(names, Axis(), 600, 9).turned
-    turned = lettering(names, Axis(), 200, 11)
+    assert not lettering(names, 600, 9, []).turned
+    turned = lettering(names, 200, 11, [])
     assert turned.turned
     assert len(turned.across) == 10
-    assert len(lettering(names, Axis(), 60, 11).across) == 4, "of too many, some"
+    assert len(lettering(names, 60, 11, []).across) == 4, "of too many, some"
 
 
 def test_counts_in_cells_are_all_there_or_none_is() -> None:
     panel = Panel()
     panel.x.low, panel.x.high, panel.y.low, panel.y.high = -0.5, 1.5, 0.5, -0.5
     panel.notes([(0, 0, "7"), (1, 0, "12345")])
-    assert panel.draw(BOX, "c").count("12345") == 1
-    assert ">7<" in panel.draw(BOX._replace(font=11.0), "c")
-    assert ">7<" not in panel.draw(BOX._replace(font=11.0, width=60), "c"), "a blank would look like zero"
+    assert drawn(panel).count("12345") == 1
+    assert ">7<" in drawn(panel, BOX._replace(font=11.0))
+    assert ">7<" not in drawn(panel, BOX._replace(font=11.0, width=60)), "a blank would look like zero"

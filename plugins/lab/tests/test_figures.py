@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import row_toys
-from fedplug_lab.canvas import ZONE_COLOURS, Chart
+from fedplug_lab.canvas import PERSONAL_COLOUR, ZONE_COLOURS
+from fedplug_lab.drawing import Chart
 from fedplug_lab.figures import charts
 from fedplug_runs.folder import Distribution
 from fedplug_runs.rows import Row
@@ -26,6 +27,14 @@ def test_figures_use_one_colour_a_zone() -> None:
         assert label in drawn["accuracy"].svg
     assert "bytes per round (MB)" in drawn["bytes"].svg
     assert "loss (nats)" in drawn["loss"].svg
+
+
+def test_personal_models_of_groups_are_drawn_in_the_panel_of_their_test_data() -> None:
+    grouped = {"client_accuracy": {0: 0.5, 1: 0.6}, "group_members": {"a": [0], "b": [1]}}
+    rows = [a_row(round, **grouped, personal_public_accuracy={0: 0.7, 1: 0.9}) for round in (1, 2)]
+    (svg,) = [chart.svg for chart in charts(rows, None) if chart.key == "accuracy"]
+    own, public = (svg.partition(f'url(#accuracy-{panel})')[2].partition("</g>")[0] for panel in (0, 1))
+    assert [PERSONAL_COLOUR in panel for panel in (own, public)] == [False, True]
 
 
 def epsilons(*rows: Row) -> Chart | None:

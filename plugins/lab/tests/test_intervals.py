@@ -5,13 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from fedplug_lab.intervals import Difference, paired, spread_of, student_t
-
-
-def test_student_t_is_that_of_tables() -> None:
-    known = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 9: 2.2622, 10: 2.2281, 30: 2.0423, 120: 1.9799}
-    assert {n: round(student_t(0.95, n), 4) for n in known} == known
-    assert student_t(0.99, 4) == pytest.approx(4.6041, abs=1e-4)
+from fedplug_lab.intervals import Difference, paired, spread_of
 
 
 def test_a_difference_is_taken_seed_by_seed() -> None:

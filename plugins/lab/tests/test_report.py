@@ -15,8 +15,8 @@ from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug_lab.canvas import thinned
 from fedplug_lab.figures import charts
+from fedplug_lab.records import as_sent
 from fedplug_lab.words import GLOSSARY
-from fedplug_lab.zones import as_sent
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import EncryptionReport
 from fedplug_ledger.verdict import Verdict

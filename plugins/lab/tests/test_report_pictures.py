@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug_lab.extra import picture_charts
+from fedplug_lab.figures import picture_charts
 from fedplug_lab.pictures import Pictures
 from fedplug_lab.report import write_report
 from report_toys import HOSTILE, LEDGER, NOBODY, Page

@@ -15,11 +15,11 @@ import pytest
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug_lab import jobs
+from fedplug_lab import study
 from fedplug_lab import sweep as sweeps
-from fedplug_lab.records import Line, Records, at_work
-from fedplug_lab.results import Result
-from fedplug_lab.sweep_table import columns_of
+from fedplug_lab.records import Line, at_work
+from fedplug_lab.sections import Result
+from fedplug_lab.sweep import columns_of
 from fedplug_runs import yaml_source
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.settings import Settings
@@ -30,7 +30,7 @@ from toy_components import recipe_of
 
 
 def lines_of(settings: Settings) -> list[Line]:
-    return Records(settings.output).lines
+    return [Line.from_json(line) for line in (settings.output / "sweep.jsonl").read_text().splitlines()]
 
 
 def results_of(lines: list[Line]) -> list[Result]:
@@ -87,11 +87,11 @@ def test_what_is_done_is_not_run_again(
     shown = capsys.readouterr().out
     assert shown.startswith("1 of 2 are done already\n1/2 scale=0.02: accuracy")
     assert "2/2" not in shown
-    assert [line.parameters["train.scale"] for line in lines_of(settings)] == [0.01, 0.02]
-    assert lines_of(settings)[:1] == first
+    assert [line.parameters["train.scale"] for line in lines_of(settings)] == [0.02, 0.01]
+    assert lines_of(settings)[1:] == first
     # Another recipe under the same parameters is another run.
     assert sweeps.sweep(recipe, grid_of(tmp_path, one), settings, ["min_clients=3"], catalog=catalog) == 0
-    assert len(lines_of(settings)) == 3
+    assert [line.digest for line in lines_of(settings)] != [line.digest for line in first]
 
 
 THREE = "parameters: {train.scale: [0.01, 0.02, 0.03]}"
@@ -115,7 +115,7 @@ def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_tried_again(
     columns = {column.title: column.cells for column in columns_of(lines_of(settings))}
     assert columns["runs"] == ["1", "0 of 1", "1"]
     assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 0
-    assert [bool(line.result) for line in lines_of(settings)] == [True, False, True, True]
+    assert [bool(line.result) for line in lines_of(settings)] == [True, True, True]
     assert len(capsys.readouterr().out.splitlines()) == 8, "done already, one run, the table, its file, the page"
 
 
@@ -147,7 +147,7 @@ def test_an_interrupted_sweep_goes_on_and_resumes_the_run(
     grid = grid_of(tmp_path, THREE)
     with ended_in_the_second_run(1):
         assert sweeps.sweep(recipe, grid, settings, ["rounds=2"], catalog=catalog) == 130
-    assert "Interrupted; 1 of 3 runs are recorded" in capsys.readouterr().out
+    assert "Interrupted; 1 of 3 runs are complete" in capsys.readouterr().out
     assert len(lines_of(settings)) == 1
     assert (settings.output / "sweep.csv").read_text().count("\n") == 2
     rounds: list[tuple[float, int]] = []
@@ -171,7 +171,8 @@ def test_a_run_that_cannot_be_resumed_starts_anew(
 ) -> None:
     grid = grid_of(tmp_path, "parameters: {train.scale: [0.01]}")
     assert sweeps.sweep(recipe, grid, settings, catalog=catalog) == 0
-    (settings.output / "sweep.jsonl").write_text("")
+    for rows in settings.output.glob("*/metrics.jsonl"):
+        rows.write_text("")
     for state in settings.output.glob("*/checkpoint/*/server.state"):
         state.write_bytes(b"damaged")
     capsys.readouterr()
@@ -186,7 +187,7 @@ def test_ctrl_c_between_two_runs(
     def stop(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs, "start", stop)
+    monkeypatch.setattr(study, "start", stop)
     assert sweeps.sweep(recipe, grid_of(tmp_path, GRID), settings, catalog=catalog) == 130
 
 
@@ -241,9 +242,9 @@ def test_the_command_line(
     assert not (tmp_path / "runs").exists(), "a dry run leaves nothing behind"
     assert fedplug(monkeypatch, *words, "-q") == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("lr ")
-    assert len(Records(tmp_path / "runs/sweep-small-grid").lines) == 4
+    assert len(lines_of(Settings(output=tmp_path / "runs/sweep-small-grid"))) == 4
     assert fedplug(monkeypatch, *words, "--dry-run") == 0
-    assert all(line.endswith("done") for line in capsys.readouterr().out.splitlines())
+    assert all("  there: runs/sweep-small-grid/lr=" in line for line in capsys.readouterr().out.splitlines())
     shutil.rmtree(tmp_path / "runs")
     assert fedplug(monkeypatch, "sweep", plain_recipe_file, grid, "--set", "train.lr=1") == 1
     assert "train.lr is given by --set as well" in capsys.readouterr().err

@@ -38,6 +38,12 @@ def test_values_of_any_kind_reach_the_recipe_as_they_are(tmp_path: Path, recipe:
     ]  # fmt: skip
 
 
+def test_long_values_that_begin_alike_are_told_apart(tmp_path: Path, recipe: Path, catalog: Catalog) -> None:
+    begin = "x" * 50
+    grid = read_grid(grid_of(tmp_path, f"parameters: {{name: [{begin}1, {begin}2]}}"))
+    assert len(combinations(recipe, grid, [], catalog)) == 2
+
+
 def test_set_holds_for_every_run_and_the_recipes_seed_is_the_default(
     tmp_path: Path, recipe: Path, catalog: Catalog
 ) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.errors import SetupError
 from fedplug_lab.comparable import GROUPS
-from fedplug_lab.records import Line, Records, result_of
-from fedplug_lab.results import Result, Spread, Volume
-from fedplug_lab.sweep_table import columns_of, to_csv
+from fedplug_lab.records import Line, result_of
+from fedplug_lab.sections import Result, Spread, Volume
+from fedplug_lab.sweep import columns_of, to_csv
 from fedplug_runs.folder import Distribution, Summary
 from row_toys import a_ledger, a_row, a_verdict
 
@@ -74,20 +73,6 @@ def test_the_csv_holds_every_number_and_any_text() -> None:
     assert rows[0]["assessments.toy.clusters.adjusted_rand_index"] == "1.0"
     assert (rows[0]["train.scale"], rows[1]["train.scale"]) == ("0.1", "")
     assert json.loads(rows[1]["protect.noised"]) == [{"use": "x"}]
-
-
-def test_a_line_that_a_kill_cut_off_is_forgotten_another_damaged_one_is_not(tmp_path: Path) -> None:
-    good = a_line(0.1, 1).to_json()
-    file = tmp_path / "sweep.jsonl"
-    file.write_text(f"{good}\n{good[:40]}")
-    records = Records(tmp_path)
-    assert len(records.lines) == 1
-    records.add(a_line(0.2, 1))
-    assert len(Records(tmp_path).lines) == 2, "the half line is gone from the file too"
-    for damaged in (f"{good[:40]}\n{good}\n", f"{good}\n[]\n", f'{{"digest": 1}}\n{good}\n'):
-        file.write_text(damaged)
-        with pytest.raises(SetupError, match=r"sweep\.jsonl, line \d, is damaged.*remove the line"):
-            Records(tmp_path)
 
 
 def test_a_line_holds_personal_models_simulated_time_and_assessments(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from fedplug_lab.sweep_watch import SweepWatch
+from fedplug_lab.study import SweepWatch
 
 
 class Terminal(io.StringIO):

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from display_toys import without_codes
-from fedplug_lab.compare_formats import print_table
+from fedplug_lab.compare import print_table
 from fedplug_lab.compare_table import Cell, Column
-from fedplug_lab.terminal import Rows, whole
+from fedplug_lab.terminal import Rows, Whole
 from rich.console import Console
 from rich.text import Text
 from whole_words import require_whole_words
@@ -48,7 +48,7 @@ def test_columns_are_as_wide_as_words_need_and_there_is_room_for() -> None:
 
 def test_a_long_word_stays_in_one_piece() -> None:
     out = io.StringIO()
-    Console(file=out, width=20).print(whole(Text(f"page: {'x' * 40} and so on"), "  "), crop=False)
+    Console(file=out, width=20).print(Whole(Text(f"page: {'x' * 40} and so on"), "  "), crop=False)
     assert out.getvalue().split("\n") == ["page:", f"  {'x' * 40}", "  and so on", ""]
 
 

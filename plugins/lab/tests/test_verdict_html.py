@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fedplug_lab.verdict_html import HELP, verdict_html
+from fedplug_lab.page import HELP, verdict_html
 from fedplug_ledger.grades import PARTIES, Grade
 from fedplug_ledger.verdict import Verdict
 from fedplug_ledger.verdict_words import MARKS, STATUSES

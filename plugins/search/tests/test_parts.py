@@ -17,14 +17,11 @@ from fedplug_ledger.grades import PARTIES
 from fedplug_runs import yaml_source
 from fedplug_runs.events import RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug_runs.files import Files
+from fedplug_search.answer import Spent, Told, closest_of, front, judged, price_of, spent_in, violations
 from fedplug_search.limits import Limits, hopeless, so_far
 from fedplug_search.measures import MEASURES, Constraint
-from fedplug_search.price import Spent, price_of, spent_in
-from fedplug_search.question import Question, read_question
-from fedplug_search.sampler import key_of, next_params
-from fedplug_search.space import Choices, Range, Space, assignments, read_dimension
-from fedplug_search.store import Store
-from fedplug_search.trial import Told, closest_of, front, judged, violations
+from fedplug_search.question import Asked, Choices, Question, Range, Space, assignments, read_dimension, read_question
+from fedplug_search.store import Store, next_params
 from row_toys import a_ledger, a_row
 from toy_components import recipe_of, toy_catalog
 
@@ -64,11 +61,11 @@ def test_how_far_a_value_misses_a_bound() -> None:
 
 def test_ranges_and_lists_are_read_as_they_are_meant() -> None:
     recipe = read(["rounds=1..3"]).base
-    assert read_dimension("rounds", "10..40:step=15", recipe) == Range("rounds", 10, 40, True, False, 15)
-    assert read_dimension("train.lr", "1..5", recipe) == Range("train.lr", 1, 5), "a step size is no whole number"
-    assert read_dimension("x.y", "1..5", None) == Range("x.y", 1, 5, True), "of what nobody knows, as it is written"
-    assert read_dimension("train.lr", "1e-3..1e-1:log", recipe) == Range("train.lr", 0.001, 0.1, log=True)
-    assert read_dimension("rounds", "0..10:step=4", recipe) == Range("rounds", 0, 8, True, False, 4)
+    assert read_dimension("rounds", "10..40:step=15", recipe) == Range(10, 40, True, False, 15)
+    assert read_dimension("train.lr", "1..5", recipe) == Range(1, 5), "a step size is no whole number"
+    assert read_dimension("x.y", "1..5", None) == Range(1, 5, True), "of what nobody knows, as it is written"
+    assert read_dimension("train.lr", "1e-3..1e-1:log", recipe) == Range(0.001, 0.1, log=True)
+    assert read_dimension("rounds", "0..10:step=4", recipe) == Range(0, 8, True, False, 4)
     assert read_dimension("protect.clear", "[[], [{use: std.clip, norm: 1}]]", recipe).listed() == [
         "[]", '[{"use": "std.clip", "norm": 1}]',
     ]  # fmt: skip
@@ -78,12 +75,12 @@ def test_ranges_and_lists_are_read_as_they_are_meant() -> None:
 
 
 def test_values_keep_few_digits_and_stay_inside() -> None:
-    assert Range("a", 0.123456, 0.5).value(0.12348) == 0.1235
-    assert Range("a", 0.123456, 0.5).value(0.12346) == 0.1235
-    assert Range("a", 0.12344, 0.5).value(0.12344) == 0.12344
-    assert Range("a", 0.0, 0.5).value(0.1234567) == 0.1235
-    assert Range("a", 1, 9, whole=True).value(3.0) == 3
-    space = Space({"a.b": Range("a.b", 0, 1, step=0.5), "c": Choices("c", (None, [{"use": "x"}]))})
+    assert Range(0.123456, 0.5).value(0.12348) == 0.1235
+    assert Range(0.123456, 0.5).value(0.12346) == 0.1235
+    assert Range(0.12344, 0.5).value(0.12344) == 0.12344
+    assert Range(0.0, 0.5).value(0.1234567) == 0.1235
+    assert Range(1, 9, whole=True).value(3.0) == 3
+    space = Space({"a.b": Range(0, 1, step=0.5), "c": Choices((None, [{"use": "x"}]))})
     assert space.size() == 6
     made = [space.values(params) for params in space.combinations()]
     assert made[:3] == [{"a.b": 0.0, "c": None}, {"a.b": 0.0, "c": [{"use": "x"}]}, {"a.b": 0.5, "c": None}]
@@ -91,10 +88,10 @@ def test_values_keep_few_digits_and_stay_inside() -> None:
         path, _, value = text.partition("=")
         assert yaml_source.read_text(value, path).data == made[1][path]
     assert space.label(made[2]) == "b=0.5 c=null"
-    long = Choices("p.q", tuple([{"use": "std.clip", "norm": norm}, {"use": "std.gaussian"}] for norm in (1, 2)))
+    long = Choices(tuple([{"use": "std.clip", "norm": norm}, {"use": "std.gaussian"}] for norm in (1, 2)))
     assert Space({"p.q": long}).label({"p.q": long.values[1]}) == "q=choice2"
     assert 'choice2: [{"use": "std.clip", "norm": 2}' in str(long)
-    assert Space({"a": Range("a", 0, 1)}).size() is None
+    assert Space({"a": Range(0, 1)}).size() is None
 
 
 # ---- what is tried next
@@ -104,7 +101,7 @@ def read(over: list[str], **more: Any) -> Question:
     folder = more.pop("folder", None)
     file = (folder or Path(FOLDER)) / "toy.yaml"
     file.write_text(yaml_source.dump(recipe_of(**more.pop("changes", {}))), encoding="utf-8")
-    return read_question(file, toy_catalog(), over, **more)
+    return read_question(file, Asked(over, **more), toy_catalog())
 
 
 FOLDER = "."
@@ -173,7 +170,7 @@ def test_nothing_is_tried_twice_and_a_counted_space_is_tried_whole(tmp_path: Pat
     chosen: list[Any] = []
     while found := next_params(question.space, directions, [], chosen, 0, len(chosen), 5):
         chosen.append(found)
-    assert len({key_of(question.space, one) for one in chosen}) == 6
+    assert len({question.space.key(one) for one in chosen}) == 6
 
 
 def test_a_kill_between_two_lines_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

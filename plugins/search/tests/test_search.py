@@ -16,9 +16,10 @@ from fedplug_runs import shelf
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
-from fedplug_search.searching import Asked, search
+from fedplug_search import searching
+from fedplug_search.question import Asked
+from fedplug_search.searching import search
 from fedplug_search.store import FILE
-from fedplug_search.work import Plan
 from run_toys import stopped
 from search_toys import compared, counted, trials_of
 
@@ -132,9 +133,7 @@ def test_epsilons_at_different_deltas_are_said_not_to_compare_and_each_delta_cou
 def test_a_seed_without_an_accuracy_is_not_left_out_of_the_mean(
     recipe: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedplug_search import going
-
-    whole = going.open_run
+    whole = searching.open_run
 
     def lacking(folder: Path) -> Any:
         run = whole(folder)
@@ -142,7 +141,7 @@ def test_a_seed_without_an_accuracy_is_not_left_out_of_the_mean(
             run.result.accuracy = None
         return run
 
-    monkeypatch.setattr(going, "open_run", lacking)
+    monkeypatch.setattr(searching, "open_run", lacking)
     assert search(recipe, settings, Asked(["rounds=[1, 2]"], ["accuracy=0.1"], seeds=[1, 2]), catalog) == 1
     reasons = [trial["reason"] for trial in trials_of(settings.output)]
     assert reasons == ["accuracy has no number: 1 of its 2 runs states none"] * 2
@@ -193,7 +192,7 @@ def test_a_trial_ends_as_soon_as_its_epsilon_is_above_the_bound(
     ).replace("\n# ", " ") + shown  # fmt: skip
     # Without the rule it runs to its end, and misses the bound all the same.
     ended = settings.replace({"output": settings.output.with_name("whole")})
-    whole = Asked(asked.over, (), asked.most, asked.objectives, plan=Plan(prune="none"))
+    whole = Asked(asked.over, (), asked.most, asked.objectives, prune="none")
     assert search(pushed, ended, whole, catalog) == 0
     assert [trial["status"] for trial in trials_of(ended.output)] == ["missed", "met"]
     assert len(rounds) == 5 + 6

@@ -14,11 +14,10 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab.api import at_work
 from fedplug_runs.settings import Settings
-from fedplug_search.question import read_question
-from fedplug_search.searching import Asked, search
+from fedplug_search.answer import Told
+from fedplug_search.question import Asked, read_question
+from fedplug_search.searching import search
 from fedplug_search.store import FILE, Store
-from fedplug_search.trial import Told
-from fedplug_search.work import Plan
 from fedplug_terminal.main import main
 from own_file_toys import HALVE
 from run_toys import stopped
@@ -31,7 +30,7 @@ def test_an_interrupted_search_makes_the_same_trials_as_one_that_was_not(
     pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     over = ["protect.noised.1.noise_multiplier=0.5..20:log", "train.scale=[0.01, 0.1]"]
-    asked = Asked(over, (), ["epsilon=8"], plan=Plan(trials=5, seed=3))
+    asked = Asked(over, (), ["epsilon=8"], trials=5, search_seed=3)
     assert search(pushed, settings, asked, catalog) == 0
     again = settings.replace({"output": settings.output.with_name("again")})
     rounds = itertools.count()
@@ -51,7 +50,7 @@ def test_an_interrupted_search_makes_the_same_trials_as_one_that_was_not(
     assert compared(again.output) == compared(settings.output)
     assert len(list(again.output.glob("*/recipe.yaml"))) == 5, "the run that was cut off went on"
     # More trials go on from these.
-    more = Asked(over, (), ["epsilon=8"], plan=Plan(trials=6, seed=3))
+    more = Asked(over, (), ["epsilon=8"], trials=6, search_seed=3)
     assert search(pushed, again, more, catalog) == 0
     assert compared(again.output)[:5] == compared(settings.output)
     assert len(trials_of(again.output)) == 6
@@ -63,7 +62,7 @@ def test_a_folder_has_one_search_and_one_process(
     monkeypatch.setattr(Protocol, "round", lambda *_: pytest.fail("something ran"))
     with at_work(settings.output, "search"), pytest.raises(SetupError, match="another fedplug search is at work in"):
         search(recipe, settings, Asked(["rounds=[1, 2]"]), catalog)
-    question = read_question(recipe, catalog, ["rounds=[1, 2]"], ["accuracy=0.5"])
+    question = read_question(recipe, Asked(["rounds=[1, 2]"], ["accuracy=0.5"]), catalog)
     Store(settings.output, question, {"--search-seed": 0, "--prune": "all"})
     with pytest.raises(SetupError, match=r"holds another search: what may be chosen \(--over\), constraints differ"):
         search(recipe, settings, Asked(["rounds=[1, 3]"]), catalog)
@@ -93,7 +92,7 @@ def test_a_file_that_changes_between_calls_is_refused(
     (tmp_path / "mine.py").write_text(HALVE)
     recipe = written(tmp_path, zone="noised", chain=[{"use": "mine.Halve"}], rounds=1)
     chosen = settings.replace({"plugins": (str(tmp_path / "mine.py"),)})
-    asked = Asked(["protect.noised.0.factor=[0.5, 1]"], plan=Plan(trials=1))
+    asked = Asked(["protect.noised.0.factor=[0.5, 1]"], trials=1)
     assert search(recipe, chosen, asked, catalog) == 0
     assert (settings.output / "mine.py").read_text() == HALVE
     inside = written(tmp_path, rounds=1)
@@ -133,7 +132,7 @@ def test_several_at_a_time_make_the_same_choices_however_long_each_takes(
     pushed: Path, settings: Settings, catalog: Catalog
 ) -> None:
     asked = Asked(["protect.noised.1.noise_multiplier=0.5..20:log", "rounds=1..4"], (), ["epsilon=8"],
-                  plan=Plan(trials=5, jobs=2))  # fmt: skip
+                  trials=5, jobs=2)  # fmt: skip
     search(pushed, settings, asked, catalog)
     again = settings.replace({"output": settings.output.with_name("again")})
     again.output.mkdir()

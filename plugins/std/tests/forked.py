@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fedplug.engines.base import draw_apart
 from fedplug_std import workers
+from fedplug_std.pool import draw_apart
 
 FEDPLUG = "import sys; from fedplug_terminal.main import main; sys.exit(main())"
 """The command line."""

@@ -15,7 +15,7 @@ from fedplug.api.data import About, ClientData
 from fedplug.api.errors import DataError, FedplugError, RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_lab.records import result_of
-from fedplug_lab.rounds import rounds_tables
+from fedplug_lab.report import rounds_tables
 from fedplug_runs.overlay import load_recipe
 from fedplug_std import tasks, torch_model
 from fedplug_std.models import Gpt

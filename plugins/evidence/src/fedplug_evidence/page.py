@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedplug_lab.api import glossary, page_html, sentence, table, text, verdict_html, zone_label
+from fedplug_lab.api import bullets, glossary, page_html, sentence, table, text, verdict_html, zone_label
 from fedplug_ledger.entries import RoundEntry, ZoneEntry
 from fedplug_ledger.grades import PARTIES, quoted
 from fedplug_ledger.ledger_record import EncryptionReport
@@ -51,10 +51,6 @@ def render(contents: Contents) -> str:
     return page_html("evidence", facts.name, byline, top, sections, STYLE + _PRINT)
 
 
-def _list(items: Sequence[str]) -> str:
-    return f'<ul class="warnings">{"".join(f"<li>{item}</li>" for item in items)}</ul>' if items else ""
-
-
 # ---- what is not protected
 
 
@@ -62,7 +58,7 @@ def _unprotected(contents: Contents) -> str:
     items = [*map(sentence, unprotected(contents))]
     return (
         '<section class="banner unprotected" aria-labelledby="unprotected"><h2 id="unprotected">What is not protected'
-        f"</h2>{_list(items)}</section>"
+        f"</h2>{bullets(items)}</section>"
     )
 
 

@@ -1,6 +1,6 @@
 """What other plugins may use of this one: to run many recipes, read their results, and draw pages of one look.
 
-    from fedplug_lab.api import Crew, Job, numbers_of, write_page
+    from fedplug_lab.api import Job, Wanted, make_runs, numbers_of, write_page
 
 A page is made of sections (`write_page`, `table`, `figures`); a figure is a `Chart` around a `Drawing`. What a plugin
 adds to reports and tables is in `fedplug_lab.sections`.
@@ -8,28 +8,24 @@ adds to reports and tables is in `fedplug_lab.sections`.
 
 from __future__ import annotations
 
-from fedplug_lab.canvas import WIDE, Chart
+from fedplug_lab.canvas import Point, Scale, draw_front, front_of, front_panels, height_axis
 from fedplug_lab.commands import Jobs, WithSeeds
 from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
-from fedplug_lab.compare_table import verdicts_of
-from fedplug_lab.compared import Compared, OneRun, Shelf, open_run
-from fedplug_lab.drawing import Drawing
-from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
-from fedplug_lab.grid import short_names
-from fedplug_lab.jobs import Crew, Enough, Job, Outcome, attempt
-from fedplug_lab.numbers import EPSILONS, Stated, numbers_of
-from fedplug_lab.page import figures, glossary, page_html, write_page
+from fedplug_lab.compare_table import Stated, numbers_of, verdicts_of
+from fedplug_lab.drawing import Chart
+from fedplug_lab.grid import assignment, distinct, seed_problems, short_names, shown
+from fedplug_lab.page import figures, glossary, page_html, verdict_html, write_page
 from fedplug_lab.panel import MUTED, Panel
-from fedplug_lab.records import at_work
+from fedplug_lab.records import Compared, OneRun, at_work, csv_text, open_run
 from fedplug_lab.sections import sections_of_plugins
-from fedplug_lab.sweep_watch import SweepWatch
-from fedplug_lab.tables import sentence, table, text, zone_label
-from fedplug_lab.verdict_html import verdict_html
+from fedplug_lab.study import Enough, Job, Outcome, Shelf, SweepWatch, Wanted, attempt, make_runs
+from fedplug_lab.tables import again, bullets, report_link, sentence, table, text, zone_label
 
 __all__ = [
-    "EPSILONS", "MUTED", "WIDE", "Chart", "Compared", "Crew", "Drawing", "Enough", "Job", "Jobs", "OneRun", "Outcome",
-    "Panel", "Point", "Scale", "Shelf", "Stated", "SweepWatch", "WithSeeds", "at_work", "attempt", "colour_of",
-    "draw_front", "figures", "glossary", "height_axis", "numbers_of", "open_run", "page_html", "sections_of_plugins",
-    "sentence", "short_names", "table", "text", "unlike", "verdict_html", "verdicts_of", "write_page", "zone_label",
+    "MUTED", "Chart", "Compared", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel", "Point", "Scale", "Shelf",
+    "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "assignment", "at_work", "attempt", "bullets", "colour_of",
+    "csv_text", "distinct", "draw_front", "figures", "front_of", "front_panels", "glossary", "height_axis", "make_runs",
+    "numbers_of", "open_run", "page_html", "report_link", "sections_of_plugins", "seed_problems", "sentence",
+    "short_names", "shown", "table", "text", "unlike", "verdict_html", "verdicts_of", "write_page", "zone_label",
 ]  # fmt: skip

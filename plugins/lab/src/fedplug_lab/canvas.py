@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
+from fedplug.api.data import Better
 from fedplug_runs.rows import GroupResult, Row
-from fedplug_runs.units import number
 
 from fedplug_lab.axis import Axis
-from fedplug_lab.panel import Panel
+from fedplug_lab.drawing import Drawing
+from fedplug_lab.panel import MUTED, Panel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,32 +37,22 @@ _MOST_POINTS = 800  # of a curve: a page is hardly wider than that many pixels
 _MANY_ROUNDS = 40  # beyond this many, bars become a filled outline: one path instead of thousands
 
 
-@dataclasses.dataclass(frozen=True)
-class Chart:
-    """One figure.
-
-    Attributes:
-        key: short name, used for ids in the page.
-        title: what it shows.
-        note: how to read it: units, what was summed.
-        alt: what a person who sees it would take from it, in a sentence.
-        legend: (label, colour, `line`, `thin`, `dash`, `area` or `cross`), in the order drawn.
-        svg: the picture.
-        wide: True where it fills the width of the page.
-    """
-
-    key: str
-    title: str
-    note: str
-    alt: str
-    legend: tuple[tuple[str, str, str], ...]
-    svg: str
-    wide: bool = False
-
-
 def rounds_of(rows: Rows) -> Curve:
     """The round numbers, as people count them."""
     return np.array([row.round for row in rows], np.float64)
+
+
+def over_rounds(rows: Rows, height: float = 3.0) -> tuple[Drawing, Panel, Curve]:
+    """A figure with one panel whose x axis has the rounds; `height` in inches."""
+    drawing, rounds = Drawing(HALF, height), rounds_of(rows)
+    (panel,) = drawing.panels
+    round_axis(panel, rounds)
+    return drawing, panel, rounds
+
+
+def time_scale(highest: float) -> tuple[float, str]:
+    """By what seconds are multiplied to be shown in a fitting unit, and that unit."""
+    return (1000.0, "ms") if highest < 1 else (1.0, "s") if highest < 600 else (1 / 60, "min")
 
 
 def curve_of(rows: Rows, read: Callable[[Row], float | None]) -> Curve:
@@ -80,12 +71,6 @@ def _curve(values: Sequence[float | None]) -> Curve:
     curve = np.array(values, np.float64)  # None becomes NaN
     curve[~np.isfinite(curve)] = np.nan
     return curve
-
-
-def last_of(curve: Curve) -> str:
-    """The last finite value of a curve, as text."""
-    known = curve[np.isfinite(curve)]
-    return number(known[-1] if known.size else None)
 
 
 def thinned(*curves: Curve) -> NDArray[np.int64]:
@@ -192,3 +177,129 @@ def _colour(name: str, fixed: Mapping[str, str], all_names: Sequence[str]) -> st
 def tint(colour: str) -> str:
     """The colour of a band drawn in `colour`, for the legend."""
     return f"color-mix(in srgb, {colour} 22%, transparent)"  # as faint as the band
+
+
+K = TypeVar("K")
+_LOGARITHMIC = 3.0  # an axis is logarithmic where the largest value is this many times the smallest
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One protocol or trial.
+
+    Attributes:
+        name: written next to it; empty for nothing.
+        x: None where it has no such number.
+        y: the other number.
+        colour: of its dot.
+        deviation: of `y`, drawn as a bar; None for none.
+        counts: whether it can be on the front.
+        size: of its dot.
+    """
+
+    name: str
+    x: float | None
+    y: float
+    colour: str
+    deviation: float | None = None
+    counts: bool = True
+    size: float = 8.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """What an axis shows.
+
+    Attributes:
+        label: with its unit.
+        better: which way is better.
+        missing: what is written below the strip of those without a number.
+    """
+
+    label: str
+    better: Better
+    missing: str = "no number"
+
+
+def front_of(points: Mapping[K, Sequence[float]], better: Sequence[Better]) -> list[K]:
+    """Those that no other beats: in no number better, and in one worse. From the best in the first on.
+
+    Args:
+        points: name -> numbers.
+        better: which way each number is better.
+    """
+    losses = {name: tuple(value if way == "lower" else -value for value, way in zip(numbers, better, strict=True))
+              for name, numbers in points.items()}  # fmt: skip
+
+    def beats(one: Sequence[float], other: Sequence[float]) -> bool:
+        return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+
+    kept = [name for name, own in losses.items() if not any(beats(other, own) for other in losses.values())]
+    return sorted(kept, key=lambda name: losses[name])
+
+
+def front_panels(count: int) -> Drawing:
+    """A figure with a panel for each thing that is weighed against another, two in a row."""
+    return Drawing(WIDE, 3.2 * math.ceil(count / 2), count, 2 if count > 1 else 1, shared=False)
+
+
+def draw_front(
+    panel: Panel, points: Sequence[Point], across: Scale, up: Scale, marks: Sequence[float] = ()
+) -> list[int]:
+    """Draws the points with names, and the front as steps.
+
+    What has no number on the x axis, such as an epsilon where nothing is guaranteed, lies in a strip that says so. It
+    is not compared: it is on no front, and nothing beats it.
+
+    Args:
+        panel: is drawn in, axes and all; its y axis may be one that other panels have too.
+        points: all of them.
+        across, up: what the axes show.
+        marks: further values that lie on the x axis.
+
+    Returns:
+        The places of those on the front, from the best x on.
+    """
+    known = {place: point.x for place, point in enumerate(points) if point.x is not None and math.isfinite(point.x)}
+    counted = {place: (x, points[place].y) for place, x in known.items() if points[place].counts}
+    front = front_of(counted, (across.better, up.better))
+    places = [known.get(place, math.inf) for place in range(len(points))]
+    _axis(panel.x, [*known.values(), *marks])
+    if len(known) < len(points):
+        panel.x.strip = across.missing
+    panel.x_label, panel.y_label = across.label + (", log scale" if panel.x.logarithmic else ""), up.label
+    if front:
+        panel.stairs([known[place] for place in front], [points[place].y for place in front], MUTED,
+                     across.better == "lower", up.better == "higher")  # fmt: skip
+    for x, point in zip(places, points, strict=True):
+        if point.deviation:
+            panel.line([x, x], [point.y - point.deviation, point.y + point.deviation], point.colour, 1.2)
+    for x, point in zip(places, points, strict=True):
+        panel.dots([x], [point.y], point.colour, point.size)
+    panel.names([(x, point.y, point.name) for x, point in zip(places, points, strict=True)])
+    return front
+
+
+def height_axis(points: Sequence[Point]) -> Axis:
+    """A y axis for these points, with room for names above and below."""
+    axis = Axis()
+    _span(axis, [y for point in points for d in [point.deviation or 0.0] for y in (point.y - d, point.y + d)])
+    return axis
+
+
+def _axis(axis: Axis, values: Sequence[float]) -> None:
+    axis.most = 6
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    if low > 0 and high > _LOGARITHMIC * low:
+        log_axis(axis, low, high)
+    else:
+        _span(axis, values)
+
+
+def _span(axis: Axis, values: Sequence[float]) -> None:
+    """From below the smallest to above the largest; where none is negative, hardly below 0."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    about = max(abs(low), abs(high))  # what differs by less than a thousandth is alike, and no axis is made of it
+    margin = 0.15 * (high - low) if high - low > 1e-3 * about else 0.15 * about or 0.5
+    axis.low = max(-0.3 * margin, low - margin) if low >= 0 else low - margin
+    axis.high = high + margin

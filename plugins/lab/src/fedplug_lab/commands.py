@@ -21,6 +21,8 @@ class WithSeeds(WithEngine):
         return super().parse_args(facts, spread)
 
 
+Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check all and list what would run.")]
 Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time. Parallel runs take longer each.")]
 
 
@@ -33,17 +35,13 @@ def sweep(
     recipe: RecipeFile,
     settings: Settings,
     grid: GridFile,
-    seeds: Annotated[
-        list[int] | None, typer.Option(min=0, help="Run each combination with each seed: --seeds 1 2 3")
-    ] = None,
+    seeds: Seeds = None,
     sets: Sets = None,
     jobs: Jobs = 1,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the sweep. Default: sweep-RECIPE-GRID in the folder of runs.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and list all combinations without running them.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run a recipe with every combination of a grid of values. The same command continues an interrupted sweep."""
     from fedplug_lab import sweep as sweeps
@@ -61,7 +59,7 @@ def sweep(
 def compare(
     settings: Settings,
     what: Compared,
-    seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")] = None,
+    seeds: Seeds = None,
     sets: Sets = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The protocol that others are compared with. Default: the first.")
@@ -73,9 +71,7 @@ def compare(
     output: Annotated[
         Path | None, typer.Option(help="Folder of runs. Complete runs in it are used. New runs and the page go there.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check all and list the missing runs without running them.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run the recipes that have no run yet, and compare all runs. The same command continues after an interruption."""
     from fedplug_lab import compare as comparing

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fedplug_lab.compared import Compared, OneRun
-from fedplug_lab.leakage import attacks_on
+from fedplug_lab.records import Compared, OneRun, attacks_on
 
 _MANY = 8  # names in one sentence
 _OF_TIME = frozenset({"time"})

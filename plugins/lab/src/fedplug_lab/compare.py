@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import json
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import SetupError
+from fedplug.api.records import json_ready
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.source import closest
-from fedplug_runs.execution import INTERRUPTED, Equipment
+from fedplug_runs import units
+from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.files import private_folder, write_text
 from fedplug_runs.machine import command_line, resolve_device
 from fedplug_runs.own_files import with_files
@@ -24,16 +29,18 @@ from fedplug_runs.settings import Settings
 from fedplug_runs.trust import Consent
 from fedplug_terminal.lines import tell
 
-from fedplug_lab.comparable import warnings
-from fedplug_lab.compare_formats import FORMATS, brief, print_table
-from fedplug_lab.compare_page import write_compare_page
-from fedplug_lab.compare_table import columns, reasons
-from fedplug_lab.compare_words import summary_of
-from fedplug_lab.compared import Compared, Shelf, of_combinations, of_folders
-from fedplug_lab.contest import Contest, is_comparison, of_recipes, read_contest, runs_of
-from fedplug_lab.grid import SEED
-from fedplug_lab.records import at_work
-from fedplug_lab.runner import Runner
+from fedplug_lab.comparable import ACCURACY, HEADINGS, warnings
+from fedplug_lab.compare_figures import charts, colour_of
+from fedplug_lab.compare_table import Cell, Column, columns, reasons, summary_of, verdicts_of
+from fedplug_lab.grid import Contest, is_comparison, of_recipes, read_contest, runs_of, seed_problems
+from fedplug_lab.intervals import LEVEL, spread_of
+from fedplug_lab.page import figures, glossary, verdict_html, write_page
+from fedplug_lab.records import Compared, OneRun, at_work, csv_text, leaks_of, of_combinations, of_folders
+from fedplug_lab.sections import Leak
+from fedplug_lab.study import Study
+from fedplug_lab.tables import again, bullets, report_link, sentence, table_of_sides, text
+from fedplug_lab.tables import table as html_table
+from fedplug_lab.words import capital
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +86,8 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
         return _of_runs(folders, what, settings, asked)
     contest = _contest(what)
     seeds = tuple(asked.seeds) or contest.seeds
-    if len({*seeds}) < len(seeds):
-        raise SetupError("--seeds: a seed is given twice; it would run twice alike")
-    if seeds and any(assignment.partition("=")[0].strip() == SEED for assignment in asked.sets):
-        listed = ", ".join(map(str, seeds))
-        raise SetupError(f"--set {SEED}=...: the seeds are listed as well ({listed}); keep one of them")
+    if problems := seed_problems(seeds, asked.sets):
+        raise SetupError("\n".join(problems))
     contest = dataclasses.replace(contest, seeds=seeds, baseline=asked.baseline or contest.baseline)
     catalog = catalog or Catalog.discover()
     consent = Consent(settings.trust or not asked.dry_run, ask=True)
@@ -91,33 +95,25 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
     runs = [one for case in by_case for one in case]
     names = list(dict.fromkeys(one.case for one in runs))
     _require_baseline(contest.baseline, names)
-    Equipment(settings, catalog)  # what would stop every run is found before the first
-    shelf = Shelf(settings.output, [one.recipe.digest for one in runs])
+    study = Study(runs, settings, catalog)
     if asked.dry_run:
-        for number, one in enumerate(runs, 1):
-            where = f"  there: {shelf.found[one.recipe.digest]}" if shelf.is_done(one) else ""
-            tell(f"{number}/{len(runs)} {one.label}  ({one.recipe.digest[:12]}){where}")
+        study.tell()
         return 0
     resolve_device(settings.device)
     with at_work(settings.output / f"compare-{contest.title}", "compare"):
         # With a format, nothing else goes to the standard output.
         with contextlib.redirect_stdout(sys.stderr if asked.format else sys.stdout):
-            for note in shelf.notes:
-                tell(f"note: {note}")
-            runner = Runner(runs, shelf, settings, catalog, asked.jobs)
-            if not runner.run():
-                done = sum(map(shelf.is_done, runs))
-                tell(f"Interrupted; {done} of {len(runs)} runs are complete. The same command goes on.")
+            if not study.run(asked.jobs):
                 return INTERRUPTED
-        code = runner.tell_failures()
-        for part, its in zip(contest.by_case(), by_case, strict=True):
-            everyone = of_combinations(its, shelf.found)
-            if len(everyone) < 2 or part.baseline not in ("", *(each.name for each in everyone)):
-                where = f" in {part.title}" if contest.cases else ""
+        code = study.tell_failures()
+        for title, its in zip(contest.titles, by_case, strict=True):
+            everyone = of_combinations(its, study.found)
+            if len(everyone) < 2 or contest.baseline not in ("", *(each.name for each in everyone)):
+                where = f" in {title}" if contest.cases else ""
                 raise SetupError(
                     f"there is nothing to compare{where}: that needs a run of the baseline and one of another recipe"
                 )
-            _show(part, everyone, settings, asked)
+            _show(dataclasses.replace(contest, title=title), everyone, settings, asked)
     return code
 
 
@@ -194,3 +190,346 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
         for reason in reasons([c for c in brief(table) if not c.cells[0].values.get("state")]):
             tell(f"no number: {reason}")
     print(f"page: {page}")
+
+
+MOST = 5
+"""Protocols in one table: as many as fit side by side on a laptop and on paper."""
+BEST = "the best of its row, and all that the spread over seeds does not distinguish from it"
+"""The meaning of the mark on a number."""
+_WIDEST, _TITLES = 34, 36  # letters of a column, and of the titles
+
+
+def side_by_side(table: Sequence[Column], most: int = MOST) -> list[list[Column]]:
+    """The table in pieces of at most `most` protocols, each about as wide as the others."""
+    count = len(table[0].cells)
+    size = math.ceil(count / math.ceil(count / most))
+    return [
+        [dataclasses.replace(column, cells=column.cells[start : start + size]) for column in table]
+        for start in range(0, count, size)
+    ]
+
+
+def grouped(table: Sequence[Column]) -> Iterator[tuple[str, list[Column]]]:
+    """The numbers under the headings of their groups; what heads the table has none."""
+    for group, numbers in itertools.groupby(table[1:], key=lambda column: column.group):
+        found = list(numbers)
+        # What a task is judged by is called after the figure that leads, which comes first.
+        yield capital(found[0].title) if group == ACCURACY else HEADINGS.get(group, ""), found
+
+
+def brief(table: Sequence[Column]) -> list[Column]:
+    """What fits in a terminal or a paper."""
+    return [column for column in table if column.brief]
+
+
+def words(cell: Cell) -> str:
+    """All that is said of a number in one line."""
+    between = ", " if cell.values.get("state") in ("guaranteed", "weak") else ": "
+    return f"{cell.text}{between}{cell.note}" if cell.note else cell.text
+
+
+def print_table(table: Sequence[Column]) -> None:
+    """The brief table, as a terminal shows it: a row for each number, in groups."""
+    from rich.text import Text
+
+    from fedplug_lab.terminal import Rows, Whole, console
+
+    room = max(1, (console().width - _TITLES) // _WIDEST)
+    for piece in side_by_side(brief(table), min(MOST, room)):
+        rows = []
+        for heading, numbers in grouped(piece):
+            if heading:
+                rows.append([Text(heading, "bold")])
+            for column in numbers:
+                title = Text(f"  {column.title}" if heading else column.title)
+                rows.append([title, *map(_in_terminal, column.cells)])
+        console().print(Rows(["", *(cell.text for cell in piece[0].cells)], rows, most=_WIDEST), crop=False)
+    if any(cell.best for column in brief(table) for cell in column.cells):
+        console().print(Whole(Text(f"* {BEST}", "dim")), crop=False)
+
+
+def _in_terminal(cell: Cell) -> Any:
+    from rich.text import Text
+
+    return Text(f"{words(cell)} *", "bold") if cell.best else Text(words(cell))
+
+
+def to_csv(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
+    """A line for each protocol, a column for each number: `accuracy_mean`, `accuracy_sd`, `accuracy_n`, ..."""
+
+    def named(column: Column, cells: Sequence[Cell]) -> dict[str, Any]:
+        pairs = [pair for cell in cells for pair in cell.values.items()]
+        return {"_".join(filter(None, [column.key, end])): value for end, value in pairs}
+
+    names = [name for column in table for name in named(column, column.cells)]
+    rows = [dict(pair for column in table for pair in named(column, [column.cells[place]]).items())
+            for place in range(len(everyone))]  # fmt: skip
+    return csv_text(names, rows)
+
+
+def to_json(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
+    """Everything: sentences, warnings; of each protocol numbers, gaps, best values, and runs with their leaks."""
+    protocols = [
+        {
+            "name": each.name,
+            "numbers": {column.key: dict(column.cells[place].values) for column in table[1:]},
+            "missing": {column.key: cell.why for column in table if (cell := column.cells[place]).why},
+            "best": [column.key for column in table if column.cells[place].best],
+            "verdicts": verdicts_of(each),
+            "runs": [
+                {"seed": run.seed, "folder": str(run.folder), "digest": run.summary.digest,
+                 "lines": [line.to_plain(for_json=True) for line in run.ledger.verdict.lines],
+                 **run.result.to_plain(for_json=True), "leaks": [vars(leak) for leak in leaks_of(run)]}
+                for run in each.runs
+            ],
+        }
+        for place, each in enumerate(everyone)
+    ]  # fmt: skip
+    return json.dumps(json_ready({**about, "level": LEVEL, "protocols": protocols}), indent=2) + "\n"
+
+
+def to_markdown(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
+    """The sentences, the brief table in groups, below it verdicts, warnings and why there are dashes."""
+    lines = [_in_markdown(sentence) for sentence in about["summary"]]
+    for piece in side_by_side(brief(table)):
+        rows = [["", *(cell.text for cell in piece[0].cells)], ["---"] * (1 + len(piece[0].cells))]
+        for heading, numbers in grouped(piece):
+            rows += [[f"**{heading}**", *[""] * len(piece[0].cells)]] if heading else []
+            rows += [[column.title, *map(_bold, column.cells)] for column in numbers]
+        lines += ["", *("| " + " | ".join(_in_markdown(cell) for cell in row) + " |" for row in rows)]
+    lines += ["", f"Bold: {BEST}."] if any(cell.best for column in brief(table) for cell in column.cells) else []
+    for title, sentences in _below(table, everyone, about):
+        lines += ["", f"{title}:", "", *(f"* {_in_markdown(sentence)}" for sentence in sentences)]
+    return "\n".join(lines) + "\n"
+
+
+def _bold(cell: Cell) -> str:
+    return f"**{words(cell)}**" if cell.best else words(cell)
+
+
+def to_latex(table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
+    """The brief table in groups for the package booktabs; the rest as comments. Its columns of words break lines."""
+    found: list[tuple[str, Sequence[str]]] = [("In words", about["summary"]), *_below(table, everyone, about)]
+    lines = [f"% {_one_line(sentence)}" for title, said in found for sentence in (f"{title}:", *said)]
+    for piece in side_by_side(brief(table)):
+        count = len(piece[0].cells)
+        lines += [
+            f"\\begin{{tabular}}{{l*{{{count}}}{{p{{{0.75 / count:.2f}\\textwidth}}}}}}",
+            "\\toprule",
+            " & ".join(["", *(_in_latex(cell.text) for cell in piece[0].cells)]) + " \\\\",
+        ]
+        for heading, numbers in grouped(piece):
+            over = f"\\multicolumn{{{count + 1}}}{{l}}{{\\textit{{{heading}}}}} \\\\"
+            lines += ["\\midrule", over] if heading else []
+            rows = [[_in_latex(column.title), *map(_strong, column.cells)] for column in numbers]
+            lines += [" & ".join(row) + " \\\\" for row in rows]
+        lines += ["\\bottomrule", "\\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+def _strong(cell: Cell) -> str:
+    return f"\\textbf{{{_in_latex(words(cell))}}}" if cell.best else _in_latex(words(cell))
+
+
+def _below(
+    table: Sequence[Column], everyone: Sequence[Compared], about: Mapping[str, Any]
+) -> list[tuple[str, Sequence[str]]]:
+    verdicts = [f"{each.name}: {verdict}" for each in everyone for verdict in verdicts_of(each)]
+    found: list[tuple[str, Sequence[str]]] = [
+        ("Question", [about["question"]] if about["question"] else []), ("Verdicts", verdicts),
+        ("Not comparable", about["warnings"]), ("Why numbers and guarantees are missing", reasons(brief(table))),
+    ]  # fmt: skip
+    return [(title, sentences) for title, sentences in found if sentences]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _in_markdown(text: str) -> str:
+    return _one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "ε": r"$\varepsilon$", "–": "--",
+    "∞": r"$\infty$", "<": "$<$", ">": "$>$",
+}  # fmt: skip
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in _one_line(text))
+
+
+Writer = Callable[[Sequence[Column], Sequence[Compared], Mapping[str, Any]], str]
+FORMATS: dict[str, tuple[str, Writer]] = {
+    "csv": ("compare.csv", to_csv),
+    "json": ("compare.json", to_json),
+    "latex": ("compare.tex", to_latex),
+    "markdown": ("compare.md", to_markdown),
+}
+"""By name: the file that a comparison writes, and what writes it."""
+
+
+_ON_TABLE = (
+    "Means ± standard deviations over seeds. Differences are taken seed by seed. Brackets hold the "
+    f"{LEVEL:.0%} interval of the mean difference by Student's t, which assumes that differences are about normal, and "
+    "n is the number of seeds. Several such intervals are less certain together than each alone. Privacy: what each "
+    "party may learn about a client, in the run that promises least. The verdicts below state the assumptions of each "
+    f"guarantee and what it leaves out. Bold: {BEST}."
+)
+
+
+def write_compare_page(
+    path: Path, everyone: Sequence[Compared], table: Sequence[Column], about: Mapping[str, Any]
+) -> Path:
+    """Writes the page, whole or not at all.
+
+    Args:
+        path: of the file.
+        everyone: what is compared.
+        table: its numbers.
+        about: `title`, `question`, `baseline`, `summary`, `warnings`, and the `command` that does it again.
+
+    Returns:
+        The path.
+    """
+    runs = sum(len(each.runs) for each in everyone)
+    byline = f'<p class="byline">{len(everyone)} protocols · {runs} runs · baseline {text(about["baseline"])}</p>'
+    sections = [
+        ("numbers", "Numbers", _numbers(table)),
+        ("figures", "Figures", figures(charts(everyone))),
+        ("privacy", "Privacy, word for word", _verdicts(everyone) + glossary()),
+        ("leakage", "Leakage", leakage_tables(everyone)),
+        ("runs", "Runs", _runs(path.parent, everyone, about)),
+    ]
+    name = about["question"] or " · ".join(each.name for each in everyone)
+    top = [_in_short(about["summary"]), _warned(about["warnings"])]
+    return write_page(path, "comparison", name, byline, top, sections)
+
+
+def _in_short(sentences: Sequence[str]) -> str:
+    said = " ".join(map(sentence, sentences))
+    return f'<section class="verdict" aria-labelledby="short"><h2 id="short">In short</h2><p>{said}</p></section>'
+
+
+def _warned(warnings: Sequence[str]) -> str:
+    listed = bullets([*map(text, warnings)])
+    return f'<div class="banner"><strong>Not everything here compares.</strong>{listed}</div>' if listed else ""
+
+
+def _numbers(table: Sequence[Column]) -> str:
+    """Protocols side by side, a row for each number, in groups; what few look at is folded away."""
+    shown = [column for column in table if column.brief]
+    rest = [column for column in table[1:] if not column.brief and column.group]
+    gaps = "".join(f"<li>{text(reason)}</li>" for reason in reasons(shown))
+    why = f"<details><summary>Why numbers and guarantees are missing</summary><ul>{gaps}</ul></details>" if gaps else ""
+    more = ""
+    if rest:
+        tables = _side_by_side([table[0], *rest], "")
+        more = f"<details><summary>More numbers: time by phase, memory</summary>{tables}</details>"
+    return _side_by_side(shown, _ON_TABLE) + why + more
+
+
+def _side_by_side(table: Sequence[Column], caption: str) -> str:
+    pieces = []
+    for piece in side_by_side(table):
+        names = [cell.text for cell in piece[0].cells]
+        rows: list[str | Sequence[str]] = []
+        for heading, numbers in grouped(piece):
+            if heading:
+                rows.append(f'<tr class="group"><th colspan="{len(names) + 1}">{text(heading)}</th></tr>')
+            rows += [[text(column.title), *map(_cell, column.cells)] for column in numbers]
+        pieces.append(table_of_sides(caption, names, rows))
+        caption = ""  # said once
+    return "".join(pieces)
+
+
+def _cell(cell: Cell) -> str:
+    state = cell.values.get("state", "")
+    said = f"<b>{sentence(cell.text)}</b>" if cell.best or state in _NO_GUARANTEE else sentence(cell.text)
+    if state:
+        said = f'<span class="{text(state)}">{said}</span>'
+    return f'{said}<br><span class="note">{sentence(cell.note)}</span>' if cell.note else said
+
+
+_NO_GUARANTEE = ("beyond", "none")
+
+
+def _verdicts(everyone: Sequence[Compared]) -> str:
+    """Of each protocol the whole verdict, of several seeds each that differs, folded away below its sentence."""
+    parts = []
+    for place, each in enumerate(everyone):
+        seeds: dict[str, list[OneRun]] = {}
+        for run in each.runs:
+            seeds.setdefault(str(run.ledger.verdict), []).append(run)
+        for runs in seeds.values():
+            which = f" (seed {', '.join(str(run.seed) for run in runs)})" if len(seeds) > 1 else ""
+            ledger = runs[0].ledger
+            warned = bullets([*map(text, dict.fromkeys(said for run in runs for said in run.ledger.warnings))])
+            head = f"{_named(place, each.name)}{which}: {sentence(ledger.verdict.headline)}"
+            parts.append(f"<details><summary>{head}</summary>{verdict_html(ledger.verdict)}{warned}</details>")
+    return "".join(parts)
+
+
+def _named(place: int, name: str) -> str:
+    return f'<span class="zone"><span class="key" style="--c:{colour_of(place)}"></span>{text(name)}</span>'
+
+
+def _runs(here: Path, everyone: Sequence[Compared], about: Mapping[str, Any]) -> str:
+    body = []
+    for place, each in enumerate(everyone):
+        for run in each.runs:
+            link = report_link(run.folder, here, text(run.folder.name))
+            body.append([
+                _named(place, each.name), str(run.seed), link, f"<code>{text(run.summary.digest[:12])}</code>",
+                f"{text(run.result.leads.name)} {units.number(run.result.leading)}", text(run.ledger.verdict.opening),
+                f"{text(run.summary.engine)}, {text(run.summary.device)}",
+            ])  # fmt: skip
+    header = ["protocol", "seed", "run, with its report", "digest", "leading figure", "privacy", "machine"]
+    return html_table("Each run; its report has everything.", header, body, whole=True) + again(about["command"])
+
+
+# ---- what attacks took, next to what a trivial guess reaches
+
+
+def leakage_tables(everyone: Sequence[Compared]) -> str:
+    """The same table for each few protocols, so that it fits on a page."""
+    size = math.ceil(len(everyone) / math.ceil(len(everyone) / MOST))
+    return "".join(leakage_table(everyone[start : start + size]) for start in range(0, len(everyone), size))
+
+
+def leakage_table(everyone: Sequence[Compared]) -> str:
+    """A row for each attack, a column for each protocol: the number that counts and the share of successes."""
+    by_name = [[{leak.attack: leak for leak in leaks_of(run)} for run in each.runs] for each in everyone]
+    names = list(dict.fromkeys(name for runs in by_name for known in runs for name in known))
+    body = []
+    for name in names:
+        row, guesses = [text(name)], list[str]()
+        for runs in by_name:
+            found = [known[name] for known in runs if name in known]
+            row.append(_shown(found))
+            guesses += [f"{leak.guessed_by} {leak.guess:.3g}" for leak in found if leak.guess is not None]
+        leak = next(known[name] for runs in by_name for known in runs if name in known)
+        more = "smaller is worse" if leak.lower_is_worse else "larger is worse"
+        row.insert(1, f'{text(leak.metric)}<br><span class="note">{more}</span>')
+        row.insert(2, text(guesses[0]) if guesses else units.NOTHING)
+        body.append(row)
+    caption = (
+        "Result of each attack, in the form that took more, as the mean over targets and seeds. Below it: the number "
+        "of people of whom an image was recovered, or the share of targets on which the attack succeeded. An attack "
+        "that fails proves nothing about stronger ones."
+    )
+    header = ["attack and adversary", "judged by", "best trivial guess", *(each.name for each in everyone)]
+    return html_table(caption, header, body, numeric=3, whole=True)
+
+
+def _shown(found: Sequence[Leak]) -> str:
+    value, share = spread_of([leak.value for leak in found]), spread_of([leak.succeeded for leak in found])
+    if value is None and share is None:
+        return f'{units.NOTHING}<br><span class="note">{"it did not apply" if found else "not tried"}</span>'
+    number = f"{value.mean:.3g}" if value else units.NOTHING
+    gave = units.percent(share.mean) if share else units.NOTHING
+    if people := sum(leak.people for leak in found):
+        gave = f"{sum(leak.recovered for leak in found)} of {people} people"
+    return f'{number}<br><span class="note">{gave}</span>'

@@ -15,26 +15,27 @@ from fedplug_lab.axis import Axis
 from fedplug_lab.canvas import (
     HALF,
     PHASE_COLOURS,
-    WIDE,
     ZONE_COLOURS,
-    Chart,
     Curve,
+    Point,
+    Scale,
     draw_band,
+    draw_front,
     draw_line,
     draw_stack,
+    front_panels,
+    height_axis,
     log_axis,
     round_axis,
     tint,
 )
-from fedplug_lab.compare_table import by_seed, goal_of, worst_epsilon
-from fedplug_lab.compare_words import all_bytes
-from fedplug_lab.compared import Compared, OneRun
-from fedplug_lab.drawing import Drawing
+from fedplug_lab.compare_table import all_bytes, by_seed, goal_of, mean_of, worst_epsilon
+from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.figures import DIRECTIONS
-from fedplug_lab.fronts import Point, Scale, draw_front, height_axis
 from fedplug_lab.intervals import spread_of
-from fedplug_lab.leakage import worst_of
 from fedplug_lab.panel import MUTED, Panel
+from fedplug_lab.records import Compared, OneRun, worst_of
+from fedplug_lab.words import capital
 
 COLOURS = (
     "#3b7dd8", "#e39a2d", "#3fa672", "#d9534f", "#8661c1", "#2aa198", "#c2557f", "#8c6b4a", "#64748b", "#a3b52e",
@@ -58,16 +59,8 @@ class Price:
     missing: str = ""
 
 
-def _mean(read: Callable[[OneRun], float | None]) -> Callable[[Compared], float | None]:
-    def over_runs(each: Compared) -> float | None:
-        found = spread_of([read(run) for run in each.runs])
-        return found.mean if found else None
-
-    return over_runs
-
-
-def _total(each: Compared) -> float:
-    return _mean(lambda run: all_bytes(run) / 1e6)(each) or 0.0
+def _megabytes(each: Compared) -> float:
+    return mean_of(each, lambda run: all_bytes(run) / 1e6) or 0.0
 
 
 def _leaked(each: Compared) -> float | None:
@@ -76,8 +69,8 @@ def _leaked(each: Compared) -> float | None:
 
 
 PRICES = (
-    Price("MB sent, all ways", _mean(lambda run: all_bytes(run) / 1e6)),
-    Price("seconds of the rounds", _mean(lambda run: run.result.wall_seconds)),
+    Price("MB sent, all ways", _megabytes),
+    Price("seconds of the rounds", lambda each: mean_of(each, lambda run: run.result.wall_seconds)),
     Price("epsilon toward the server", lambda each: worst_epsilon(each, "server"), "no guarantee"),
     Price("epsilon of the released model", lambda each: worst_epsilon(each, "released_model"), "no guarantee"),
     Price("best attack succeeded (% of its targets)", _leaked, "not attacked"),
@@ -114,7 +107,7 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
     paid = {price: {place: price.read(everyone[place]) for place in shown} for price in PRICES}
     drawn = [price for price, costs in paid.items() if any(map(_known, costs.values()))]
     unit = "accuracy (share of test examples)" if name == "accuracy" else name
-    drawing = Drawing(WIDE, 3.2 * math.ceil(len(drawn) / 2), len(drawn), 2 if len(drawn) > 1 else 1, shared=False)
+    drawing = front_panels(len(drawn))
     said, axis = list[str](), Axis()
     for panel, price in zip(drawing.panels, drawn, strict=True):
         places = [place for place in shown if price.missing or _known(paid[price][place])]
@@ -139,7 +132,7 @@ def _front(everyone: Sequence[Compared]) -> Chart | None:
     alt = " ".join(said)
     legend = (*_legend(everyone, "area"), ("nobody is better in both", MUTED, "line"))
     title = "What accuracy costs" if name == "accuracy" else f"What {name} costs"
-    return Chart("front", title, note, alt, legend, drawing.svg("front", alt), True)
+    return drawing.chart("front", title, alt, legend, note, wide=True)
 
 
 def _known(value: float | None) -> bool:
@@ -179,7 +172,7 @@ def _curves(everyone: Sequence[Compared]) -> Chart | None:
     panel.y_label = _upright(panel, name)
     round_axis(panel, rounds)
     alt = f"Mean {name} over seeds after the last round: {', '.join(said)}."
-    return Chart("curves", f"{_title(name)} over rounds", "", alt, tuple(legend), drawing.svg("curves", alt))
+    return drawing.chart("curves", f"{capital(name)} over rounds", alt, legend)
 
 
 def _upright(panel: Panel, name: str) -> str:
@@ -188,10 +181,6 @@ def _upright(panel: Panel, name: str) -> str:
         return name
     panel.y.low, panel.y.high = 0.0, 1.0
     return "accuracy (share of test examples)"
-
-
-def _title(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 def _over_runs(found: Curve) -> tuple[Curve, Curve, Curve]:
@@ -214,15 +203,14 @@ def _over_bytes(everyone: Sequence[Compared]) -> Chart | None:
             curve[~np.isfinite(curve)] = np.nan
             draw_line(panel, sent, curve, colour_of(place), thin=len(each.runs) > 1)
             smallest, largest = min(smallest, float(sent[0])), max(largest, float(sent[-1]))
-        said.append(f"{each.name} {_total(each):.1f}")
+        said.append(f"{each.name} {_megabytes(each):.1f}")
     if not largest > 0 or not smallest > 0:
         return None
     log_axis(panel.x, smallest, largest)
     panel.y_label, panel.x_label = _upright(panel, name), "MB sent so far, all ways"
     alt = f"MB sent in all: {', '.join(said)}."
     note = "Logarithmic scale. A line for each seed."
-    return Chart("accuracy-bytes", f"{_title(name)} over bytes", note, alt, tuple(_legend(everyone)),
-                 drawing.svg("accuracy-bytes", alt))  # fmt: skip
+    return drawing.chart("accuracy-bytes", f"{capital(name)} over bytes", alt, _legend(everyone), note)
 
 
 # ---- bars
@@ -269,4 +257,4 @@ def _bars(
     panel.x.ticks = [(place + 1.0, name) for place, name in enumerate(names)]
     panel.x.turned = len(names) * max(map(len, names)) > 50
     said = ", ".join(f"{name} {units.number(value, 1)} {unit}" for name, value in zip(names, total, strict=True))
-    return Chart(key, title, note, f"In all: {said}.", legend, drawing.svg(key, f"In all: {said}."))
+    return drawing.chart(key, title, f"In all: {said}.", legend, note)

@@ -1,27 +1,28 @@
 """The numbers of a comparison, in groups: accuracy, privacy, traffic, time; every gap has its reason.
 
 Each number is a mean over a protocol's runs. Of guarantees the worst of its runs is the one that is stated, since each
-run is a separate promise. A best value is marked, with all that the seeds do not distinguish from it.
+run is a separate promise. A best value is marked, with all that the seeds do not distinguish from it. In the end plain
+sentences: who is most accurate, protects from whom, and costs most.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedplug.api.data import ACCURACY as LEADS_ELSE
 from fedplug.api.data import OWN_MODELS, Better, Figure, figure_named
+from fedplug.api.operations import Party
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.verdict import EXECUTED, Line
+from fedplug_ledger.verdict_words import named, number
 from fedplug_runs import units
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
-from fedplug_lab.compared import Compared, OneRun
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
-from fedplug_lab.leakage import sees, worst_by_adversary, worst_of
-from fedplug_lab.results import Result, Spread
-from fedplug_lab.sections import Leak
+from fedplug_lab.records import Compared, OneRun, sees, worst_by_adversary, worst_of
+from fedplug_lab.sections import Leak, Result, Spread
 from fedplug_lab.words import NOUNS
 
 
@@ -102,7 +103,8 @@ def columns(everyone: Sequence[Compared], baseline: Compared, spoiled: Collectio
     ]  # fmt: skip
     verdicts = [Cell(" / ".join(verdicts_of(each)), {"": " / ".join(verdicts_of(each))}) for each in everyone]
     whole = [*found, Column("verdict", "verdict", verdicts, brief=False, text=True)]
-    return [_unmarked(column) if column.group in spoiled else column for column in whole]
+    return [dataclasses.replace(column, cells=[dataclasses.replace(cell, best=False) for cell in column.cells])
+            if column.group in spoiled else column for column in whole]  # fmt: skip
 
 
 def reasons(table: Sequence[Column]) -> list[str]:
@@ -245,17 +247,21 @@ def _figures(everyone: Sequence[Compared]) -> list[Column]:
         lack = "its task has no such figure" if OWN_MODELS not in name else "its clients have no personal models"
         of_task.append(_column(everyone, f"figure_{name}", title, read, units.number, lack, ACCURACY, better))
     leads = leading_of(everyone)
-    has_personal = any(run.result.of_personal for each in everyone for run in each.runs)
-    has_tuned = any(run.result.tuned for each in everyone for run in each.runs)
-    if has_tuned or any(run.result.of_groups for each in everyone for run in each.runs):
-        of_task.append(_of_clients(everyone, leads, "client", "on own data", lambda result: result.of_clients,
-                                   "no client evaluated its model on data like its own"))  # fmt: skip
-    if has_personal:
-        of_task.append(_of_clients(everyone, leads, "personal", "of personal models", lambda result: result.of_personal,
-                                   "its clients have no personal models"))  # fmt: skip
-    if has_tuned:
-        of_task.append(_of_clients(everyone, leads, "tuned", "fine-tuned at each client", lambda result: result.tuned,
-                                   "its recipe has no fine_tune"))  # fmt: skip
+    of_clients: list[tuple[str, str, Callable[[Result], Spread | None], Callable[[Result], object], str]] = [
+        ("client", "on own data", lambda result: result.of_clients, lambda result: result.tuned or result.of_groups,
+         "no client evaluated its model on data like its own"),
+        ("personal", "of personal models", lambda result: result.of_personal, lambda result: result.of_personal,
+         "its clients have no personal models"),
+        ("tuned", "fine-tuned at each client", lambda result: result.tuned, lambda result: result.tuned,
+         "its recipe has no fine_tune"),
+    ]  # fmt: skip
+    for key, where, over_clients, matters, why in of_clients:
+        if any(matters(run.result) for each in everyone for run in each.runs):
+            # Runs that another figure leads have none.
+            mean: Read = lambda run, over=over_clients: (  # type: ignore[misc]  # noqa: E731
+                clients.mean if run.result.leads == leads and (clients := over(run.result)) else None)
+            of_task.append(_column(everyone, f"{key}_{leads.name.replace(' ', '_')}", f"{leads.name} {where}", mean,
+                                   units.number, why, ACCURACY, leads.better))  # fmt: skip
     for name in _names(everyone, lambda run: run.result.clusters):
         of: Read = lambda run, name=name: run.result.clusters.get(name)  # type: ignore[misc]  # noqa: E731
         of_task.append(_column(everyone, f"cluster_{name}", f"{leads.name} of cluster {name}", of, units.number,
@@ -267,19 +273,6 @@ def leading_of(everyone: Sequence[Compared]) -> Figure:
     """The figure that leads in all of them; accuracy where that is not one."""
     leads = {run.result.leads for each in everyone for run in each.runs}
     return leads.pop() if len(leads) == 1 else LEADS_ELSE
-
-
-def _of_clients(
-    everyone: Sequence[Compared], leads: Figure, key: str, where: str, of: Callable[[Result], Spread | None], why: str
-) -> Column:
-    """Mean over clients of the figure that leads; runs that another figure leads have none."""
-
-    def read(run: OneRun) -> float | None:
-        found = of(run.result) if run.result.leads == leads else None
-        return found.mean if found else None
-
-    return _column(everyone, f"{key}_{leads.name.replace(' ', '_')}", f"{leads.name} {where}", read, units.number, why,
-                   ACCURACY, leads.better)  # fmt: skip
 
 
 def _of_party(each: Compared, party: str) -> Cell:
@@ -435,20 +428,12 @@ def _marked(cells: Sequence[Cell], best: Collection[int]) -> list[Cell]:
     return [dataclasses.replace(cell, best=place in best) for place, cell in enumerate(cells)]
 
 
-def _unmarked(column: Column) -> Column:
-    return dataclasses.replace(column, cells=[dataclasses.replace(cell, best=False) for cell in column.cells])
-
-
 def _mean(values: Sequence[float | None], shown: Callable[[float], str], why: str) -> Cell:
     found = spread_of(values)
     if found is None:
         return Cell(units.NOTHING, {}, why)
-    text = shown(found.mean)
-    if found.deviation is not None and shown(found.deviation) != shown(0.0):
-        text += f" ± {shown(found.deviation)}"
-    if found.count < len(values):
-        text += f" (of {found.count})"
-    return Cell(text, {"mean": found.mean, "sd": found.deviation, "n": found.count})
+    some = f" (of {found.count})" if found.count < len(values) else ""
+    return Cell(found.text(shown) + some, {"mean": found.mean, "sd": found.deviation, "n": found.count})
 
 
 def _largest(values: Sequence[float | None], shown: Callable[[float], str], why: str) -> Cell:
@@ -460,3 +445,141 @@ def _largest(values: Sequence[float | None], shown: Callable[[float], str], why:
 
 def _names(everyone: Sequence[Compared], read: Callable[[OneRun], Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for each in everyone for run in each.runs for name in read(run)))
+
+
+BYTES = ("bytes_up", "bytes_down", "bytes_key_server")
+"""What `bytes` is the sum of: all messages, all ways."""
+
+
+class Stated(NamedTuple):
+    """A number of a protocol: over its runs, as in the table of a comparison.
+
+    Attributes:
+        value: None where its runs state none.
+        why: in that case, why not.
+        prices: of an epsilon, the zones that it prices where that is not everything.
+    """
+
+    value: float | None
+    why: str = ""
+    prices: str = ""
+
+
+def numbers_of(each: Compared) -> dict[str, Stated]:
+    """Every number of the table of a comparison, by the name of its column in `compare.csv`; and `bytes`, their sum.
+
+    Means are over the runs; of epsilons and of memory it is the largest. Where one run states none, there is none: a
+    mean over the others would leave out those that failed.
+    """
+    found = {column.key: _stated(column, len(each.runs)) for column in columns([each], each) if not column.text}
+    found.pop("difference", None)
+    found["bytes"] = Stated(sum(found[way].value or 0.0 for way in BYTES if way in found))
+    return found
+
+
+def _stated(column: Column, runs: int) -> Stated:
+    (cell,) = column.cells
+    if cell.values.get("n", runs) < runs:
+        return Stated(None, f"{runs - cell.values['n']} of its {runs} runs states none")
+    value = cell.values.get("mean", cell.values.get(""))
+    return Stated(value, "" if value is not None else cell.why or cell.note, str(cell.values.get("prices", "")))
+
+
+_ABOUT = 1.05  # costs within this factor are about the same
+_NOT_ALIKE = {ACCURACY: "figures", PRIVACY: "epsilons", TRAFFIC: "bytes", TIME: "seconds"}
+
+
+def all_bytes(run: OneRun) -> float:
+    """Of all messages, all ways."""
+    return float(run.result.bytes.up + run.result.bytes.down + run.result.bytes.key_server)
+
+
+def summary_of(everyone: Sequence[Compared], spoiled: Collection[str]) -> list[str]:
+    """The sentences. A difference that the seeds may explain is called none; groups that do not compare are named.
+
+    Args:
+        everyone: what is compared.
+        spoiled: groups of numbers that do not compare.
+    """
+    said = []
+    if ACCURACY not in spoiled:
+        said += _most_accurate(everyone)
+    said += [_protection(everyone)]
+    costs = []
+    if TRAFFIC not in spoiled:
+        costs += _costs(everyone, all_bytes, "send", "most", "as much", "least", units.size)
+    if TIME not in spoiled:
+        clock: Read = lambda run: run.result.wall_seconds  # noqa: E731
+        costs += _costs(everyone, clock, "take", "longest", "as long", "least", units.duration)
+    said += [f"{words}." for words in costs]
+    if missing := [word for group, word in _NOT_ALIKE.items() if group in spoiled]:
+        said.append(f"The {named(missing)} of these runs do not compare: what differs is listed with the warnings.")
+    return said
+
+
+def _most_accurate(everyone: Sequence[Compared]) -> list[str]:
+    goal = goal_of(everyone)
+    if goal is None:
+        return []
+    name, read, better = goal
+    values = [by_seed(each, read) for each in everyone]
+    places = leaders(values, better)
+    spreads = {place: found for place in places if (found := spread_of([*values[place].values()]))}
+    ordered = sorted(spreads, key=lambda place: spreads[place].mean, reverse=better == "higher")
+    first, best = ordered[0], spreads[ordered[0]]
+    equal = [place for place in ordered if paired(values[place], values[first]).mean == 0]
+    close = [place for place in ordered if place not in equal]
+    shown = units.number(best.mean) + (f" ± {units.number(best.deviation)}" if best.deviation else "")
+    most = "the most accurate" if name == "accuracy" else f"the best in {name}"
+    who = named(everyone[place].name for place in equal)
+    several = len(equal) > 1
+    said = f"{who} {'are' if several else 'is'} {most} ({shown}{' each' if several else ''})"
+    seeds = max(len(each.runs) for each in everyone)
+    if len(equal) == len(everyone):
+        return [f"All are equally accurate ({shown})." if name == "accuracy" else f"All are equal in {name} ({shown})."]
+    if seeds == 1:
+        return [f"{said}; with one seed each, part of a difference may be luck."]
+    if close:
+        others, them = named(everyone[place].name for place in close), "them" if several else "it"
+        return [f"{said}, but the spread over {seeds} seeds does not tell {others} from {them}."]
+    return [f"{said}, by more than the spread over {seeds} seeds explains."]
+
+
+def _protection(everyone: Sequence[Compared]) -> str:
+    """Who protects a client from whom: protocols with the same parties together, the most protected ones first."""
+    kinds: dict[tuple[bool, bool, tuple[Party, ...]], list[Compared]] = {}
+    for each in everyone:
+        lines = {party: line for party in PARTIES if (line := line_of(each, party)) and line.state != "absent"}
+        safe = tuple(party for party, line in lines.items() if line.state == "guaranteed" and line.unit == "client")
+        weak = any(lines[party].weak for party in safe)
+        kinds.setdefault((len(safe) == len(lines), weak, safe), []).append(each)
+    said = list[str]()
+    for (whole, weak, safe), members in sorted(
+        kinds.items(), key=lambda kind: (not kind[0][0], -len(kind[0][2]), kind[0][1])
+    ):
+        verb = "" if said else " protect a client" if len(members) > 1 else " protects a client"
+        verb += " weakly" if weak else ""
+        some = f"{named(PARTIES[party] for party in safe)} alone" if safe else "nobody"
+        known = [line.value or 0.0 for each in members for party in safe if (line := line_of(each, party))]
+        most = f" (epsilon {number(max(known))} at most)" if max(known, default=0.0) > 0 else ""
+        whom = "everybody" if safe and whole else some
+        said.append(f"{named(each.name for each in members)}{verb} from {whom}{most}")
+    return f"{'; '.join(said)}."
+
+
+def _costs(
+    everyone: Sequence[Compared], read: Read, verb: str, most: str, as_much: str, least: str,
+    show: Callable[[float], str],
+) -> list[str]:  # fmt: skip
+    """Who costs most, and how much less the cheapest costs; nothing where the seeds do not tell the two apart."""
+    found = {place: mean for place, each in enumerate(everyone) if (mean := mean_of(each, read)) is not None}
+    if len(found) < 2 or min(found.values()) <= 0:
+        return []
+    low, high = (everyone[pick(found, key=lambda place: found[place])] for pick in (min, max))
+    dear, cheap = max(found.values()), min(found.values())
+    if dear < _ABOUT * cheap:
+        return [f"All {verb} about {as_much} ({show(dear)})"]
+    if 0 in leaders([by_seed(high, read), by_seed(low, read)], "lower"):
+        return []
+    times = f"{dear / cheap:.1f}" if dear < 10 * cheap else f"{dear / cheap:.0f}"
+    return [f"{high.name} {verb}s {most} ({show(dear)}), {times} times {as_much} as {low.name}, which {verb}s {least}"]

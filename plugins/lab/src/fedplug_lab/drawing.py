@@ -10,10 +10,9 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from fedplug_lab.axis import Tick
-from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
+from fedplug_lab.axis import FONT, Lettering, Tick, lettering, width_of, words
 from fedplug_lab.panel import MUTED, Box, Panel
 
 _GAP = 12.0  # between panels, and at the right edge, where the last number of an axis may reach out
@@ -44,6 +43,29 @@ class Sheet:
     def line(self) -> float:
         """Height of a line of text with room around it."""
         return 1.45 * self.font
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """One figure.
+
+    Attributes:
+        key: short name, used for ids in the page.
+        title: what it shows.
+        note: how to read it: units, what was summed.
+        alt: what a person who sees it would take from it, in a sentence.
+        legend: (label, colour, `line`, `thin`, `dash`, `area` or `cross`), in the order drawn.
+        svg: the picture.
+        wide: True where it fills the width of the page.
+    """
+
+    key: str
+    title: str
+    note: str
+    alt: str
+    legend: tuple[tuple[str, str, str], ...]
+    svg: str
+    wide: bool = False
 
 
 class Drawing:
@@ -77,6 +99,13 @@ class Drawing:
         self._columns, self._shared, self._ratios = columns or panels, shared, ratios
         for panel in self.panels[1:] if shared else ():
             panel.y = self.panels[0].y
+
+    def chart(
+        self, key: str, title: str, alt: str, legend: Iterable[tuple[str, str, str]] = (), note: str = "",
+        wide: bool = False,
+    ) -> Chart:  # fmt: skip
+        """The picture with its words; what these are is in `Chart`."""
+        return Chart(key, title, note, alt, tuple(legend), self.svg(key, alt), wide)
 
     def svg(self, key: str, alt: str) -> str:
         """The picture as elements of the page, each with a text alternative: the broad one, then the slim one.
@@ -138,7 +167,7 @@ class Drawing:
         for number, panel in enumerate(self.panels):
             column = number % sheet.columns
             shown = upward[number] if not (self._shared and column) else ()
-            letterings.append(lettering(panel.x, panel.y, widths[column], sheet.font, shown))
+            letterings.append(lettering(panel.x, widths[column], sheet.font, shown))
         deepest = max(self._below(panel, found, sheet) for panel, found in zip(self.panels, letterings, strict=True))
         height = max(10.0, each - above - deepest)
         for number, written in enumerate(letterings):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from fedplug_runs import units
 
@@ -25,6 +25,11 @@ class Spread:
     mean: float
     deviation: float | None
     count: int
+
+    def text(self, shown: Callable[[float], str]) -> str:
+        """`0.831 ± 0.020`; a deviation that would be shown as zero is left out."""
+        spread = "" if self.deviation is None or shown(self.deviation) == shown(0.0) else f" ± {shown(self.deviation)}"
+        return shown(self.mean) + spread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Difference:
     count: int
 
 
-def spread_of(values: Sequence[float | None]) -> Spread | None:
+def spread_of(values: Iterable[float | None]) -> Spread | None:
     """Of those that are finite numbers; None where none is."""
     known = units.finite(values)
     if not known:
@@ -62,31 +67,7 @@ def paired(one: Mapping[int, float | None], other: Mapping[int, float | None]) -
     assert found is not None
     if not found.deviation or found.deviation < _ALIKE:
         return Difference(found.mean, None, None, found.count)
-    reach = student_t(LEVEL, found.count - 1) * found.deviation / math.sqrt(found.count)
+    from scipy.special import stdtrit  # the inverse of Student's t distribution
+
+    reach = float(stdtrit(found.count - 1, (1 + LEVEL) / 2)) * found.deviation / math.sqrt(found.count)
     return Difference(found.mean, found.mean - reach, found.mean + reach, found.count)
-
-
-def student_t(level: float, freedom: int) -> float:
-    """The t with P(|T| < t) = `level`, by halving an interval around its angle.
-
-    Args:
-        level: 0 < level < 1.
-        freedom: degrees of freedom, >= 1.
-    """
-    low, high = 0.0, math.pi / 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
-
-
-def _within(angle: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) * tan(angle)): Abramowitz & Stegun, Handbook of Math. Functions, 26.7.3 and 26.7.4."""
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    total = 0.0
-    for step in range(1 + odd, freedom, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * step / (step + 1)
-    total *= math.sin(angle)
-    return (angle + total) * 2 / math.pi if odd else total

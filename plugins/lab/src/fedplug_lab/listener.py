@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 
 import fedplug
-from fedplug.api.events import Event, ModelDelivered, PicturesMade, RoundStarted
-from fedplug_runs.events import ResultsWritten, RowsRestored, RunStarted
+from fedplug.api.events import Event, ModelDelivered, RoundStarted
+from fedplug_runs.events import PicturesMade, ResultsWritten, RowsRestored, RunStarted
 from fedplug_runs.files import write_text
 
 from fedplug_lab.pictures import Pictures

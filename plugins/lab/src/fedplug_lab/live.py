@@ -34,7 +34,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedplug_lab.terminal import Rows, whole
+from fedplug_lab.terminal import Rows, Whole
 
 _WAITING = "on its way"
 _GAP = 2  # blanks between columns
@@ -95,7 +95,7 @@ class Picture(abc.ABC):
         """The state as rich draws it."""
 
     def note(self, text: str) -> None:
-        self._console.print(whole(Text.assemble(("note ", "yellow"), text), "  "), crop=False)
+        self._console.print(Whole(Text.assemble(("note ", "yellow"), text), "  "), crop=False)
 
     def close(self) -> None:
         self._live.stop()
@@ -162,7 +162,7 @@ class LiveDisplay(Picture):
     def interrupted(self, round: int, run_dir: Path) -> None:
         self.close()
         self._table(self._rows)
-        self._console.print(whole(Text(f"{interruption(round)} To continue:")), crop=False)
+        self._console.print(Whole(Text(f"{interruption(round)} To continue:")), crop=False)
         self.path("", f"  {resume_command(run_dir)}")
 
     def _table(self, rows: Sequence[Row]) -> None:
@@ -276,8 +276,8 @@ def verdict_table(verdict: Verdict) -> RenderableType:
         mark, said = Text(f"{MARKS[line.grade]} {line.who}", colour), Text(line.guarantee, colour)
         why = "\n".join(part for part in (line.rest, f"sees {line.sees}" if line.sees else "") if part)
         lines.append((mark, said, Text(why, "dim" if line.state == "absent" else "")))
-    caveat = [whole(Text(verdict.caveat))] if verdict.caveat else []
-    return Group(Text(), whole(status), Rows((), lines, solid=[0]), *caveat, Text())
+    caveat = [Whole(Text(verdict.caveat))] if verdict.caveat else []
+    return Group(Text(), Whole(status), Rows((), lines, solid=[0]), *caveat, Text())
 
 
 def clock_time(seconds: float) -> str:

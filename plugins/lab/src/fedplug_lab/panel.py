@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedplug_lab.axis import Axis, Values
-from fedplug_lab.lettering import FONT, Lettering, lettering, width_of, words
-from fedplug_lab.lettering import coordinate as _n
+from fedplug_lab.axis import FONT, Axis, Lettering, Values, width_of, words
+from fedplug_lab.axis import coordinate as _n
 
 INK, MUTED, GRID = "var(--ink)", "var(--muted)", "var(--grid)"
 _HALO = "paint-order: stroke; stroke: var(--paper); stroke-width: 2.5px"
@@ -106,10 +105,10 @@ class Panel:
         """Fills between two values in each interval between two edges: bars without gaps, as one outline."""
         self.area(np.repeat(edges, 2)[1:-1], np.repeat(low, 2), np.repeat(high, 2), colour)
 
-    def upright(self, x: float, colour: str, width: float = 1.4) -> None:
+    def upright(self, x: float, colour: str) -> None:
         """A dashed line from the bottom to the top."""
         self.x.see(x)
-        look = f"fill: none; stroke: {colour}; stroke-width: {width:g}; {_dashes(width)}"
+        look = f"fill: none; stroke: {colour}; stroke-width: 1.4; {_dashes(1.4)}"
         self._marks.append(lambda box: _path(f"M{_n(box.x + self._x(box, x))} {_n(box.y)}v{_n(box.height)}", look))
 
     def boxes(self, left: Any, right: Any, low: Any, high: Any, fill: str, stroke: str) -> None:
@@ -195,18 +194,17 @@ class Panel:
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
-    def draw(self, box: Box, clip: str, shown: Lettering | None = None) -> str:
+    def draw(self, box: Box, clip: str, shown: Lettering) -> str:
         """The panel in its place.
 
         Args:
             box: the rectangle between the axes.
             clip: an id that is unique in the page.
-            shown: the labels of the axes; None: all that there is room for.
+            shown: the labels of the axes.
         """
-        beside = shown or lettering(self.x, self.y, box.width, box.font)
         across = "".join(
             f"M{_n(box.x)} {_n(box.y + box.height * (1 - place))}h{_n(box.width)}"
-            for place, _ in beside.upward or self.y.marks()
+            for place, _ in shown.upward or self.y.marks()
         )
         parts = []
         if self.x.strip:
@@ -221,13 +219,13 @@ class Panel:
             corner = f"M{_n(box.x)} {_n(box.y)}v{_n(box.height)}h{_n(box.width)}"
             parts.append(_path(corner, f"fill: none; stroke: {MUTED}; stroke-width: .8"))
         bottom = box.y + box.height
-        for place, text in beside.across:
+        for place, text in shown.across:
             # The first and the last may reach out a little; more would be beyond the picture.
-            half = 0.0 if beside.turned else width_of(text, box.font) / 2
+            half = 0.0 if shown.turned else width_of(text, box.font) / 2
             at = min(box.x + place * box.width, max(box.x, box.x + box.width + _EDGE - half))
-            parts.append(words(text, at + 3, bottom + 0.8 * box.font, "", "end", -45) if beside.turned else
+            parts.append(words(text, at + 3, bottom + 0.8 * box.font, "", "end", -45) if shown.turned else
                          words(text, at, bottom + 0.95 * box.font, "", "middle"))  # fmt: skip
-        for place, text in beside.upward:
+        for place, text in shown.upward:
             parts.append(words(text, box.x - 4, bottom - place * box.height, "", "end"))
         if self.title:
             parts.append(words(self.title, box.x, box.y - 0.9 * box.font, f"fill: {INK}"))

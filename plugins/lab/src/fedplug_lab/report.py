@@ -7,7 +7,8 @@ that came from a recipe, a plugin or the ledger is escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,20 @@ from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.api.data import ACCURACY
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Line, Verdict
+from fedplug_ledger.verdict_words import BRIEF
 from fedplug_runs import units
 from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
 from fedplug_runs.row_text import best_of
-from fedplug_runs.rows import Row
+from fedplug_runs.rows import Row, Sent
 
-from fedplug_lab.extra import DRAWN, assessments_table, groups_table, picture_charts
-from fedplug_lab.figures import charts
-from fedplug_lab.page import figures, glossary, write_page
+from fedplug_lab.canvas import Rows, curves_of
+from fedplug_lab.figures import DIRECTIONS, DRAWN, charts, picture_charts, zone_shares
+from fedplug_lab.page import figures, glossary, verdict_html, write_page
 from fedplug_lab.pictures import read_pictures
-from fedplug_lab.rounds import rounds_tables
+from fedplug_lab.records import as_sent, bare
 from fedplug_lab.sections import sections_of_plugins
-from fedplug_lab.tables import render, sentence, table, text, title_of
-from fedplug_lab.verdict_html import verdict_html
-from fedplug_lab.words import in_words
-from fedplug_lab.zones import as_sent, bare
+from fedplug_lab.tables import again, bullets, render, sentence, table, text, title_of, zone_label
+from fedplug_lab.words import capital, in_words
 
 # In this order. The rest of the ledger follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
@@ -135,7 +135,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
     asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
     zone = NOISED if any(row.zones.get(NOISED) for row in rows) else CLEAR
-    shares, what = [row.zones.get(zone) for row in rows], f"{zone[:1].upper()}{zone[1:]} share"
+    shares, what = [row.zones.get(zone) for row in rows], f"{capital(zone)} share"
     if any(row.sealed_share for row in rows):
         shares, what = [row.sealed_share for row in rows], "HE share"
     first, share = units.percent(shares[0]), units.percent(units.last(shares))
@@ -146,7 +146,7 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     final, leads = units.number(measured[-1].leading) if measured else units.NOTHING, rows[-1].leads
     best = best_of(measured) if measured else None
     note = f"best {units.number(best.leading)} after round {best.round}" if best else "not measured"
-    title = f"{leads.name[:1].upper()}{leads.name[1:]}{f' ({leads.unit})' if leads.unit else ''}"
+    title = f"{capital(leads.name)}{f' ({leads.unit})' if leads.unit else ''}"
     accuracy = (title, final, note)
     if grouped is not None:
         low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.of_groups.values()))) or ())
@@ -204,11 +204,9 @@ def _ledger(ledger: LedgerReport) -> str:
 
 def _warnings(ledger: LedgerReport) -> str:
     """What a reader of the verdict should know, below it."""
-    if not ledger.warnings:
-        return ""
-    items = "".join(f"<li>{text(warning)}</li>" for warning in ledger.warnings)
     count = f"{len(ledger.warnings)} warning{'' if len(ledger.warnings) == 1 else 's'}"
-    return f'<details open><summary>{count}</summary><ul class="warnings">{items}</ul></details>'
+    listed = bullets([*map(text, ledger.warnings)])
+    return f"<details open><summary>{count}</summary>{listed}</details>" if listed else ""
 
 
 def _clients(summary: Summary) -> int | None:
@@ -236,9 +234,7 @@ def _stated(line: Line) -> Mapping[str, float] | str:
 
 
 def _what_ran(summary: Summary) -> str:
-    parts = []
-    if summary.command:
-        parts.append(f"<h3>Run it again</h3><pre><code>{text(summary.command)}</code></pre>")
+    parts = [again(summary.command)]
     facts = {
         "recipe digest": summary.digest, "engine": summary.engine, "device": summary.device,
         "resumed": summary.resumed, "parameters": summary.parameters,
@@ -249,3 +245,152 @@ def _what_ran(summary: Summary) -> str:
     written = yaml.safe_dump(summary.recipe, sort_keys=False, allow_unicode=True, width=100)
     parts.append(f"<details><summary>Resolved recipe</summary><pre><code>{text(written)}</code></pre></details>")
     return "".join(parts)
+
+
+_MOST_ROWS = 200
+"""Of a table; nobody reads more."""
+
+
+def _shown(rows: Sequence[Row]) -> list[int]:
+    """Which rounds have a row: of many, the first, the last, the best one and some at equal distances."""
+    if len(rows) <= _MOST_ROWS:
+        return list(range(len(rows)))
+    step = math.ceil(len(rows) / (_MOST_ROWS - 2))
+    best = [*rows].index(best_of(rows))
+    return sorted({*range(0, len(rows), step), best, len(rows) - 1})
+
+
+def rounds_tables(rows: Sequence[Row]) -> str:
+    """Every round as a row of a table, and what the rounds add up to, as HTML."""
+    if not rows:
+        return "<p>No round is complete.</p>"
+    number, grouped = units.number, any(row.of_groups for row in rows)
+    figures = dict.fromkeys(title for row in rows for title in row.figures)
+    leading = rows[-1].leads.name
+    leads = [title for title in figures if title == leading]
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        (f"{leading} in groups", lambda row: number(_mean(row.of_groups))),
+        *((title, lambda row, title=title: number(row.figures.get(title))) for title in leads),
+        ("accuracy on all classes" if grouped else "accuracy", lambda row: number(row.accuracy)),
+        ("loss", lambda row: number(row.loss)),
+        ("train loss", lambda row: number(row.train_loss)),
+        (f"client {leading}", lambda row: _spread(row.of_clients)),
+        ("personal models", lambda row: _mean_and_spread(row.of_personal)),
+        ("personal, common set", lambda row: _mean_and_spread(row.of_personal_public)),
+        ("fine-tuned", lambda row: _mean_and_spread(row.tuned)),
+        ("fine-tuned, common set", lambda row: _mean_and_spread(row.tuned_public)),
+        *((f"cluster {name}", lambda row, name=name: number(row.clusters.get(name)))
+          for name in dict.fromkeys(name for row in rows for name in row.clusters)),
+        *((title, lambda row, title=title: number(row.figures.get(title))) for title in figures if title not in leads),
+        ("clients", lambda row: f"{row.clients.answered}/{row.clients.asked}"),
+        *((zone, lambda row, zone=zone: units.percent(row.zones.get(zone))) for zone in zone_shares(rows)),
+        ("up", lambda row: units.size(row.bytes.up.total)),
+        ("down", lambda row: units.size(row.bytes.down.total)),
+        ("key server", lambda row: units.size(row.bytes.key_server.total)),
+        ("messages", lambda row: str(row.messages)),
+        ("wall", lambda row: units.duration(row.wall_seconds)),
+        ("simulated", lambda row: units.duration(row.simulated_seconds)),
+        *((f"ε {title}", lambda row, party=party: number(row.view_epsilons.get(party)))
+          for party, title in BRIEF.items() if any(party in row.view_epsilons for row in rows)),
+        *((f"epsilon of a {level}", lambda row, level=level: number(row.level_epsilons.get(level)))
+          for level in dict.fromkeys(level for row in rows for level in row.level_epsilons)),
+        ("mask churn", lambda row: units.percent(row.mask_churn)),
+    ]
+    filled = {title: [cell(row) for row in rows] for title, cell in columns}
+    # A column that says nothing in any round (no key server, no noise) only takes room.
+    filled = {title: cells for title, cells in filled.items() if not {*cells} <= {units.NOTHING, "0 B"}}
+    body = [[str(rows[i].round), *(text(cells[i]) for cells in filled.values())] for i in _shown(rows)]
+    caption = f"Some of {len(rows)} rounds; metrics.jsonl has all. " if len(body) < len(rows) else ""
+    if any(row.of_clients for row in rows):
+        caption += f"Client {leading}: lowest and highest. "
+    caption += "Clients: answered/asked. Zones: mean share over clients."
+    if grouped:
+        caption += f" {capital(leading)} in groups: mean over the groups' models, each on test data like its clients'."
+    if "personal models" in filled or "personal, common set" in filled:
+        caption += " Personal models: mean over clients (lowest and highest), on test data of each client's class mix."
+    if "fine-tuned" in filled:
+        caption += " Fine-tuned: the same of the global model after each client has trained it on its own examples."
+    parts = [table(caption, ["round", *filled], body, numeric=True)]
+    parts.append(_byte_totals(rows))
+    dropped = [
+        [str(row.round), str(client), text(reason)] for row in rows for client, reason in row.clients.dropped.items()
+    ]
+    caption = "Clients that dropped out of a round."
+    if len(dropped) > _MOST_ROWS:
+        caption += f" The first {_MOST_ROWS} of {len(dropped)}; metrics.jsonl has all."
+    parts.append(table(caption, ["round", "client", "reason"], dropped[:_MOST_ROWS]))
+    logged = curves_of(rows, lambda row: row.log)
+    body = [[text(name), *(text(f(units.finite(of))) for f in _STATISTICS.values())] for name, of in logged.items()]
+    caption = "Numbers that components logged, over the rounds."
+    parts.append(table(caption, ["name", *_STATISTICS], body, numeric=True))
+    return "".join(parts)
+
+
+_STATISTICS: dict[str, Callable[[list[float]], str]] = {
+    "first": lambda values: units.number(values[0] if values else None, 4),
+    "last": lambda values: units.number(values[-1] if values else None, 4),
+    "lowest": lambda values: units.number(min(values, default=None), 4),
+    "highest": lambda values: units.number(max(values, default=None), 4),
+}
+
+
+def _mean(by_group: Mapping[str, float]) -> float | None:
+    return math.fsum(by_group.values()) / len(by_group) if by_group else None
+
+
+def _spread(by_client: Mapping[int, float]) -> str:
+    found = units.spread(by_client)
+    return f"{found[0]:.3f}–{found[2]:.3f}" if found else units.NOTHING
+
+
+def _mean_and_spread(by_client: Mapping[int, float]) -> str:
+    found = units.spread(by_client)
+    return f"{found[1]:.3f} ({found[0]:.3f}–{found[2]:.3f})" if found else units.NOTHING
+
+
+def _byte_totals(rows: Sequence[Row]) -> str:
+    body: list[list[str]] = []
+    for label, of in DIRECTIONS.values():
+        sent = sum((of(row.bytes) for row in rows), Sent())
+        for kind, split in (("zone", sent.zones), ("phase", sent.phases)):
+            for name, amount in split.items():
+                what = zone_label(name) if kind == "zone" else text(name)
+                body.append([text(label), kind, what, units.size(amount), units.percent(amount / sent.total)])
+    return table("Bytes over the whole run, split by zone and, the same bytes, by phase.",
+                  ["direction", "split by", "", "bytes", "of this direction"], body, numeric=3)  # fmt: skip
+
+
+def groups_table(rows: Rows) -> str:
+    """Each group of the last round that had several: its clients, and how its model does."""
+    known = [row for row in rows if len(row.group_members) > 1]
+    if not known:
+        return ""
+    row, body = known[-1], []
+    own, leads = row.of_groups, row.leads
+    for group, ids in row.group_members.items():
+        measured = [each.groups[group].leading(leads) for each in rows if group in each.groups]
+        result, best = row.groups.get(group), max if leads.better == "higher" else min
+        body.append([
+            text(group), str(len(ids)), text(", ".join(map(str, ids))), units.number(own.get(group)),
+            *(units.number(value) for value in ((result.leading(leads), result.loss) if result else (None, None))),
+            units.number(best(units.finite(measured), default=None)),
+        ])  # fmt: skip
+    changes = sum(before.group_members != after.group_members for before, after in pairwise(known))
+    caption = (
+        f"Groups of clients with a model each, as in round {row.round}. A model is judged on test data like "
+        "that of its clients. The common test set has classes that these clients may never have seen. "
+    )
+    caption += f"They changed {changes} times." if changes > 1 else "They changed once." if changes else ""
+    title = "on the common test set" if leads == ACCURACY else f"{leads.name} on the common test set"
+    header = ["group", "size", "clients", leads.name, title, "loss there", "best there"]
+    return table(caption.rstrip(), header, body, numeric=3)
+
+
+def assessments_table(assessments: Mapping[str, Mapping[str, float]]) -> str:
+    """What components state of the run with knowledge that no party has: component -> fact -> value."""
+    body = [
+        [text(component), text(fact.replace("_", " ")), render(value)]
+        for component, facts in assessments.items() for fact, value in facts.items()
+    ]  # fmt: skip
+    caption = "Assessments, made after the run with knowledge that no party of the protocol has."
+    return table(caption, ["component", "fact", "value"], body, numeric=2)

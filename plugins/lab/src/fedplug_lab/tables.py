@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import html
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedplug_runs import units
 
 from fedplug_lab.canvas import ZONE_COLOURS
-from fedplug_lab.words import in_words, is_name, pieces
+from fedplug_lab.words import UNBROKEN, capital, in_words, is_name
 
 _TAG = re.compile("<[^>]*>")
 _LONG = 40
@@ -25,14 +27,31 @@ def text(value: Any) -> str:
 
 def sentence(words: str) -> str:
     """A sentence as HTML in which no line ends inside a number."""
-    found = [(text(piece), whole) for piece, whole in pieces(words)]
-    return "".join(f'<span class="whole">{piece}</span>' if whole else piece for piece, whole in found)
+    # Every second piece is what was matched.
+    pieces = [text(piece) for piece in UNBROKEN.split(words)]
+    return "".join(f'<span class="whole">{piece}</span>' if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def title_of(key: Any) -> str:
     """A heading for a key: `never_covered` is `Never covered`, `he` is `HE`."""
     words = in_words(key)
-    return words.upper() if len(words) <= 2 else words[:1].upper() + words[1:]
+    return words.upper() if len(words) <= 2 else capital(words)
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """A list of warnings and such, from HTML; nothing for none."""
+    return f'<ul class="warnings">{"".join(f"<li>{line}</li>" for line in lines)}</ul>' if lines else ""
+
+
+def again(command: str) -> str:
+    """The command that does it again; nothing where there is none."""
+    return f"<h3>Do it again</h3><pre><code>{text(command)}</code></pre>" if command else ""
+
+
+def report_link(run_dir: Path, here: Path, words: str) -> str:
+    """HTML that leads to the report of a run, seen from a folder; without a report the words alone."""
+    report = run_dir / "report.html"
+    return f'<a href="{text(os.path.relpath(report, here))}">{words}</a>' if report.is_file() else words
 
 
 def zone_label(name: str) -> str:

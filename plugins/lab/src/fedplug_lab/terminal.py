@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 from fedplug_terminal.lines import GAP, longest_word
@@ -12,6 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 _TITLE, _NAME = "bold", "dim"
+_PIPE = 240  # letters of a line that no terminal bounds
+
+
+def console() -> Console:
+    """Where tables are printed, with `crop=False`. A program that reads a pipe wants whole lines."""
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE)
 
 
 @dataclasses.dataclass
@@ -87,16 +94,19 @@ class Rows:
             if cell.plain.strip():
                 before = "" if first else "  "
                 said = Text.assemble((f"{before}{name.strip()}: " if name.strip() else before, _NAME), cell)
-                yield whole(said, "" if first else "    ")
+                yield Whole(said, "" if first else "    ")
                 first = False
 
 
 @dataclasses.dataclass
 class Whole:
-    """A text in lines that end between words, also where one word is longer than a line."""
+    """A text in lines that end between words, also where one word is longer than a line. Print it with `crop=False`.
+
+    `onward` begins the lines after the first.
+    """
 
     text: Text
-    onward: str
+    onward: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = max(1, options.max_width - len(self.onward))
@@ -115,8 +125,3 @@ def _breaks(line: str, room: int) -> Iterable[int]:
             yield found.start(1)
             used = 0
         used += len(found[0])
-
-
-def whole(text: Text, onward: str = "") -> Whole:
-    """The text in lines that end between words; `onward` begins those after the first. Print it with `crop=False`."""
-    return Whole(text, onward)

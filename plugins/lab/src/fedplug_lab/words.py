@@ -7,9 +7,6 @@ from typing import Any
 
 from fedplug_ledger.verdict_words import BRIEF
 
-VIEWS = BRIEF
-"""The parties of the verdict, in the words of a narrow column."""
-
 _PEOPLE = {
     "client_and_server": "a client with the server", "released_model": "released model",
     "zero_out": "add-or-remove", "replace_one": "replace-one", "epsilon_exact": "exact",
@@ -45,9 +42,10 @@ GLOSSARY = {
 }
 """Each word that the verdict and the ledger use, in plain English."""
 
-_UNBROKEN = re.compile(
-    r"\S*\d\S*\s(?:ms|s|min|h|B|kB|MB|GB|TB|dB|nats)(?!\w)[.,;:)]*|\S*\d\S*[-=./]\S+|\S*=\S*\d\S*"
+UNBROKEN = re.compile(
+    r"(\S*\d\S*\s(?:ms|s|min|h|B|kB|MB|GB|TB|dB|nats)(?!\w)[.,;:)]*|\S*\d\S*[-=./]\S+|\S*=\S*\d\S*)"
 )
+"""What no line may end in: a browser breaks `1e-05` and `4 s`."""
 
 
 def in_words(name: Any) -> str:
@@ -55,15 +53,11 @@ def in_words(name: Any) -> str:
     return _PEOPLE.get(str(name), str(name).replace("_", " "))
 
 
+def capital(title: str) -> str:
+    """A title with a capital letter; one such as `mean IoU` or `R2` keeps the others."""
+    return title[:1].upper() + title[1:]
+
+
 def is_name(value: str) -> bool:
     """Whether a text is such a name, and no sentence or path."""
-    return value in _PEOPLE or value in VIEWS
-
-
-def pieces(sentence: str) -> list[tuple[str, bool]]:
-    """A sentence in pieces, each with whether no line may end inside it: a browser breaks `1e-05` and `4 s`."""
-    found, end = [], 0
-    for match in _UNBROKEN.finditer(sentence):
-        found += [(sentence[end : match.start()], False), (match[0], True)]
-        end = match.end()
-    return [(text, whole) for text, whole in [*found, (sentence[end:], False)] if text]
+    return value in _PEOPLE or value in BRIEF

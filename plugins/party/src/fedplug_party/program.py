@@ -20,7 +20,6 @@ from fedplug.api.errors import PartyLost, RecipeError, SetupError
 from fedplug.api.links import ballots_of
 from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.api.roles import Ballots, stated_reveals
-from fedplug.engines.base import draw_apart
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -39,6 +38,7 @@ from fedplug_runs.settings import Settings
 from fedplug_runs.trust import RUNS, Consent
 from fedplug_std.handed import alarms, signs
 from fedplug_std.letters import Correspondent, read_signing_key
+from fedplug_std.pool import draw_apart
 from fedplug_terminal.lines import tell
 
 from fedplug_party.agreement import agreement, preview

@@ -91,3 +91,18 @@ class RowComplete(Event):
     """The numbers of a round, its accuracy included; may come after the next round's first replies."""
 
     row: Row
+
+
+class PicturesMade(Event):
+    """Components of a party have drawn something for the report (`Party.figures`).
+
+    Attributes:
+        client_id: whose they are; None: the server's.
+        pictures: JSON, by name.
+        left_out: why others of that party cannot travel, by name.
+    """
+
+    round: int
+    client_id: int | None
+    pictures: Mapping[str, str]
+    left_out: Mapping[str, str]

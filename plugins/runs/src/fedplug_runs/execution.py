@@ -16,7 +16,6 @@ from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, log_error
 from fedplug.api.events import Asking, Events, RoundClosed
 from fedplug.api.roles import Extension
-from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
@@ -45,7 +44,14 @@ from fedplug_runs.folder import (
     write_recipe,
 )
 from fedplug_runs.listeners import listen, listeners, of_session
-from fedplug_runs.machine import PeakMemory, command_line, require_memory, resolve_device, terminated_like_interrupted
+from fedplug_runs.machine import (
+    PeakMemory,
+    command_line,
+    parties_compute_with,
+    require_memory,
+    resolve_device,
+    terminated_like_interrupted,
+)
 from fedplug_runs.metrics import figures_of
 from fedplug_runs.own_files import keep, with_files
 from fedplug_runs.plan import plan_of

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import SetupError
+from fedplug.api.threads import of_a_party, set_of_a_party
 from fedplug.recipe.recipe import Recipe
 
 from fedplug_runs import units
@@ -129,3 +130,20 @@ def terminated_like_interrupted() -> contextlib.AbstractContextManager[None]:
         raise KeyboardInterrupt
 
     return handled(interrupt, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def parties_compute_with(count: int) -> Iterator[None]:
+    """Inside, parties compute with this many threads. Afterwards torch has as many as before, and so has a notebook.
+
+    torch is imported already, or is so inside; then it has as many as it begins with.
+    """
+    import torch  # here, since what needs no parties must not wait for it
+
+    before, torchs = of_a_party(), torch.get_num_threads()
+    set_of_a_party(count)
+    try:
+        yield
+    finally:
+        set_of_a_party(before)
+        torch.set_num_threads(torchs)

@@ -16,7 +16,6 @@ from fedplug.api.events import (
     Events,
     ModelDelivered,
     Negotiated,
-    PicturesMade,
     ReplyArrived,
     RoundClosed,
     SetUpDone,
@@ -37,7 +36,7 @@ from fedplug_ledger.wording import PLAIN_VALUES
 from fedplug_runs.compared import Compared
 from fedplug_runs.drawn import drawn
 from fedplug_runs.evaluation import Evaluated
-from fedplug_runs.events import RowComplete, RowMade, RowsRestored
+from fedplug_runs.events import PicturesMade, RowComplete, RowMade, RowsRestored
 from fedplug_runs.rows import Attendance, GroupResult, Row, Unopened
 from fedplug_runs.wire_record import Wire
 

@@ -15,7 +15,6 @@ from fedplug.api.data import Model, PublicData
 from fedplug.api.errors import CheckpointError, PluginError, SetupError
 from fedplug.api.events import Events
 from fedplug.api.parties import SERVER, file_name
-from fedplug.api.threads import parties_compute_with
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.catalog import Catalog
@@ -32,6 +31,7 @@ from fedplug_runs import units
 from fedplug_runs.archive import Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, holding
 from fedplug_runs.folder import Summary, recipe_file
+from fedplug_runs.machine import parties_compute_with
 from fedplug_runs.row_text import cells, filled, sent, thin_out
 from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings

@@ -49,18 +49,6 @@ def _on_all(row: Row) -> str:
     return "on all classes" if row.leads == ACCURACY else f"{row.leads.name} on all"
 
 
-def _title_on_all(row: Row) -> str:
-    return "accuracy on all classes" if row.leads == ACCURACY else _on_all(row)
-
-
-def _of_personal(row: Row) -> dict[int, float]:
-    return row.of_personal
-
-
-def _tuned(row: Row) -> dict[int, float]:
-    return row.tuned
-
-
 def spread_words(known: tuple[float, float, float], leads: Figure) -> str:
     """Mean over clients, and from the worst of them to the best: `0.700 (0.500 to 0.900)`; the largest RMSE first."""
     low, mean, high = map(units.number, known)
@@ -113,14 +101,16 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         result[grouped_title(grouped[-1])] = in_groups(grouped[-1])
     if measured := [row for row in rows if row.leading is not None and not math.isnan(row.leading)]:
         best, last = best_of(measured), measured[-1]
-        title = _title_on_all(last) if grouped else last.leads.name
+        on_all = "accuracy on all classes" if last.leads == ACCURACY else _on_all(last)
+        title = on_all if grouped else last.leads.name
         final = units.number(last.leading) + (f" {last.leads.unit}" if last.leads.unit else "")
         result[title] = f"{final} (best {units.number(best.leading)} after round {best.round})"
     for name, value in next((row.judged for row in reversed(rows) if row.figures), {}).items():
         if name != rows[-1].leads.name:
             result[name] = units.number(value)
-    for title, read in (("personal mean", _of_personal), ("fine-tuned mean", _tuned)):
-        if known := [found for row in rows if (found := units.spread(read(row)))]:
+    of_clients = {"personal mean": [row.of_personal for row in rows], "fine-tuned mean": [row.tuned for row in rows]}
+    for title, by_round in of_clients.items():
+        if known := [found for by_client in by_round if (found := units.spread(by_client))]:
             result[title] = spread_words(known[-1], rows[-1].leads)
     if clusters := next((row.clusters for row in reversed(rows) if row.clusters), {}):
         each = ", ".join(f"{name} {units.number(value)}" for name, value in clusters.items())

@@ -73,9 +73,8 @@ def search(
     from fedplug.recipe.catalog import Catalog
     from fedplug_runs.settings import Settings
 
-    from fedplug_search.searching import Asked, find
-    from fedplug_search.space import assignments
-    from fedplug_search.work import Plan
+    from fedplug_search.question import Asked, assignments
+    from fedplug_search.searching import find
 
     def texts(given: Iterable[str] | Mapping[str, Any]) -> list[str]:
         if not isinstance(given, Mapping):
@@ -93,6 +92,6 @@ def search(
             "plugins": (*chosen.plugins, *map(str, plugins)),
         }
     )
-    plan = Plan(trials, jobs, search_seed, prune, timeout)
-    asked = Asked(texts(over), texts(min or {}), texts(max or {}), objectives, texts(sets), seeds, None, plan)
+    asked = Asked(texts(over), texts(min or {}), texts(max or {}), objectives, texts(sets), seeds, None, trials, jobs,
+                  search_seed, prune, timeout)  # fmt: skip
     return find(file, chosen, asked, Catalog.discover())

@@ -1,19 +1,219 @@
-"""The answer of a search: the front, what is closest where there is none, and what the search has cost."""
+"""The outcome of trials, how they are judged, and the answer: the front, what is closest, what the search has cost."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedplug_lab.api import Compared, open_run, unlike
+from fedplug.api.data import Better
+from fedplug.api.errors import CheckpointError
+from fedplug.api.records import Amount, Count, Number, Record, Text
+from fedplug_lab.api import Compared, Stated, front_of, open_run, unlike
+from fedplug_runs.files import read_bytes
+from fedplug_runs.folder import read_ledger, read_rows
 
-from fedplug_search.measures import measure
-from fedplug_search.price import Price, price_of, spent_in
+from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure, measure
 from fedplug_search.question import Question
-from fedplug_search.trial import MET, MISSED, PRUNED, Told, closest_of, front, miss, missed
+
+MET, MISSED, PRUNED, REFUSED, FAILED = "met", "missed", "pruned", "refused", "failed"
+"""How a trial ends: with all constraints met, with one missed, before its last round, refused by `fedplug check`, or by
+an error."""
+
+
+class Made(Record):
+    """One run of a trial.
+
+    Attributes:
+        folder: of the run, inside that of the search; empty where nobody knows.
+        rounds: how many it has finished.
+        epsilon: that it leads with; None where it prices nothing.
+        prices: the zones that epsilon prices, where that is not everything.
+    """
+
+    seed: Count
+    folder: Text
+    digest: Text
+    rounds: Count
+    epsilon: Number | None = None
+    prices: Text = ""
+
+
+class Told(Record):
+    """The outcome of a trial.
+
+    Attributes:
+        status: one of those above.
+        reason: of anything but `met`.
+        numbers: its measures, by name; of a pruned trial those of the rounds that it ran.
+        missing: why a measure has no number.
+        prices: the zones that its epsilon prices, where that is not everything.
+        verdicts: of its ledgers.
+        runs: those that it made, or used.
+        seconds: that it took on the clock on the wall, here and now.
+    """
+
+    status: Text
+    reason: Text = ""
+    numbers: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    missing: dict[Text, Text] = dataclasses.field(default_factory=dict)
+    prices: Text = ""
+    verdicts: list[Text] = dataclasses.field(default_factory=list)
+    runs: list[Made] = dataclasses.field(default_factory=list)
+    seconds: Amount = 0.0
+
+    def number(self, name: str) -> float | None:
+        """A measure; None where it has none that is finite."""
+        value = self.numbers.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+
+def judged(
+    stated: Mapping[str, Stated], constraints: Sequence[Constraint], objectives: Iterable[str], runs: list[Made],
+    verdicts: list[str], seconds: float,
+) -> Told:  # fmt: skip
+    """A trial all of whose runs are complete, with its numbers and whether they meet the constraints."""
+    numbers = {name: found.value for name, found in stated.items() if is_measure(name) and found.value is not None}
+    missing = {
+        name: ((found := stated.get(name)) and found.why) or f"none of its runs states it{_others(name, stated)}"
+        for name in dict.fromkeys([*objectives, *(constraint.name for constraint in constraints)])
+        if name not in numbers
+    }
+    prices = stated["epsilon"].prices if "epsilon" in stated else ""
+    told = Told(MET, "", numbers, missing, prices, verdicts, runs, seconds)
+    reasons = [missed(constraint, told) for constraint in constraints if miss(constraint, told)]
+    bounded = {constraint.name for constraint in constraints}
+    for name in objectives:
+        if name not in bounded and told.number(name) is None:
+            reasons.append(f"{name} has no number: {missing.get(name, 'it is not finite')}")
+    told.reason = "; ".join(reasons)
+    told.status = MISSED if reasons else MET
+    return told
+
+
+def _others(name: str, stated: Iterable[str]) -> str:
+    """Of a figure or a level that is not there, those that are."""
+    head = next((head for head in (FIGURE, LEVEL) if name.startswith(head)), None)
+    there = [other for other in stated if head and other.startswith(head)]
+    return f", but {', '.join(there)}" if there else ""
+
+
+def miss(constraint: Constraint, told: Told) -> float:
+    """By how much a trial misses a constraint, as a share of its bound."""
+    return constraint.miss(told.numbers.get(constraint.name))
+
+
+def missed(constraint: Constraint, told: Told) -> str:
+    """The same in words."""
+    value, measure = told.numbers.get(constraint.name), constraint.measure
+    if value is None:
+        return f"{constraint.name} has no number: {told.missing.get(constraint.name, 'it is not known')}"
+    side = "below" if constraint.least else "above"
+    return f"{constraint.name} {measure.show(value)} is {side} {measure.show(constraint.bound)}"
+
+
+def violations(told: Told, constraints: Sequence[Constraint], objectives: Iterable[str]) -> dict[str, float]:
+    """What Optuna is told of the constraints: above 0 is a miss.
+
+    A trial without a number for each objective misses one more; of one that did not run to its end, only what is
+    certain counts of the others.
+    """
+    ended = told.status in (MET, MISSED)
+    found = {"all numbers": 0.0 if values_of(told, objectives) else 1.0}
+    for constraint in constraints:
+        certain = ended or (constraint.measure.grows and not constraint.least and constraint.name in told.numbers)
+        found[str(constraint)] = miss(constraint, told) if certain else 0.0
+    return found
+
+
+def values_of(told: Told, objectives: Iterable[str]) -> list[float] | None:
+    """The objectives of a trial that ran to its end, which Optuna is told; None where one is missing."""
+    known = [told.number(name) for name in objectives]
+    found = [value for value in known if value is not None]
+    return found if told.status in (MET, MISSED) and len(found) == len(known) else None
+
+
+def front(trials: Mapping[int, Told], objectives: Mapping[str, Better]) -> list[int]:
+    """The trials that meet the constraints and that no other one beats, best in the first objective first."""
+    met = {number: values for number, told in sorted(trials.items())
+           if told.status == MET and (values := values_of(told, objectives))}  # fmt: skip
+    return front_of(met, [*objectives.values()])
+
+
+def closest_of(trials: Mapping[int, Told], constraints: Sequence[Constraint]) -> int | None:
+    """The trial that ran to its end and misses the constraints by least in all; None where none did."""
+    ended = {number: told for number, told in trials.items() if told.status in (MET, MISSED)}
+    return min(ended, key=lambda number: (sum(miss(one, ended[number]) for one in constraints), number), default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """The release of one run.
+
+    Attributes:
+        epsilon: None where its ledger states none, or is behind what the clients were asked for.
+        delta: at which epsilon is stated.
+        prices: the zones that epsilon prices, where that is not everything.
+    """
+
+    epsilon: float | None
+    delta: float = 0.0
+    prices: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Price:
+    """All runs together, by naive composition.
+
+    Attributes:
+        runs: that released something.
+        epsilon: the sum over those that state one; None where none does.
+        delta: the sum of theirs.
+        without: how many state none.
+        partial: the zones that some epsilons price, where that is not everything.
+    """
+
+    runs: int
+    epsilon: float | None
+    delta: float
+    without: int
+    partial: tuple[str, ...]
+
+
+def price_of(spent: Iterable[Spent]) -> Price:
+    """Adds up, each run with its own delta."""
+    runs = list(spent)
+    stated = [(run.epsilon, run.delta) for run in runs if run.epsilon is not None and not math.isnan(run.epsilon)]
+    partial = sorted({run.prices for run in runs if run.epsilon is not None and run.prices})
+    epsilon = math.fsum(epsilon for epsilon, _ in stated) if stated else None
+    delta = math.fsum(delta for _, delta in stated)
+    return Price(len(runs), epsilon, delta, len(runs) - len(stated), tuple(partial))
+
+
+def spent_in(folder: Path) -> list[Spent]:
+    """The releases of the runs in the folder of a search; runs that released nothing are left out.
+
+    Every run counts, whatever became of its trial: one that failed or was cut off has released something too.
+    """
+    runs = sorted({file.parent for pattern in ("*/recipe.yaml", "*/*/recipe.yaml") for file in folder.glob(pattern)})
+    return [found for run in runs if (found := _spent(run)) is not None]
+
+
+def _spent(run_dir: Path) -> Spent | None:
+    charges = run_dir / "charging.jsonl"
+    asked = read_bytes(charges).count(b"\n") if charges.is_file() else 0
+    try:
+        ledger, rows = read_ledger(run_dir), read_rows(run_dir)
+    except CheckpointError:  # killed before it could write one, or damaged
+        return Spent(None) if asked else None
+    if asked > len(ledger.log):  # killed after it went on: the ledger is that of the time before
+        return Spent(None)
+    prices = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
+    return Spent(ledger.epsilon, ledger.delta, prices) if ledger.rounds.actual else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,25 +309,24 @@ class Answer:
             for number, told in sorted(self.told.items())
             if told.status == MET
         ]
-        return unlike(met, self.shown) if len(met) > 1 else []
+        return unlike(met, self.question.shown) if len(met) > 1 else []
 
     @property
-    def shown(self) -> list[str]:
-        """The measures of tables: objectives, and what the constraints name."""
-        bounded = [constraint.name for constraint in self.question.constraints]
-        return list(dict.fromkeys([*self.question.objectives, *bounded]))
-
-    @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counter[str]:
         """How many trials ended how."""
-        found: dict[str, int] = {}
-        for told in self.told.values():
-            found[told.status] = found.get(told.status, 0) + 1
-        return found
+        return Counter(told.status for told in self.told.values())
 
     def name(self, number: int) -> str:
         """`3: ratio=0.31`."""
         return f"{number + 1}: {self.question.space.label(self.values[number])}"
+
+    def cells(self, number: int) -> list[str]:
+        """A trial in tables: its measures, `question.shown`, and what was chosen."""
+        told = self.told[number]
+        found = {name: measure(name).show(told.numbers.get(name)) for name in self.question.shown}
+        if told.prices and "epsilon" in found:
+            found["epsilon"] += f" ({told.prices})"
+        return [*found.values(), *self.question.space.shown(self.values[number]).values()]
 
     def headline(self) -> str:
         """In a sentence."""

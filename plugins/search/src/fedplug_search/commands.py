@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug_lab.commands import Jobs, WithSeeds
+from fedplug_lab.commands import DryRun, Jobs, Seeds, WithSeeds
 from fedplug_runs.settings import Settings
 from fedplug_terminal.options import RecipeFile, Sets, command, takes
 
@@ -53,7 +53,7 @@ def search(
         Path | None,
         typer.Option(metavar="FILE", rich_help_panel=QUESTION, help="A YAML file with over, min, max and objectives."),
     ] = None,
-    seeds: Annotated[list[int] | None, typer.Option(min=0, help="Run each trial with each seed: --seeds 1 2 3")] = None,
+    seeds: Seeds = None,
     sets: Sets = None,
     trials: Annotated[
         int, typer.Option(min=1, metavar="N", help="Number of trials in all. A larger number continues a search.")
@@ -70,19 +70,17 @@ def search(
     output: Annotated[
         Path | None, typer.Option(help="Folder of the search. Default: search-RECIPE in the folder of runs.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check all and print the search without running it.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Search for options with which a recipe meets constraints. The same command continues an interrupted search."""
     from fedplug_search import searching
-    from fedplug_search.work import Plan
+    from fedplug_search.question import Asked
 
     folder = output or settings.output / f"search-{recipe.stem}"
-    plan = Plan(trials, jobs, search_seed, prune, None if timeout is None else _seconds(timeout))
-    asked = searching.Asked(
-        over or (), least or (), most or (), objective or (), sets or (), seeds or (), space, plan, dry_run
-    )
+    asked = Asked(
+        over or (), least or (), most or (), objective or (), sets or (), seeds or (), space, trials, jobs, search_seed,
+        prune, None if timeout is None else _seconds(timeout), dry_run,
+    )  # fmt: skip
     raise typer.Exit(searching.search(recipe, settings.replace({"output": folder}), asked))
 
 

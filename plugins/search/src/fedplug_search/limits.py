@@ -76,7 +76,8 @@ class Limits(fedplug.Extension):
         asked = self.options.leading
         if asked is not None and rows:
             leads = rows[-1].leads
-            most = hopeless([row.leading for row in rows], self._rounds, asked, leads.better, _best_of(leads))
+            best = 1.0 if leads.name == ACCURACY.name else None  # how good another figure can be nobody knows
+            most = hopeless([row.leading for row in rows], self._rounds, asked, leads.better, best)
             if most is not None:
                 gain = f"even the best gain so far, repeated, gives {most:.3f}"
                 return f"{leads.name} can hardly reach {asked:.3f}: {after} {gain}"
@@ -84,11 +85,7 @@ class Limits(fedplug.Extension):
 
     def known(self) -> dict[str, float]:
         """The numbers of the run so far."""
-        rows = [row for _, row in sorted(self._rows.items())]
-        found = dict(so_far(rows))
-        if rows:
-            found[name_of(rows[-1].leads)] = last(row.leading for row in rows)
-        return {name: value for name, value in found.items() if value is not None}
+        return known([row for _, row in sorted(self._rows.items())])
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -119,14 +116,15 @@ def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
     }
 
 
+def known(rows: Sequence[Row]) -> dict[str, float]:
+    """The same, and the figure that leads; without what nobody knows."""
+    leading = {name_of(rows[-1].leads): last(row.leading for row in rows)} if rows else {}
+    return {name: value for name, value in {**so_far(rows), **leading}.items() if value is not None}
+
+
 def name_of(leads: Figure) -> str:
     """The measure of a figure that leads."""
     return leads.name if leads.name == ACCURACY.name else f"{FIGURE}{leads.name}"
-
-
-def _best_of(leads: Figure) -> float | None:
-    """The best that it can be, where everybody knows that."""
-    return 1.0 if leads.name == ACCURACY.name else None
 
 
 def hopeless(

@@ -110,6 +110,11 @@ def measure(name: str) -> Measure:
     return Measure(f"ε of a {name.removeprefix(LEVEL)}", "number")
 
 
+def in_words(numbers: Mapping[str, float | None]) -> str:
+    """Measures for people: `accuracy 0.900, bytes 1.2 MB`."""
+    return ", ".join(f"{name} {measure(name).show(value)}" for name, value in numbers.items())
+
+
 def better_of(name: str, figures: Sequence[Figure]) -> Better | None:
     """Which of two numbers of a measure is the better one; None where nobody declares it.
 

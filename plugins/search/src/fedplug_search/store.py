@@ -7,20 +7,19 @@ in the order of their numbers, so that what Optuna chooses next follows from the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
 from fedplug_runs.files import read_bytes, shorten
 
-from fedplug_search.question import Question
-from fedplug_search.space import Params
-from fedplug_search.trial import FAILED, Told, values_of, violations
+from fedplug_search.answer import FAILED, Told, values_of, violations
+from fedplug_search.question import Params, Question, Space
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.study import Study
+    from optuna.samplers import BaseSampler
+    from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial
 
 FILE = "study.log"
@@ -74,8 +73,9 @@ class Store:
         if known is None:
             self.study.set_user_attr(_DEFINITION, definition)
         elif differ := [key for key in definition if known.get(key) != definition[key]]:
+            words = {"recipe": "the recipe or a --set", "--over": "what may be chosen (--over)"}
             raise SetupError(
-                f"{folder} holds another search: {', '.join(map(_worded, differ))} "
+                f"{folder} holds another search: {', '.join(words.get(key, key) for key in differ)} "
                 f"{'differs' if len(differ) == 1 else 'differ'}; take another --output, or repeat its command"
             )
 
@@ -96,10 +96,8 @@ class Store:
         """Adds a trial; gives its number."""
         from optuna.trial import TrialState, create_trial
 
-        number = self.size
-        self.study.add_trial(
-            create_trial(state=TrialState.RUNNING, params=dict(params), distributions=self.distributions())
-        )
+        number, distributions = self.size, self.question.space.distributions()
+        self.study.add_trial(create_trial(state=TrialState.RUNNING, params=dict(params), distributions=distributions))
         self.open[number] = params
         return number
 
@@ -121,10 +119,6 @@ class Store:
         self.told[number] = told
         self.open.pop(number)
 
-    def distributions(self) -> dict[str, BaseDistribution]:
-        """The space, as Optuna has it."""
-        return {path: found.distribution() for path, found in self.question.space.dimensions.items()}
-
     def params(self, number: int) -> Params:
         """The values of a trial."""
         return dict(self.study.get_trials(deepcopy=False)[number].params)
@@ -137,6 +131,70 @@ class Store:
                 shorten(self.file, whole)
 
 
-def _worded(key: str) -> str:
-    return {"recipe": "the recipe or a --set", "--over": "what may be chosen (--over)"}.get(key, key)
+SPREAD = 10
+"""Trials that are spread before TPE chooses."""
+_CHOSEN, _TRIES = 10, 200
+"""So often TPE is asked before chance is, and so often in all, for something that was not tried yet."""
 
+
+def next_params(
+    space: Space, directions: Sequence[StudyDirection], history: Sequence[FrozenTrial], tried: Sequence[Params],
+    seed: int, number: int, trials: int,
+) -> Params | None:  # fmt: skip
+    """The values of the next trial; None where everything was tried.
+
+    They follow from the seed, the number of the trial and what the study holds, and from nothing else. Where all
+    combinations can be counted and there are trials for all of them, every one is tried, in order. Else Optuna's TPE
+    chooses (tree-structured Parzen estimators for several objectives, Ozaki et al. 2022), after ten trials that are
+    spread over the space (a Latin hypercube: one in each tenth of every range). TPE knows the constraints, and takes
+    trials that still go on for bad ones, so that it does not try the same at once. What was tried is not tried again.
+
+    Args:
+        space: what may be chosen.
+        directions: of the objectives.
+        history: the trials so far, unfinished ones too.
+        tried: the values that are not to come again.
+        seed: of the search.
+        number: of the trial.
+        trials: how many there may be in all.
+    """
+    import optuna
+
+    before, size = {space.key(params) for params in tried}, space.size()
+    params: Params = {}
+    left = (found for found in (space.combinations() if size is not None else ()) if space.key(found) not in before)
+    if size is not None and (size <= trials or len(before) >= size):
+        return next(left, None)
+    if number < SPREAD and space.key(spread := _spread(space, seed, number)) not in before:
+        return spread
+    for attempt in range(_TRIES):
+        own = [seed, number, attempt]
+        scratch = optuna.create_study(directions=directions, sampler=_sampler(own, attempt < _CHOSEN))
+        scratch.add_trials(history)
+        found = scratch.ask(space.distributions()).params
+        # Of a number Optuna is to keep what the recipe gets.
+        params = {path: value if isinstance(value, str) else space.dimensions[path].value(value)
+                  for path, value in found.items()}  # fmt: skip
+        if space.key(params) not in before:
+            return params
+    return next(left, None) if size is not None else params
+
+
+def _sampler(own: Sequence[int], chooses: bool) -> BaseSampler:
+    import numpy as np
+    import optuna
+
+    seed = int(np.random.SeedSequence(own).generate_state(1)[0])
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=1) if chooses else optuna.samplers.RandomSampler(seed)
+
+
+def _spread(space: Space, seed: int, number: int) -> Params:
+    """One of the trials that are spread over the space."""
+    import numpy as np
+
+    params = {}
+    for place, (path, dimension) in enumerate(space.dimensions.items()):
+        rng = np.random.default_rng([seed, place])
+        order, inside = rng.permutation(SPREAD), rng.random(SPREAD)
+        params[path] = dimension.at(float((order[number] + inside[number]) / SPREAD))
+    return params

@@ -11,16 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from fedplug_lab.canvas import (
-    HALF,
-    Chart,
     Rows,
     curve_of,
     draw_line,
     log_axis,
-    round_axis,
-    rounds_of,
+    over_rounds,
+    time_scale,
 )
-from fedplug_lab.drawing import Drawing
+from fedplug_lab.drawing import Chart
 from fedplug_lab.panel import INK
 from fedplug_lab.sections import Section
 from fedplug_runs.units import duration
@@ -46,7 +44,7 @@ CLOCK = Clock()
 
 def chart(rows: Rows) -> Chart | None:
     """Seconds of each round on both clocks; None where no row has the simulated one."""
-    rounds, simulated = rounds_of(rows), curve_of(rows, lambda row: row.simulated_seconds)
+    simulated = curve_of(rows, lambda row: row.simulated_seconds)
     if not np.isfinite(simulated).any():
         return None
     parts = [SimulatedTime.of(row) for row in rows]
@@ -55,21 +53,19 @@ def chart(rows: Rows) -> Chart | None:
     every = np.concatenate([simulated, transfer, wall])
     shown = every[np.isfinite(every) & (every > 0)]
     highest = float(shown.max(initial=0.0))
-    scale, unit = (1000.0, "ms") if highest < 1 else (1.0, "s") if highest < 600 else (1 / 60, "min")
-    drawing = Drawing(HALF, 3.0)
-    (panel,) = drawing.panels
+    scale, unit = time_scale(highest)
+    drawing, panel, rounds = over_rounds(rows)
     note = "Two different clocks: the wall clock is this machine's, with all parties on it."
     if shown.size and highest > _FAR_APART * float(shown.min()):
         log_axis(panel.y, scale * float(shown.min()), scale * highest)
         transfer = np.where(transfer > 0, transfer, np.nan)  # nothing was sent: a logarithm cannot show it
         note += " Logarithmic scale."
     else:
-        panel.y.low, panel.y.high = 0.0, 1.08 * scale * highest or 1.0
+        panel.y.from_zero(scale * highest)
     draw_line(panel, rounds, scale * simulated, SIMULATED_COLOUR)
     draw_line(panel, rounds, scale * transfer, TRANSFER_COLOUR, dashed=True)
     draw_line(panel, rounds, scale * wall, INK, thin=True)
     panel.y_label = f"time per round ({unit})"
-    round_axis(panel, rounds)
     legend = (
         ("simulated, on the devices of the profiles", SIMULATED_COLOUR, "line"),
         ("of it, transfer of the slowest client", TRANSFER_COLOUR, "dash"),
@@ -77,8 +73,7 @@ def chart(rows: Rows) -> Chart | None:
     )
     both = f"{duration(np.nansum(simulated))} on the simulated clock and {duration(np.nansum(wall))} on the wall clock"
     alt = f"The run takes {both}. {_slowest([one for one in parts if one])}"
-    key = "simulated"
-    return Chart(key, "Simulated clock and wall clock", note, alt, legend, drawing.svg(key, alt))
+    return drawing.chart("simulated", "Simulated clock and wall clock", alt, legend, note)
 
 
 def _slowest(rounds: Sequence[SimulatedTime]) -> str:

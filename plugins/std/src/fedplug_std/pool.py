@@ -16,13 +16,31 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug.api.parties import KEY_SERVER, client_address
-from fedplug.engines.base import Job, shares
+from fedplug.engines.base import Job
 
 KEY_SERVER_MEMBER = -1
 _REVIVALS = 3
 """How often in a row a process may end while it is being restored."""
 _LEAST = 600.0
 """Least number of seconds for a process' actions for all of its parties together: start, save, load."""
+
+
+def shares(num_clients: int, workers: int) -> list[list[int]]:
+    """The clients of each worker, of which there are no more than clients."""
+    workers = max(1, min(workers, num_clients))
+    return [list(range(number, num_clients, workers)) for number in range(workers)]
+
+
+def draw_apart() -> None:
+    """Seeds the global generators from the system: a fork copies their state, and torch begins with the same anywhere.
+
+    Noise that a plugin draws from them would otherwise be the same in every worker, and cancel between two uploads.
+    """
+    import numpy as np
+    import torch
+
+    np.random.seed()
+    torch.seed()
 
 
 class Member(abc.ABC):

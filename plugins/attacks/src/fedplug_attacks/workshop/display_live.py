@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug_lab.live import Picture, add_bar, clock_time, known_facts
-from fedplug_lab.terminal import Rows, whole
+from fedplug_lab.terminal import Rows, Whole
 from fedplug_runs import units
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -94,7 +94,7 @@ class LiveAttackDisplay(Picture):
             [*map(Text, finding.cells[:-1]), Text(finding.status, _STATES[finding.state])]
             for finding in findings(summary)
         ])  # fmt: skip
-        said = [*map(whole, map(Text, idle(summary))), whole(Text(conclusion(summary), "bold"))]
+        said = [*map(Whole, map(Text, idle(summary))), Whole(Text(conclusion(summary), "bold"))]
         self._console.print(Group(Text(), rows, Text(), *said, Text()), crop=False)
         self.path("Attacks  ", str(folder))
         for page in pages:

@@ -20,8 +20,7 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 from fedplug_lab.page import write_page
-from fedplug_lab.results import Result
-from fedplug_lab.sections import Column, Leak, Section
+from fedplug_lab.sections import Column, Leak, Result, Section
 from fedplug_lab.tables import sentence, table, text
 from fedplug_runs import units
 from fedplug_runs.files import read_bytes, read_text
