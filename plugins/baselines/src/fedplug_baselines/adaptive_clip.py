@@ -55,7 +55,6 @@ class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedpl
     and all parties learn the median. It follows from the data, so no guarantee is stated.
     """
 
-    name: str
     site = "server"
 
     class Options(fedplug.Options):
@@ -86,8 +85,7 @@ class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedpl
             "nobody",
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: AdaptiveClip.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

@@ -50,8 +50,6 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused, as by Opacus.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         epochs: int = Field(1, ge=1, description="E of a round, which is E ceil(n / B) steps")
         batch_size: int = Field(32, ge=1, description="B, expected examples in a batch; all where a client has fewer")
@@ -91,9 +89,6 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             if self.epsilon is None and self.calibration == "prv":
                 raise ValueError("calibration: prv has no effect on a given noise_multiplier; leave it out")
             return self
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     # -- description ---------------------------------------------------------------------------------------------------
 

@@ -57,8 +57,6 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
     no mask is visible.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         tau: float = Field(0.4, ge=0, le=1, description="Fisher information above it, scaled to [0, 1], is personal")
         lambda_1: float = Field(0.1, ge=0, allow_inf_nan=False, description="weight of R1, while u is trained")
@@ -73,9 +71,6 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         send_personal: bool = Field(
             False, description="as published: personal parameters are sent as well, as in the authors' code"
         )
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
 
     @property
     def plans(self) -> Plans:

@@ -33,8 +33,6 @@ class FedDpaNoise(fedplug.Protector):
     `std.gaussian` instead.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="privacy loss that the code claims")
         delta: float = Field(0.1, gt=0, lt=1, description="failure probability of the claim; the code's default")
@@ -46,9 +44,6 @@ class FedDpaNoise(fedplug.Protector):
             description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
             "recipe's seed, which protects nobody",
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def check(self, recipe: Recipe) -> list[str]:
         """A batch is smaller than the whole of the examples."""

@@ -61,9 +61,6 @@ class FedMLHE(masks.ScoredShare):
             CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars, and something must encrypt the scores."""
         if len(self.plans.zones) == 1:  # nothing to choose

@@ -51,10 +51,7 @@ class Lus(fedplug.Protector):
             "that the noise counts for nothing",
         )
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Lus.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """The values that matter least become zero, and with `noise: kept` once more after the noise.

@@ -65,11 +65,9 @@ class Lwe(Dealing, fedplug.Sealer):
     class Options(LweOptions):
         """Options of `baselines.lwe`."""
 
-    name: str
     site = "server"
 
-    def __init__(self, options: Options) -> None:
-        self.options: Lwe.Options = options
+    options: Options
 
     # -- description ---------------------------------------------------------------------------------------------------
 

@@ -49,9 +49,6 @@ class MaskCrypt(masks.ScoredShare):
             CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars."""
         return masks.scorer_problems(recipe, self.options.by, "score_parameters: [{use: baselines.maskcrypt_priority}]")

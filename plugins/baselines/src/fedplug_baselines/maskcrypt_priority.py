@@ -33,13 +33,8 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
     records what leaves the client, and changes nothing.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def check(self, recipe: Recipe) -> list[str]:
         """The estimate must include everything that leaves unencrypted."""

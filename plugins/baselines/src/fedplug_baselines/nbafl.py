@@ -57,10 +57,7 @@ class NbAFL(fedplug.Protector):
             "nobody",
         )
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: NbAFL.Options = options
+    options: Options
 
     def constants(self, rounds: int) -> tuple[float, float, int, float, int]:
         """C, epsilon, m, c and L of a run."""
@@ -141,11 +138,9 @@ class NbAFLDownlink(fedplug.Opener):
         uplink: str = Field("baselines.nbafl", description="name of the component whose constants are used")
         scheduled: int | None = Field(None, ge=1, description="K: clients drawn each round; null: all N take part")
 
-    name: str
     site = "server"
 
-    def __init__(self, options: Options) -> None:
-        self.options: NbAFLDownlink.Options = options
+    options: Options
 
     def check(self, recipe: Recipe) -> list[str]:
         """K must be the size of the sample."""

@@ -34,8 +34,6 @@ class Ppsgd(fedplug.Trainer):
     a fixed number of shuffled clients, however, for which its bound does not hold. Gradients are in evaluation mode.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="step of the global model w")
         local_lr: float = Field(
@@ -45,9 +43,6 @@ class Ppsgd(fedplug.Trainer):
         personal: Literal["all", "output"] = Field(
             "all", description="part to which each client has its own offset: the whole model, or its last layer"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def learns(self, facts: Facts) -> Learns:
         """One gradient of one batch, in evaluation mode, at the client's own model."""

@@ -21,8 +21,6 @@ class RandomMask(fedplug.PublicPlan):
     `per_round`, a scalar that is encrypted in one round goes out in the clear in another.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """How many scalars, and how often to redraw them."""
 
@@ -31,9 +29,6 @@ class RandomMask(fedplug.PublicPlan):
         other_zone: str = Field(
             CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     @property
     def plans(self) -> Plans:

@@ -58,8 +58,7 @@ class Share(fedplug.PublicPlan):
                 raise ValueError(f"other_zone={value} must be a separate zone that is sent, such as {NOISED}")
             return value
 
-    def __init__(self, options: Options) -> None:
-        self.options: Share.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

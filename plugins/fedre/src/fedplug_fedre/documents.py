@@ -46,9 +46,6 @@ class Documents(fedplug.DataSource):
         test_count: int = Field(120, ge=1, description="test examples to make")
         size: int = Field(64, ge=48, le=512, description="width and height of a document, in pixels")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def declares(self) -> Declares:
         """Gray images of the chosen size, with the classes of `task`."""

@@ -68,8 +68,6 @@ class LayerBudgets(fedplug.Protector):
     scores.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """How much each layer may reveal."""
 
@@ -103,8 +101,7 @@ class LayerBudgets(fedplug.Protector):
             None, ge=0, description="client whose budgets and signal-to-noise the report shows; null: none"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: LayerBudgets.Options = options
+    options: Options
 
     @property
     def reads(self) -> Reads:

@@ -60,7 +60,6 @@ class PdaPam(fedplug.Aggregator):
     noise of others.
     """
 
-    name: str
     wants = Wants(model=True, positions=True)
 
     class Options(fedplug.Options):
@@ -85,8 +84,7 @@ class PdaPam(fedplug.Aggregator):
             False, description="bring each layer's scores to mean 0 and deviation 1 over the clients before the softmax"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: PdaPam.Options = options
+    options: Options
 
     def check(self, recipe: Any) -> list[str]:
         """The server has no folder of preferences."""

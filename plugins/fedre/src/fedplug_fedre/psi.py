@@ -37,8 +37,6 @@ class Psi(fedplug.Scorer):
     or on private examples it uses those of the client.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """Which regions of which examples to score, and how."""
 
@@ -66,8 +64,7 @@ class Psi(fedplug.Scorer):
             "each_round", description="score in every round (Alg. 1), or keep the scores of a client's first round"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Psi.Options = options
+    options: Options
 
     @property
     def scoring(self) -> Scoring:

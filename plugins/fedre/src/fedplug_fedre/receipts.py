@@ -88,9 +88,6 @@ class Receipts(fedplug.DataSource):
         scale: float = Field(1.0, gt=0, le=4, description="receipts are scaled by this before they are cut")
         test_share: float = Field(0.25, gt=0, lt=1, description="share of the receipts that is for testing")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def declares(self) -> Declares:
         """Gray images of the chosen size, with the classes of `task`."""

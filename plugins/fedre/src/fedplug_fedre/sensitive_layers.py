@@ -30,8 +30,6 @@ class SensitiveLayers(fedplug.Negotiation):
     paper does not propose to encrypt them instead.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """How many layers."""
 
@@ -49,8 +47,7 @@ class SensitiveLayers(fedplug.Negotiation):
                 raise ValueError(f"{given} of ratio and layers given; write ratio: 0.3, or layers: 2")
             return self
 
-    def __init__(self, options: Options) -> None:
-        self.options: SensitiveLayers.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

@@ -37,9 +37,6 @@ class UNet(fedplug.ModelSource):
         )
         fold: Literal[1, 2, 4] = Field(2, description="edge of the squares of pixels that become one position")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Inputs that are not images, or that have one class per example."""
         if per == "example":

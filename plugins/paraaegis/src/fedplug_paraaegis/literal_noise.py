@@ -35,8 +35,7 @@ class LiteralNoise(fedplug.Protector):
         delta: float = Field(1e-5, gt=0, lt=1, description="the delta that the paper claims")
         sampling_rate: float = Field(1.0, gt=0, le=1, description="q of Remark 1")
 
-    def __init__(self, options: Options) -> None:
-        self.options: LiteralNoise.Options = options
+    options: Options
 
     def stddev(self, clipping_norm: float, num_examples: int, rounds: int) -> float:
         """Remark 1; in units of the update."""

@@ -41,8 +41,7 @@ class Vote(fedplug.PublicPlan):
             "noised", json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Vote.Options = options
+    options: Options
 
     @property
     def cohort_secret(self) -> bool:

@@ -96,7 +96,6 @@ class Masked(Correspondent, fedplug.Sealer):
     class Options(MaskOptions):
         """Options of both."""
 
-    name: str
     options: MaskOptions
     site = "server"
 

@@ -61,8 +61,7 @@ class Consensus(fedplug.Negotiation):
             description="zone of the scalars that a client neither encrypts nor keeps",
         )  # fmt: skip
 
-    def __init__(self, options: Options) -> None:
-        self.options: Consensus.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

@@ -46,8 +46,7 @@ class Fisher(fedplug.Scorer):
             description="this client sends pictures of its values, as in Fig. 5 to 7, in its first round; null: none",
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Fisher.Options = options
+    options: Options
 
     def check(self, recipe: Any) -> list[str]:
         """The client whose values are drawn must exist."""

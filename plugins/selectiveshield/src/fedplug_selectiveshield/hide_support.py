@@ -21,9 +21,6 @@ class HideSupport(fedplug.Protector):
     class Options(fedplug.Options):
         """No options."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Zeros, which lengthen no norm.
 

@@ -19,9 +19,6 @@ class Merge(fedplug.Opener):
     class Options(fedplug.Options):
         """No options."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The client continues with its personal model. The values stay as they are.
 

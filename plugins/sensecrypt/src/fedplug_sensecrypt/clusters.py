@@ -45,8 +45,6 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
     epsilon 1 the noise drowns the vectors of every model measured here, and clusters are a matter of chance (README).
     """
 
-    name: str
-
     class Options(fedplug.Options):
         norm: float | None = Field(
             0.001, gt=0, allow_inf_nan=False,
@@ -94,8 +92,7 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
                 raise ValueError("noise is scaled to a norm: write norm: 0.001, or epsilon: null for no noise")
             return self
 
-    def __init__(self, options: Options) -> None:
-        self.options: Clusters.Options = options
+    options: Options
 
     @property
     def reads(self) -> Reads:

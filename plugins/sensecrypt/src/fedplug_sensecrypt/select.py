@@ -29,8 +29,6 @@ class Select(fedplug.Negotiation):
     most the budget, and at least the share 1 - C exp(-B alpha) of the sensitivity. Masks differ between clients.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         B: float = Field(1.3, ge=0, allow_inf_nan=False, description="how fast the security level rises with alpha")
         C: float = Field(0.7, ge=0, le=1, description="the security level is 1 - C exp(-B alpha); 1 - C at alpha 0")
@@ -60,8 +58,7 @@ class Select(fedplug.Negotiation):
                 raise ValueError(f"other_zone={value} must be a zone that is sent and not encrypted, such as {CLEAR}")
             return value
 
-    def __init__(self, options: Options) -> None:
-        self.options: Select.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

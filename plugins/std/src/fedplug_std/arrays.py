@@ -61,9 +61,6 @@ class Arrays(fedplug.DataSource):
         )
         std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this; public as well")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """The file; with data at sites, the recipe gives the constants of the standardisation."""
         return f"the arrays of {self.options.file}"

@@ -45,10 +45,7 @@ class ByName(fedplug.PublicPlan, fedplug.Opener):
             CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of all other parameters"
         )
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: ByName.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

@@ -137,11 +137,9 @@ class CorrelatedGaussian(fedplug.Opener):
 
         norm: float = Field(gt=0, lt=math.inf, description="L2 norm to which the zone's clip bounds each client")
 
-    name: str
     site = "server"
 
-    def __init__(self, options: Options) -> None:
-        self.options: CorrelatedGaussian.Options = options
+    options: Options
 
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """This round's noise.
@@ -180,10 +178,7 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
             "rounds, without those that know each other's noise; default: one fewer than min_clients",
         )  # fmt: skip
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedCorrelatedGaussian.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of this round's noise.

@@ -62,8 +62,7 @@ class Digits(Images):
     class Options(ImageOptions):
         """The number of examples."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: Digits.Options = options
+    options: Options
 
     def load(self, root: str | None) -> Dataset:
         """Gives the data set; `root` is not needed."""
@@ -85,9 +84,6 @@ class Diabetes(fedplug.DataSource):
 
     class Options(Sized):
         """The number of examples."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def load(self, root: str | None) -> Dataset:
         """Gives the data set; `root` is not needed.
@@ -114,9 +110,6 @@ class BreastCancer(fedplug.DataSource):
 
     class Options(Sized):
         """The number of examples."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def load(self, root: str | None) -> Dataset:
         """Gives the data set; `root` is not needed.
@@ -147,8 +140,7 @@ class Mnist(Images):
     class Options(_Stored):
         """The number of examples, and whether to download them."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: Mnist.Options = options
+    options: Options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `MNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
@@ -170,8 +162,7 @@ class FashionMnist(Images):
     class Options(_Stored):
         """The number of examples, and whether to download them."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: FashionMnist.Options = options
+    options: Options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `FashionMNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
@@ -193,8 +184,7 @@ class Cifar10(Images):
     class Options(_Stored):
         """The number of examples, and whether to download them."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: Cifar10.Options = options
+    options: Options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `cifar-10-batches-py` in the data folder.
@@ -217,8 +207,7 @@ class Cifar100(Images):
     class Options(_Stored):
         """The number of examples, and whether to download them."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: Cifar100.Options = options
+    options: Options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `cifar-100-python` in the data folder.
@@ -241,8 +230,7 @@ class Svhn(Images):
     class Options(_Stored):
         """The number of examples, and whether to download them."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: Svhn.Options = options
+    options: Options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `train_32x32.mat` and `test_32x32.mat` in the data folder.
@@ -265,8 +253,7 @@ class Stl10(Images):
     class Options(_Stored):
         """The number of examples, and whether to download them."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: Stl10.Options = options
+    options: Options
 
     def load(self, root: str | None) -> Dataset:
         """Reads `stl10_binary` in the data folder.
@@ -292,8 +279,7 @@ class Imagenette(Images):
         )
         image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
 
-    def __init__(self, options: Options) -> None:
-        self.options: Imagenette.Options = options
+    options: Options
 
     @property
     def _pixels(self) -> Declares:
@@ -346,8 +332,7 @@ class ImageFolder(Images):
         )
         std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
 
-    def __init__(self, options: Options) -> None:
-        self.options: ImageFolder.Options = options
+    options: Options
 
     @property
     def _pixels(self) -> Declares:

@@ -77,10 +77,7 @@ class DistributedGaussian(fedplug.Protector):
     class Options(SharedOptions):
         """Options of `std.distributed_gaussian`."""
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedGaussian.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of the noise.
@@ -190,12 +187,10 @@ class DistributedSkellam(_InSteps):
     class Options(StepsOptions):
         """Options of `std.distributed_skellam`."""
 
-    name: str
     mechanism: ClassVar[IntegerNoise] = "skellam_sum"
     words: ClassVar[str] = "Skellam"
 
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedSkellam.Options = options
+    options: Options
 
 
 class DistributedDiscreteGaussian(_InSteps):
@@ -214,12 +209,10 @@ class DistributedDiscreteGaussian(_InSteps):
             "slow; reproducible: from the recipe's seed, which protects nobody",
         )  # fmt: skip
 
-    name: str
     mechanism: ClassVar[IntegerNoise] = "discrete_gaussian_sum"
     words: ClassVar[str] = "discrete Gaussian"
 
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedDiscreteGaussian.Options = options
+    options: Options
 
 
 _least_std = functools.lru_cache(maxsize=256)(std_of_sum)

@@ -126,10 +126,7 @@ class Gaussian(fedplug.Protector):
     class Options(NoiseOptions):
         """Options of `std.gaussian`."""
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Gaussian.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of this round's standard deviation, scaled to the clip before it.
@@ -164,11 +161,9 @@ class CentralGaussian(fedplug.Opener):
             "protects nobody",
         )
 
-    name: str
     site = "server"
 
-    def __init__(self, options: Options) -> None:
-        self.options: CentralGaussian.Options = options
+    options: Options
 
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the sum, with a standard deviation from `norm`; its price follows from the actual bound.

@@ -82,10 +82,7 @@ class Laplace(fedplug.Protector):
                 return self.noise_multiplier
             return _calibrated(self.epsilon or math.nan, self.delta, rounds)  # validation leaves neither None nor 0
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Laplace.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of this round's scale, relative to the bound of the L1 norm before it.

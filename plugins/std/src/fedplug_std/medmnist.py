@@ -30,9 +30,6 @@ class PneumoniaMnist(Images):
     class Options(ImageOptions):
         """The number of examples."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def load(self, root: str | None) -> Dataset:
         """Reads `pneumoniamnist.npz`, in the data folder or in its folder `pneumoniamnist`.
 

@@ -62,9 +62,6 @@ class Mlp(fedplug.ModelSource):
 
         hidden: tuple[Width, ...] = Field((256, 128), description="widths of the hidden layers; [] for a linear model")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data with a class a pixel."""
         return refuse(shape, per, 0)
@@ -89,9 +86,6 @@ class Logistic(fedplug.ModelSource):
 
     class Options(fedplug.Options):
         """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data with a class a pixel."""
@@ -123,9 +117,6 @@ class Cnn(fedplug.ModelSource):
         norm: Literal["batch", "group"] = Field(
             "batch", description="batch norm; or group norm of eight groups, which mixes no examples, for DP-SGD"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
@@ -166,9 +157,6 @@ class LeNet5(fedplug.ModelSource):
             "initial parameters uniform in +-0.5",
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1 if self.options.variant == "dlg" else 12)
@@ -206,9 +194,6 @@ class AlexNet(fedplug.ModelSource):
         hidden: tuple[Width, ...] = Field((4096, 4096), description="widths of the fully connected layers")
         dropout: float = Field(0.5, ge=0, lt=1, description="share of values dropped before each hidden layer")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 7)
@@ -245,9 +230,6 @@ class ResNet18(fedplug.ModelSource):
 
     Options = _Residual
 
-    def __init__(self, options: _Residual) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
@@ -269,9 +251,6 @@ class ResNet50(fedplug.ModelSource):
     """ResNet-50 (He et al. 2016), torchvision's; with a small stem for small images."""
 
     Options = _Residual
-
-    def __init__(self, options: _Residual) -> None:
-        self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
@@ -299,9 +278,6 @@ class DenseNet121(fedplug.ModelSource):
 
     Options = _NoOptions
 
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 29)
@@ -322,9 +298,6 @@ class EfficientNetB0(fedplug.ModelSource):
 
     Options = _NoOptions
 
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
         return refuse(shape, per, 1)
@@ -344,9 +317,6 @@ class MobileNetV2(fedplug.ModelSource):
     """MobileNetV2 (Sandler et al. 2018), torchvision's."""
 
     Options = _NoOptions
-
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not images, too small, or with a class a pixel."""
@@ -383,9 +353,6 @@ class Gpt(fedplug.ModelSource):
             if self.width % self.heads:
                 raise ValueError(f"heads={self.heads} must divide width={self.width}")
             return self
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not sequences of tokens."""

@@ -19,9 +19,6 @@ class Magnitude(fedplug.Scorer):
     class Options(fedplug.Options):
         """No options."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """|local minus global model|, (P,), in units of the parameters."""
         if client.update is None:
@@ -40,11 +37,6 @@ class Random(fedplug.Scorer):
             description="one draw a round for all clients, from the recipe's seed: a mask from it is public and does "
             "not depend on data; false: every client draws its own",
         )
-
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Independent uniform values in [0, 1), (P,); the same for equal seeds, new in every round."""

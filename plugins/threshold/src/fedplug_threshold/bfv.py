@@ -121,7 +121,6 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             "fewer bytes per value",
         )
 
-    name: str
     options: Options
 
     @property
