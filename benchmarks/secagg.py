@@ -27,6 +27,7 @@ import numpy as np
 from fedplug.api import secrets
 from fedplug_secagg import graph, masks, shamir
 from fedplug_secagg.fixed_point import FixedPoint
+from fedplug_std.shamir import _sums as sums_of_shares
 from flwr.common import bytes_to_ndarray, ndarrays_to_parameters
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
@@ -121,7 +122,7 @@ class Ours:
         timer("add", lambda: np.add(total, masks.unpack(data, size, self.grid.bits), out=total))
         shares = shamir.deal([mask], [7 * holder for holder in holders], self.threshold)
         parts = dict(itertools.islice(shares.items(), max(self.threshold, len(holders) - lost)))
-        shamir._sums.cache_clear()  # no two clients have the same neighbours
+        sums_of_shares.cache_clear()  # no two clients have the same neighbours
         timer("open", lambda: shamir.combine(parts, self.threshold))
         timer("self mask", lambda: masks.add_mask(total, mask, -1))
         ends = masks.KeyAgreement(mask)

@@ -13,10 +13,11 @@ from fedplug import Client, Seal, Words, at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.mechanisms.closing import Closing
 from fedplug.round.set_up import SetUp
-from fedplug_threshold import bfv, shamir
+from fedplug_threshold import bfv
 from fedplug_threshold.bfv import SETS, ThresholdBfv
 from fedplug_threshold.fixed_point import FixedPoint
 from fedplug_threshold.parameters import choose
+from fedplug_threshold.scheme import Scheme
 from numpy.typing import NDArray
 from threshold_toys import CLIENTS, NORM, recipe
 from toy_components import pushed
@@ -242,8 +243,9 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int, h
         scheme = component.scheme(protocol.server.facts)
         shares = {c: scheme.chain.unpack([clients[c].memory(component)["share"]], "")[0] for c in range(count)}
         pairs = scheme.unpack_pairs(upload.ciphertexts, "")
+        secret = Scheme(dataclasses.replace(scheme.parameters, threshold=count)).secret(shares)
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
-            scheme.decrypt(shamir.combine(scheme.chain, shares), pairs, upload.size)
+            scheme.decrypt(secret, pairs, upload.size)
         return
     assert opened is not None
     update = pushed(initial_vector(plain), plain["seed"], 5, 0)

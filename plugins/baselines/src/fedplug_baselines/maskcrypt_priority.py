@@ -33,9 +33,6 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
     records what leaves the client, and changes nothing.
     """
 
-    class Options(fedplug.Options):
-        """No options."""
-
     def check(self, recipe: Recipe) -> list[str]:
         """The estimate must include everything that leaves unencrypted."""
         deaf = [

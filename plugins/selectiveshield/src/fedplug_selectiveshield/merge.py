@@ -16,9 +16,6 @@ class Merge(fedplug.Opener):
     round keeps the values that it retained in its last one.
     """
 
-    class Options(fedplug.Options):
-        """No options."""
-
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """The client continues with its personal model. The values stay as they are.
 

@@ -231,7 +231,7 @@ def apart(examples: Examples, test_fraction: float, seed: int, place: str) -> tu
         return examples.take(np.sort(order[testing:])), examples.take(np.sort(order[:testing]))
 
 
-def idx_images(name: str, root: str | None, download: bool, num_classes: int) -> tuple[Examples, Examples]:
+def idx_images(name: str, root: str | None, download: bool) -> tuple[Examples, Examples]:
     """MNIST or Fashion-MNIST from `<name>/raw`, packed or not."""
     folder = data_folder(root)
     raw = folder / name / "raw"

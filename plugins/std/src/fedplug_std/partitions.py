@@ -23,9 +23,6 @@ _RESAMPLES = 100  # draws of a Dirichlet partition before it is repaired instead
 class Iid(fedplug.Partition):
     """Spread examples evenly and at random; sizes differ by at most one."""
 
-    class Options(fedplug.Options):
-        """No options."""
-
     def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
         """For each client, the ascending indices of its examples.
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 class Magnitude(fedplug.Scorer):
     """Score a scalar by how far local training moved it: |update|."""
 
-    class Options(fedplug.Options):
-        """No options."""
-
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """|local minus global model|, (P,), in units of the parameters."""
         if client.update is None:

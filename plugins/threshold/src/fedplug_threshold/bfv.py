@@ -29,7 +29,6 @@ from fedplug.api.links import seal_of
 from fedplug.api.records import shown
 from fedplug_std.letters import Correspondent
 
-from fedplug_threshold import shamir
 from fedplug_threshold.fixed_point import FixedPoint
 from fedplug_threshold.parameters import choose
 from fedplug_threshold.scheme import Scheme
@@ -592,5 +591,5 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             return None
         packed = {client.client_id: client.memory(self)["share"] for client in clients[:needed]}
         shares = scheme.chain.unpack(list(packed.values()), "shares of the key")
-        secret = shamir.combine(scheme.chain, dict(zip(packed, shares, strict=True)))
+        secret = scheme.secret(dict(zip(packed, shares, strict=True)))
         return Opened(scheme.decrypt(secret, self._pairs(upload, scheme), upload.size))
