@@ -95,7 +95,9 @@ class Ours:
         # What the neighbours sent: shares of two secrets each.
         boxes = {
             other: secrets.lock(
-                masks.pair_seed(channel_pair[0], channel_key, b"shares"), bytes(2 * shamir.SHARE), b"%d to 0" % other
+                masks.KeyAgreement(channel_pair[0]).seed(channel_key, b"shares"),
+                bytes(2 * shamir.SHARE),
+                b"%d to 0" % other,
             )
             for other, (channel_pair, _) in self.peers.items()
         }
@@ -124,11 +126,11 @@ class Ours:
         parts = dict(itertools.islice(shares.items(), max(self.threshold, len(holders) - lost)))
         sums_of_shares.cache_clear()  # no two clients have the same neighbours
         timer("open", lambda: shamir.combine(parts, self.threshold))
-        timer("self mask", lambda: masks.add_mask(total, mask, -1))
+        timer("self mask", lambda: masks.add_masks(total, [(mask, -1)]))
         ends = masks.KeyAgreement(mask)
         timer("ends", lambda: masks.KeyAgreement(mask))
         public = self.keys[holders[0]][1]
-        timer("pair mask", lambda: masks.add_mask(total, ends.seed(public, b"mask"), -1))
+        timer("pair mask", lambda: masks.add_masks(total, [(ends.seed(public, b"mask"), -1)]))
         timer("values", lambda: self.grid.values(total))
 
 

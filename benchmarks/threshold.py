@@ -170,7 +170,7 @@ class SecAggPlus:
         timer("add", lambda: np.add(total, masks.unpack(data, len(self.values), 32), out=total))
         shares = mask_shares.deal([drawn], list(self.others), self.graph.threshold)
         timer("open", lambda: mask_shares.combine(shares, self.graph.threshold))
-        timer("self mask", lambda: masks.add_mask(total, drawn, -1))
+        timer("self mask", lambda: masks.add_masks(total, [(drawn, -1)]))
         timer("values", lambda: self.numbers.values(total))
 
     def rows(self, timer: Timer) -> list[object]:

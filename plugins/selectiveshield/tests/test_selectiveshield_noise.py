@@ -240,7 +240,7 @@ def test_epsilon_is_for_the_rounds_in_which_the_zone_is_sent(how: str) -> None:
     [
         ({"noise_multiplier": 1, "calibration": "rdp"}, "calibration: rdp needs epsilon and delta"),
         ({"noise_multiplier": 1, "participants": 3}, "participants=3 has no effect with choice: local; leave it out"),
-        ({"epsilon": 0, "delta": 1e-5}, "epsilon=0 must be > 0; to switch the noise off, write noised: \\[\\]"),
+        ({"epsilon": 0, "delta": 1e-5}, "greater than 0"),
         ({"epsilon": 1}, "epsilon needs a delta"),
         ({}, "neither of epsilon and noise_multiplier given"),
     ],

@@ -32,6 +32,7 @@ from fedplug import (
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import Party
+from fedplug_std.options import Source
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -79,11 +80,7 @@ class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedpl
             description="share of a round's 1 / noise_multiplier^2 that pays for the count; noised only",
         )  # fmt: skip
         zone: str = Field("noised", description="the zone that holds every scalar")
-        source: Literal["secure", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
-            "nobody",
-        )
+        source: Source = "secure"
 
     options: Options
 

@@ -27,6 +27,7 @@ from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug_std.clip import Clip
 from fedplug_std.per_sample import mean_squared_gradients
+from fedplug_std.replies import unpacked
 from fedplug_std.training import Sgd
 
 from fedplug_baselines.feddpa_adam import MaskedAdam
@@ -98,7 +99,7 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         """Step 2: the client's own values where M, the global ones elsewhere. Before round 1 they are the same."""
         memory, personal = client.memory(self), client.vector.copy()
         if "mask" in memory:
-            personal[_unpacked(memory["mask"], facts.layout.size)] = memory["values"]
+            personal[unpacked(memory["mask"], facts.layout.size)] = memory["values"]
         client.personal = personal
 
     def train(self, client: Client, facts: Facts) -> dict[str, float]:
@@ -119,7 +120,7 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         use_one_thread()
         if "mask" not in memory:  # round 1: w_k is the model that all start from
             memory["mask"] = np.packbits(self.personal_mask(client, client.start))
-        mask = _unpacked(memory["mask"], facts.layout.size)
+        mask = unpacked(memory["mask"], facts.layout.size)
         client.cache[f"{self.name}.mask"] = facts.round, mask
         u = as_tensor(mask).to(model.device)
         global_model = as_tensor(client.vector).to(model.device)
@@ -270,7 +271,3 @@ def scaled(values: NDArray[np.float32], layout: Layout) -> NDArray[np.float64]:
         if high > low:
             found[place.slice] = (part - low) / (high - low)
     return found
-
-
-def _unpacked(bits: NDArray[np.uint8], size: int) -> NDArray[np.bool_]:
-    return np.unpackbits(bits, count=size).view(np.bool_)

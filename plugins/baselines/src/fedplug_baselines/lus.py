@@ -17,8 +17,7 @@ import numpy as np
 from fedplug import AccountKeeper, Field, Map, Reveals
 from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient
-
-from fedplug_baselines.masks import count_of
+from fedplug_std.scores import count_of
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Facts, Known, Layout, Operations, Recipe

@@ -41,6 +41,7 @@ from fedplug import (
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions
 from fedplug_std.letters import SEALED, Correspondent
+from fedplug_std.options import PowerOfTwo
 from fedplug_std.shamir import Sharing
 
 from fedplug_baselines.lwe_field import Q, centred, keystream, masks, residues, uniform
@@ -70,7 +71,7 @@ class Lwe(Correspondent, fedplug.Sealer):
             description="standard deviation over clipping norm of the noise of `shared_by` clients together, in the "
             "first round; instead of epsilon and delta",
         )  # fmt: skip
-        grid: float | None = Field(
+        grid: PowerOfTwo = Field(
             None, gt=0, lt=math.inf,
             description="value of an integer 1, a power of two; default: the finest with which no sum can wrap",
         )  # fmt: skip

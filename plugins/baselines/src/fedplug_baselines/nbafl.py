@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
@@ -18,6 +18,7 @@ from fedplug import Block, Client, Clip, Facts, Field, Known, Map, Misplaced, No
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest
 from fedplug.mechanisms.noise import add_noise
+from fedplug_std.options import Source
 
 if TYPE_CHECKING:
     from fedplug import Public, Recipe
@@ -51,11 +52,7 @@ class NbAFL(fedplug.Protector):
             description="L: how often a client's upload is exposed; null: in every round of the run, the most that a "
             "client can be drawn under client sampling",
         )
-        source: Literal["secure", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
-            "nobody",
-        )
+        source: Source = "secure"
 
     options: Options
 

@@ -12,8 +12,8 @@ from fedplug import Client, Examples, Facts, Field, Model, Reveals, Scoring, str
 from fedplug.api.errors import ProtectionError
 
 from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores
-from fedplug_fedre.preferences import Preference, marked, nothing_marked
-from fedplug_fedre.samples import Task, calibration_data, with_regions
+from fedplug_fedre.preferences import Preference
+from fedplug_fedre.samples import Task, calibration_data, sensitive
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
@@ -142,14 +142,9 @@ class Psi(fedplug.Scorer):
         self, preference: Preference, data: Any, examples: Examples, purpose: tuple[object, ...], root: str | None,
         vector: NDArray[np.float32], facts: Facts,
     ) -> Task:  # fmt: skip
-        def regions_at(places: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return marked(preference, examples.take(places), data, root, places=places)
-
         order = stream(facts.seed, self.name, "samples", *purpose).permutation(len(examples))
-        chosen = with_regions(order, self.options.samples, regions_at)
-        if not len(chosen):
-            raise nothing_marked(preference, len(examples))
-        return Task(examples.take(chosen), regions_at(chosen), data, vector)
+        chosen, regions = sensitive(preference, examples, data, root, order, self.options.samples)
+        return Task(chosen, regions, data, vector)
 
     def public_scores(self, model: Model, vector: NDArray[np.float32], facts: Facts) -> Mapping[int, Scores]:
         """Each client's scores on the public examples at a global model. Empty where scores follow from other inputs.

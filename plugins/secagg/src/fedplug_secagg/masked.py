@@ -38,6 +38,7 @@ from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, 
 from fedplug.api import codec, secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.operations import INTEGER
+from fedplug_std.fixed_point import bound_of
 from fedplug_std.letters import SIGNATURE, Correspondent
 from pydantic import model_validator
 
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
     from fedplug_secagg.graph import Parameters
 
-_TAILS = 12.0
-"""Standard deviations of one client's noise that fit into its integers; P(|e| > 12 std) is 4e-33 per value."""
 _SELF, _PAIR = 0, 1
 """The secret of a dealer that a share belongs to: b_u, or the private half of s_u."""
 _KEY = 32
@@ -155,17 +154,7 @@ class Masked(Correspondent, fedplug.Sealer):
     def _numbers(self, known: Known, clients: int) -> FixedPoint:
         if self.options.wraps is not None:
             return self._wrapping(known, clients, self.options.wraps)
-        bound = self.options.range
-        if bound is None:
-            norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
-            if not norms:
-                raise Misplaced(
-                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
-                    "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
-                )
-            stds = [r.clipping_norm * r.noise_multiplier * r.spread for r in known.releases if r.trust != "central"]
-            bound = min(norms) + _TAILS * math.hypot(*stds)
-        return FixedPoint(bound, clients, self.options.bits)
+        return FixedPoint(self.options.range or bound_of(known, self.name, "wrap"), clients, self.options.bits)
 
     def _wrapping(self, known: Known, clients: int, deviations: float) -> Wrapping:
         """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of at most

@@ -23,7 +23,7 @@ from fedplug import (
     gaussian_noise_multiplier,
 )
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug_std.scores import unknown_scorer
+from fedplug_std.scores import scorer_problems
 from pydantic import field_validator, model_validator
 
 from fedplug_sensecrypt.affinity import cluster, distances, silhouette
@@ -51,7 +51,10 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
             description="G, L2 norm to which vectors are clipped; below all norms that occur, so that only directions "
             "count. null: unchanged, as in Sec. 3.1 (as published), without noise",
         )  # fmt: skip
-        epsilon: float | None = Field(1.0, gt=0, description="privacy loss of a client's vector; null: no noise")
+        epsilon: float | None = Field(
+            1.0, gt=0, description="privacy loss of a client's vector; null: no noise",
+            json_schema_extra={"remedy": "to switch the noise off, write epsilon: null"},
+        )  # fmt: skip
         delta: float = Field(1e-5, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
         calibration: Literal["analytic", "classical"] = Field(
             "analytic",
@@ -68,13 +71,6 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
         damping: float = Field(0.5, ge=0.5, lt=1, description="of affinity propagation")
         min_cluster: int = Field(3, description="smaller clusters join the nearest one; 3 or more")
         by: str | None = Field(None, description="scorer that gives the sensitivities; the recipe's first if unset")
-
-        @field_validator("epsilon", mode="before")
-        @classmethod
-        def _say_how_to_switch_off(cls, value: Any) -> Any:
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"epsilon={value} must be > 0; to switch the noise off, write epsilon: null")
-            return value
 
         @field_validator("min_cluster")
         @classmethod
@@ -101,11 +97,9 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
 
     def check(self, recipe: Any) -> list[str]:
         """Sums of two clients are refused, and round 1 must include every client."""
-        found, options = [], self.options
-        if not recipe.score_parameters:
-            found.append("the clusters need sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
-        elif problem := unknown_scorer(recipe, options.by):
-            found.append(problem)
+        options = self.options
+        missing = "the clusters need sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]"
+        found = scorer_problems(recipe, options.by, missing)
         if recipe.clients < options.min_cluster:
             found.append(f"{recipe.clients} clients are fewer than min_cluster={options.min_cluster}; use more clients")
         if recipe.min_clients < 3:

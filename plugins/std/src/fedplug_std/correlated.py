@@ -12,6 +12,7 @@ from fedplug_ledger.accounting import gaussian_noise_multiplier
 
 from fedplug_std.factors import LARGEST_TREE, Factor, factor
 from fedplug_std.gaussian import CLIP_FIRST, NoiseAmount, grid_of, require_bound
+from fedplug_std.options import Source
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -25,11 +26,7 @@ class CorrelatedOptions(NoiseAmount):
         description="noise multiplier of the whole run: standard deviation of z over the sensitivity of C; instead of "
         "epsilon and delta",
     )  # fmt: skip
-    source: Literal["secure", "reproducible"] = Field(
-        "secure",
-        description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
-        "protects nobody",
-    )
+    source: Source = "secure"
     factor: Literal["square_root", "tree", "identity"] = Field(
         "square_root",
         description="C: the square root of the prefix sums, banded; the binary tree with Honaker's estimate; or "

@@ -18,6 +18,7 @@ from fedplug.api.operations import IntegerNoise
 from fedplug_ledger.integers import concentrated_multiplier, std_of_sum
 
 from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions, local_noise
+from fedplug_std.options import PowerOfTwo, Source
 from fedplug_std.schedules import geometric_schedule
 
 if TYPE_CHECKING:
@@ -103,11 +104,8 @@ class DistributedGaussian(fedplug.Protector):
 class StepsOptions(SharedOptions):
     """The same for noise in whole steps of a grid."""
 
-    source: Literal["secure", "reproducible"] = Field(
-        "secure", description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
-        "protects nobody",
-    )  # fmt: skip
-    grid: float | None = Field(
+    source: Source = "secure"
+    grid: PowerOfTwo = Field(
         None, gt=0, lt=math.inf,
         description="the step, a power of two; default: the coarsest that costs a percent or two of accuracy",
     )  # fmt: skip

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, Reveals, Seal, Sealed, at_client
+from fedplug import Client, Facts, Field, Known, Opened, Operations, Reveals, Seal, Sealed, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.links import seal_of
 from fedplug.api.records import shown
+from fedplug_std.fixed_point import bound_of
 from fedplug_std.letters import Correspondent
 
 from fedplug_threshold.fixed_point import FixedPoint
@@ -49,8 +50,6 @@ LEAST = 3
 """Fewest updates in an opened sum. With two, each client could subtract its own update and get the other's."""
 MOST_VALUES = 2**26
 """Most values in a zone, for which `check` computes the leakage that smudging leaves."""
-_TAILS = 12.0
-"""Standard deviations of one client's noise that fit into its numbers; P(|e| > 12 std) is 4e-33 per value."""
 _OF_DELTA = 1e-2
 """Largest share of delta for the distance of all openings from ideal ones, which the ledger leaves out."""
 _NONCE = 16
@@ -170,27 +169,15 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ProtectionError: no ring holds a sum of that many clients.
         """
         parameters = self.parameters(facts.num_clients)
+        bound = self.options.range or bound_of(known, self.name, "overflow")
         who = f"{parameters.threshold} of {facts.num_clients} clients open a sum"
         return (
             Seal(
                 scheme=f"threshold BFV, {who}; {parameters.describe()}", opened_by="shares",
                 opens_with=parameters.threshold, sums_visible_to=self.options.sums_visible_to,
-                numbers=self._numbers(known, facts),
+                numbers=FixedPoint(bound, facts.num_clients, parameters.bits),
             ),
         )  # fmt: skip
-
-    def _numbers(self, known: Known, facts: Facts) -> FixedPoint:
-        bound = self.options.range
-        if bound is None:
-            norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
-            if not norms:
-                raise Misplaced(
-                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could overflow; put a clip "
-                    "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
-                )
-            stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
-            bound = min(norms) + _TAILS * math.hypot(*stds)
-        return FixedPoint(bound, facts.num_clients, self.parameters(facts.num_clients).bits)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Obstacles to opening the sums of the recipe's clients."""
