@@ -366,7 +366,7 @@ def test_scores_that_say_nothing() -> None:
     with pytest.raises(ProtectionError, match=r"client 0: fedre\.psi: all 2 scores are 0: no layer depends on the"):
         score(psi(), client_of(model=model))
     diverged = np.full(network().layout.size, np.nan, np.float32)
-    with pytest.raises(ProtectionError, match="scores of 2 of 2 layers are NaN or infinite; the model has diverged"):
+    with pytest.raises(ProtectionError, match="scores of layers: 2 of 2 are NaN or infinite; its training diverged"):
         score(psi(), client_of(vector=diverged))
 
 

@@ -15,35 +15,11 @@ from fedplug.mechanisms.closing import Closing
 from fedplug.round.set_up import SetUp
 from fedplug_threshold import bfv
 from fedplug_threshold.bfv import SETS, ThresholdBfv
-from fedplug_threshold.fixed_point import FixedPoint
 from fedplug_threshold.parameters import choose
 from fedplug_threshold.scheme import Scheme
-from numpy.typing import NDArray
-from threshold_toys import CLIENTS, NORM, recipe
+from threshold_toys import CLIENTS, EVERYBODY, NORM, away, expected, recipe
 from toy_components import pushed
 from toy_protocol import calls_of, initial_vector, run_protocol
-
-EVERYBODY = list(range(CLIENTS))
-
-
-def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
-    """Absent clients, as pairs of a round from 1 and a client."""
-    trace = tmp_path / "away.csv"
-    trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
-    return {"trace": str(trace), "when": when}
-
-
-def expected(plain: dict[str, Any], present: list[list[int]], bits: int, clients: int = CLIENTS) -> NDArray[Any]:
-    """The model after rounds in which these clients' updates are in the sum, through the plain fixed-point sum."""
-    vector = initial_vector(plain)
-    step = FixedPoint(NORM, clients, bits).step
-    for round, ids in enumerate(present):
-        moved = [pushed(vector, plain["seed"], client_id, round) for client_id in ids]
-        total = sum(np.rint(update.astype(np.float64) / step).astype(np.int64) for update in moved)
-        mean = (total * step).astype(np.float32) / np.float32(len(ids))
-        vector = vector + mean.astype(np.float32)
-    return vector
-
 
 SUMS: list[dict[str, Any]] = [
     {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"sums_visible_to": "clients"},

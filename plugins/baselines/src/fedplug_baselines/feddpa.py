@@ -24,10 +24,11 @@ from fedplug import (
     at_client,
 )  # fmt: skip
 from fedplug.api.blocks import RETAINED
-from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug_std.clip import Clip
 from fedplug_std.per_sample import mean_squared_gradients
 from fedplug_std.replies import unpacked
+from fedplug_std.scores import require_finite
 from fedplug_std.training import Sgd
 
 from fedplug_baselines.feddpa_adam import MaskedAdam
@@ -49,7 +50,6 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
     1. F: mean squared gradients of single examples at w_k, min-max scaled in each tensor. M = [F > tau].
     2. Start from u = w_k where M, and v = w_g elsewhere.
     3. `epochs` of Adam on u, with the penalty R1 = lambda_1 / 2 sum_t |w_t - w_g,t| over tensors t.
-    4. `epochs` of Adam on v, with R2 = lambda_2 / 2 abs(sum_t |w_t - w_g,t| - C), which draws updates to the clip.
     4. `epochs` of Adam on v, with R2 = lambda_2 / 2 abs(sum_t |w_t - w_g,t| - C), which draws updates to the clip.
 
     Use it under `train` and under `negotiate_mask`. M stays with the client (zone `retained`). The other scalars go
@@ -173,12 +173,7 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         train = client.data.train
         with client.operation("fisher information", len(train)):
             fisher = mean_squared_gradients(client.model, train, client.data, vector=vector)
-        wrong = int(np.count_nonzero(~np.isfinite(fisher)))
-        if wrong:
-            raise ProtectionError(
-                f"client {client.client_id}: the Fisher information of {wrong} of {len(fisher)} scalars is NaN or "
-                "infinite; its training diverged: lower lr in train, or use less noise"
-            )
+        require_finite(fisher, client, "the Fisher information of scalars", "lower lr in train, or use less noise")
         found: NDArray[np.bool_] = scaled(fisher, client.facts.layout) > self.options.tau
         return found
 

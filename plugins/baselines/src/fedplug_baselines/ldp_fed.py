@@ -37,9 +37,9 @@ from fedplug_baselines.ldp_fed_mechanism import (
     alpha_for,
     cost_of,
     perturb,
-    uniform_source,
     zero_out_epsilon,
 )
+from fedplug_baselines.uniform import uniform_source
 
 if TYPE_CHECKING:
     from fedplug import KeyServerLine, Public

@@ -10,6 +10,7 @@ import fedplug
 import numpy as np
 from fedplug import Client, Examples, Facts, Field, Model, Reveals, Scoring, stream
 from fedplug.api.errors import ProtectionError
+from fedplug_std.scores import require_finite
 
 from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores
 from fedplug_fedre.preferences import Preference
@@ -212,12 +213,7 @@ class Psi(fedplug.Scorer):
         return int(stream(facts.seed, self.name, "projections", facts.round).integers(2**63))
 
     def _require_usable(self, scores: Scores, client: Client) -> None:
-        undefined = int(np.count_nonzero(~np.isfinite(scores)))
-        if undefined:
-            raise ProtectionError(
-                f"client {client.client_id}: {self.name}: the scores of {undefined} of {len(scores)} layers are NaN or "
-                "infinite; the model has diverged: lower lr in train"
-            )
+        require_finite(scores, client, f"{self.name}: the scores of layers")
         if not scores.any():
             raise ProtectionError(
                 f"client {client.client_id}: {self.name}: all {len(scores)} scores are 0: no layer depends on "

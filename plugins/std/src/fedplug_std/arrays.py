@@ -90,8 +90,7 @@ class Arrays(fedplug.DataSource):
         mean, std = (self.options.mean,) * channels, (self.options.std,) * channels
         if not kinds and train.targets is not None and "train_labels" not in stored:
             kinds = FIFTHS
-        data = files.dataset(train, test, self.options, kinds or classes, mean, std)
-        return replace(data, classes=classes, kinds=kinds, region_names=regions)
+        return replace(files.dataset(train, test, self.options, classes, mean, std, kinds), region_names=regions)
 
 
 _REMEDY = (

@@ -53,7 +53,9 @@ class Known(fedplug.DataSource):
     """A data set with public constants of its standardisation."""
 
     _names: ClassVar[tuple[str, ...]] = ()
-    """Of the labels, where the files do not have them."""
+    """Of the classes, where the files do not have them."""
+    _kinds: ClassVar[tuple[str, ...]] = ()
+    """Of the labels, if they are not the classes."""
     _constants: ClassVar[tuple[tuple[float, ...], tuple[float, ...]]]
     """Mean and deviation of each channel or column."""
 
@@ -71,7 +73,7 @@ class Known(fedplug.DataSource):
 
         train, test, *names = self._read(files, root)
         mean, std = self._constants
-        return files.dataset(train, test, self.options, names[0] if names else self._names, mean, std)
+        return files.dataset(train, test, self.options, names[0] if names else self._names, mean, std, self._kinds)
 
 
 class _Published(Known, Images):
@@ -109,7 +111,7 @@ class Diabetes(Known):
     """
 
     declares = Declares(shape=(10,), num_classes=1, task="std.regression")
-    _names = FIFTHS
+    _names, _kinds = ("progression",), FIFTHS
     _constants = (
         (48.5, 1.47, 26.4, 94.6, 189.0, 115.0, 49.8, 4.07, 4.64, 91.3),
         (13.1, 0.499, 4.41, 13.8, 34.6, 30.4, 12.9, 1.29, 0.522, 11.5),
@@ -120,14 +122,6 @@ class Diabetes(Known):
 
     def _read(self, files: Any, root: str | None) -> Any:
         return files.diabetes()
-
-    def load(self, root: str | None) -> Dataset:
-        """Gives the data set; `root` is not needed.
-
-        Raises:
-            DataError: scikit-learn is not installed.
-        """
-        return replace(super().load(root), classes=("progression",), kinds=FIFTHS)
 
 
 class BreastCancer(Known):
@@ -353,9 +347,8 @@ class Texts(fedplug.DataSource):
         from fedplug_std import _dataset_files as files
 
         train, test = self.pieces(root)
-        parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
-        data = files.dataset(train, test, self.options, parts, (), ())
-        return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)
+        classes = tuple(f"byte {value}" for value in range(256))
+        return files.dataset(train, test, self.options, classes, kinds=files.PART_NAMES)
 
 
 class TextFile(Texts):

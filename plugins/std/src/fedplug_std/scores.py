@@ -9,7 +9,7 @@ import numpy as np
 from fedplug.api.errors import ProtectionError
 
 if TYPE_CHECKING:
-    from fedplug import Recipe
+    from fedplug import Client, Recipe
     from numpy.typing import NDArray
 
 
@@ -31,6 +31,26 @@ def count_of(ratio: float, size: int) -> int:
     """Number of scalars in a share of `size`: floor(ratio * size)."""
     # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
     return math.floor(ratio * size + 1e-9)
+
+
+def require_finite(values: NDArray[Any], client: Client, what: str, remedy: str = "lower lr in train") -> None:
+    """Refuses what a client works out of a model that diverged.
+
+    Args:
+        values: any.
+        client: whose.
+        what: they are, such as "the Fisher information of its scalars".
+        remedy: against divergence.
+
+    Raises:
+        ProtectionError: a value is not finite.
+    """
+    wrong = int(np.count_nonzero(~np.isfinite(values)))
+    if wrong:
+        raise ProtectionError(
+            f"client {client.client_id}: {what}: {wrong} of {len(values)} are NaN or infinite; its training diverged: "
+            f"{remedy}"
+        )
 
 
 _SAMPLE = 4096
