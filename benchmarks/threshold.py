@@ -75,7 +75,7 @@ class Threshold:
         self.public, shares = timer("set-up", lambda: scheme.contribution(self.common, holders))
         packed = timer("set-up, bytes", lambda: scheme.chain.pack(shares))
         parts = timer("set-up, read", lambda: scheme.chain.unpack(packed, "shares"))
-        self.share = timer("set-up, sum", lambda: scheme.total(parts))
+        self.share = timer("set-up, sum", lambda: scheme.chain.total(parts))
         self.key = timer("key", lambda: scheme.public_key(self.public, self.common))
 
     def round(self, timer: Timer) -> None:

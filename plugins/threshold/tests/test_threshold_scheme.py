@@ -40,8 +40,8 @@ class Party:
     def __post_init__(self) -> None:
         (common,) = self.scheme.chain.uniform(os.urandom(16))
         parts = [self.scheme.contribution(common, range(self.clients)) for _ in range(self.clients)]
-        self.key = self.scheme.public_key(self.scheme.total(public for public, _ in parts), common)
-        self.shares = [self.scheme.total(shares[j] for _, shares in parts) for j in range(self.clients)]
+        self.key = self.scheme.public_key(self.scheme.chain.total(public for public, _ in parts), common)
+        self.shares = [self.scheme.chain.total(shares[j] for _, shares in parts) for j in range(self.clients)]
         self.noise = [os.urandom(32) for _ in range(self.clients)]
         pairs = itertools.combinations(range(self.clients), 2)
         self.masks = {frozenset(pair): os.urandom(16) for pair in pairs}
@@ -346,8 +346,8 @@ def test_keys_ciphertexts_and_openings_are_those_of_the_textbook() -> None:
     chain, modulus = scheme.chain, math.prod(parameters.primes)
     (common,) = chain.uniform(bytes(16))
     parts = [scheme.contribution(common, range(clients)) for _ in range(clients)]
-    joint = scheme.total(public for public, _ in parts)
-    shares = [scheme.total(dealt[j] for _, dealt in parts) for j in range(clients)]
+    joint = scheme.chain.total(public for public, _ in parts)
+    shares = [scheme.chain.total(dealt[j] for _, dealt in parts) for j in range(clients)]
 
     def centred_(values: Sequence[int]) -> list[int]:
         return [value - modulus if value > modulus // 2 else value for value in values]

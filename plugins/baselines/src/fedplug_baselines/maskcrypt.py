@@ -113,7 +113,7 @@ def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:
     if not proposals:
         return np.empty(0, np.int64)
     ranks = np.concatenate([np.arange(len(proposal)) for proposal in proposals])
-        # By rank. The sort is stable, so indices of equal rank stay in the order of the clients.
+    # By rank. The sort is stable, so indices of equal rank stay in the order of the clients.
     everyone = np.concatenate(proposals).astype(np.int64)[np.argsort(ranks, kind="stable")]
     _, first = np.unique(everyone, return_index=True)
     return everyone[np.sort(first)]

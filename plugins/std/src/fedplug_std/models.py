@@ -6,6 +6,7 @@ building leaves torch's global generator as it was.
 
 from __future__ import annotations
 
+import abc
 import math
 import re
 from collections.abc import Callable
@@ -52,6 +53,14 @@ class _Network(fedplug.ModelSource):
             return f"it takes images of at least {self._least}x{self._least}; use larger images or std.mlp"
         return None
 
+    @abc.abstractmethod
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """The torch module for examples of that shape."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for examples that it does not refuse."""
+        return build(lambda: self.network(shape, num_classes), shape, seed, device)
+
 
 class Mlp(_Network):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
@@ -69,11 +78,11 @@ class Mlp(_Network):
         """Those of its layers."""
         return dense(math.prod(shape), *self.options.hidden, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for examples of any shape, which are flattened."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """It flattens examples of any shape."""
         from fedplug_std import _networks
 
-        return build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
+        return _networks.mlp(shape, num_classes, self.options.hidden)
 
 
 class Logistic(_Network):
@@ -87,11 +96,11 @@ class Logistic(_Network):
         """Those of its layer."""
         return dense(math.prod(shape), num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for examples of any shape, which are flattened; `seed` changes nothing."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """It flattens examples of any shape, and draws nothing."""
         from fedplug_std import _networks
 
-        return build(lambda: _networks.logistic(shape, num_classes), shape, seed, device)
+        return _networks.logistic(shape, num_classes)
 
 
 class Cnn(_Network):
@@ -117,12 +126,11 @@ class Cnn(_Network):
         pooled = 64 * (shape[1] // 4) * (shape[2] // 4)
         return convolutions(9, shape[0], 32, 64) + 2 * (32 + 64) + dense(pooled, self.options.hidden, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 4x4."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """For images of at least 4x4."""
         from fedplug_std import _networks
 
-        chosen = self.options
-        return build(lambda: _networks.cnn(shape, num_classes, chosen.hidden, chosen.norm), shape, seed, device)
+        return _networks.cnn(shape, num_classes, self.options.hidden, self.options.norm)
 
 
 class LeNet5(_Network):
@@ -161,12 +169,12 @@ class LeNet5(_Network):
         rows, columns = (((side + padded - 4) // 2 - 4) // 2 for side in sides)
         return convolutions(25, channels, 6, 16) + dense(16 * rows * columns, 120, 84, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 12x12, or of any size for the dlg variant."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """For images of at least 12x12, or of any size for the dlg variant."""
         from fedplug_std import _networks
 
         network = _networks.dlg_lenet if self.options.variant == "dlg" else _networks.lenet5
-        return build(lambda: network(shape, num_classes, self.options.activation), shape, seed, device)
+        return network(shape, num_classes, self.options.activation)
 
 
 class AlexNet(_Network):
@@ -192,17 +200,12 @@ class AlexNet(_Network):
         convolved = convolutions(9, shape[0], *chosen.channels)
         return convolved + dense(4 * chosen.channels[-1], *chosen.hidden, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 7x7."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """For images of at least 7x7."""
         from fedplug_std import _networks
 
         chosen = self.options
-        return build(
-            lambda: _networks.alexnet(shape, num_classes, chosen.channels, chosen.hidden, chosen.dropout),
-            shape,
-            seed,
-            device,
-        )
+        return _networks.alexnet(shape, num_classes, chosen.channels, chosen.hidden, chosen.dropout)
 
 
 class _Published(_Network):
@@ -220,11 +223,11 @@ class _Published(_Network):
         within, first, width = self._sizes
         return within + first * shape[0] + dense(width, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W)."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """Torchvision's."""
         from fedplug_std import _networks
 
-        return build(lambda: _networks.from_torchvision(self._module, shape, num_classes), shape, seed, device)
+        return _networks.from_torchvision(self._module, shape, num_classes)
 
 
 class _ResNet(_Published):
@@ -246,12 +249,11 @@ class _ResNet(_Published):
         small = self.options.small_input or (self.options.small_input is None and min(shape[1:]) <= 64)
         return super().num_parameters(shape, num_classes) - (64 * 40 * shape[0] if small else 0)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W)."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """Torchvision's, or the same with a small stem."""
         from fedplug_std import _networks
 
-        small = self.options.small_input
-        return build(lambda: _networks.resnet(self._module, shape, num_classes, small), shape, seed, device)
+        return _networks.resnet(self._module, shape, num_classes, self.options.small_input)
 
 
 class ResNet18(_ResNet):

@@ -269,7 +269,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 cohort.drop(client_id, f"{self.name}: its nonce is not {_NONCE} bytes")
         self._require(len(nonces), needed, "have sent a nonce")
         everybody, dealers, holders = sorted(nonces), list[int](), set(nonces)
-        joint = scheme.total(())
+        joint = scheme.chain.total(())
         at_once = max(1, _RELAYED_BYTES // (len(everybody) * scheme.chain.packed))
         for start in range(0, len(everybody), at_once):
             some = everybody[start : start + at_once]
@@ -361,7 +361,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         contents = self.read_letters(client, letters, "shares")
         parts = [memory["share"]] if "share" in memory else []
         parts += contents.values()
-        (memory["share"],) = scheme.chain.pack(scheme.total(scheme.chain.unpack(parts, "shares of the key"))[None])
+        share = scheme.chain.total(scheme.chain.unpack(parts, "shares of the key"))
+        (memory["share"],) = scheme.chain.pack(share[None])
         memory["dealers"] = [*before, *sorted(letters)]
         return True
 
@@ -412,19 +413,9 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         Raises:
             MessageError: some cannot be read.
         """
-        scheme, terms, total = self.scheme(facts), 0, None
-        for upload in uploads:
-            pairs = self._pairs(upload, scheme)
-            if total is None:
-                total = pairs
-            else:
-                total += pairs
-            if (terms := terms + 1) == scheme.chain.most_terms:
-                scheme.chain.reduce(total)
-                terms = 1
-        assert total is not None
-        scheme.chain.reduce(total)
-        return scheme.pack_pairs(total)
+        scheme = self.scheme(facts)
+        pairs = (self._pairs(upload, scheme) for upload in uploads)
+        return scheme.pack_pairs(scheme.chain.total(pairs, (scheme.count(uploads[0].size), 2)))
 
     def _pairs(self, total: Total, scheme: Scheme) -> Residues:
         """The ciphertexts of an upload, or of a sum.

@@ -19,6 +19,8 @@ from fedplug_std.he_ring import Ring
 from fedplug_std.prime_field import joined, times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 Residues: TypeAlias = "NDArray[np.uint64]"
@@ -58,6 +60,17 @@ class Chain:
     def reduce(self, sums: Residues) -> None:
         """Sums of at most `most_terms` residues become residues, in place."""
         np.remainder(sums, self.moduli, out=sums)
+
+    def total(self, parts: Iterable[Residues], count: tuple[int, ...] = ()) -> Residues:
+        """The sum of any number of residues, shape (*count, L, N) each."""
+        total, terms = np.zeros((*count, len(self.primes), self.degree), np.uint64), 1
+        for part in parts:
+            total += part
+            if (terms := terms + 1) == self.most_terms:
+                self.reduce(total)
+                terms = 1
+        self.reduce(total)
+        return total
 
     def plus(self, first: Residues, second: Residues) -> Residues:
         """Sums of residues."""

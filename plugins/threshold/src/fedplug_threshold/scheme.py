@@ -33,7 +33,7 @@ from fedplug_threshold import smudging
 from fedplug_threshold.ring import Chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -99,13 +99,6 @@ class Scheme:
         """
         parts = enumerate(self._sharings)
         return np.concatenate([sharing.open({j: share[i] for j, share in shares.items()}) for i, sharing in parts])
-
-    def total(self, parts: Iterable[Residues]) -> Residues:
-        """The sum of polynomials: of b_i, or of shares of one client, shape (L, N)."""
-        total = np.zeros((len(self.chain.primes), self.chain.degree), np.uint64)
-        for part in parts:
-            total = self.chain.plus(total, part)
-        return total
 
     def public_key(self, joint: Residues, common: Residues) -> list[NDArray[np.complex128]]:
         """Transforms of b and a for products, by prime: shape (2, 2, N / 2)."""
@@ -220,20 +213,10 @@ class Scheme:
         scaled = np.stack([times(part, sharing.weight(me, holders), sharing.prime) for part, sharing in weighted])
         total = chain.product(c1, chain.limbs(scaled))
         total = chain.plus(total, smudging.draw(chain, noise, len(c1), self.parameters.smudge_bits))
-        total = chain.plus(total, self._masks([masks[other] for other in holders if other > me], len(c1)))
-        return chain.minus(total, self._masks([masks[other] for other in holders if other < me], len(c1)))
-
-    def _masks(self, seeds: Sequence[bytes], count: int) -> Residues:
-        """The sum of the polynomials that seeds give, shape (count, L, N)."""
-        chain, terms = self.chain, 1
-        total = np.zeros((count, len(chain.primes), chain.degree), np.uint64)
-        for seed in seeds:
-            total += chain.uniform(seed, count)
-            if (terms := terms + 1) == chain.most_terms:
-                chain.reduce(total)
-                terms = 1
-        chain.reduce(total)
-        return total
+        added = (chain.uniform(masks[other], len(c1)) for other in holders if other > me)
+        taken = (chain.uniform(masks[other], len(c1)) for other in holders if other < me)
+        total = chain.plus(total, chain.total(added, (len(c1),)))
+        return chain.minus(total, chain.total(taken, (len(c1),)))
 
     def decrypt(self, secret: Residues, pairs: Residues, size: int) -> NDArray[np.int64]:
         """The content of ciphertexts, by the secret key.
