@@ -413,4 +413,4 @@ def test_a_norm_above_that_of_the_clip_and_a_client_too_many_are_refused() -> No
     with pytest.raises(Misplaced, match=r"norm=1 of client 1 must be <= 0\.5"):
         release_of(noise(epsilon=8, delta=DELTA, own=[{"client": 1, "norm": 1.0}]), facts_of())
     chosen = {"use": "selectiveshield.noise", "epsilon": 8, "delta": DELTA, "own": [{"client": 9, "norm": 0.1}]}
-    assert "Noise names client 9, and the recipe has clients 0 to" in problems([CLIP, chosen])
+    assert "names client 9, and the recipe has clients 0 to" in problems([CLIP, chosen])
