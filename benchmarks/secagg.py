@@ -27,6 +27,7 @@ import numpy as np
 from fedplug.api import secrets
 from fedplug_secagg import graph, masks, shamir
 from fedplug_secagg.fixed_point import FixedPoint
+from fedplug_std.shamir import _sums as sums_of_shares
 from flwr.common import bytes_to_ndarray, ndarrays_to_parameters
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
@@ -94,7 +95,9 @@ class Ours:
         # What the neighbours sent: shares of two secrets each.
         boxes = {
             other: secrets.lock(
-                masks.pair_seed(channel_pair[0], channel_key, b"shares"), bytes(2 * shamir.SHARE), b"%d to 0" % other
+                masks.KeyAgreement(channel_pair[0]).seed(channel_key, b"shares"),
+                bytes(2 * shamir.SHARE),
+                b"%d to 0" % other,
             )
             for other, (channel_pair, _) in self.peers.items()
         }
@@ -121,13 +124,13 @@ class Ours:
         timer("add", lambda: np.add(total, masks.unpack(data, size, self.grid.bits), out=total))
         shares = shamir.deal([mask], [7 * holder for holder in holders], self.threshold)
         parts = dict(itertools.islice(shares.items(), max(self.threshold, len(holders) - lost)))
-        shamir._sums.cache_clear()  # no two clients have the same neighbours
+        sums_of_shares.cache_clear()  # no two clients have the same neighbours
         timer("open", lambda: shamir.combine(parts, self.threshold))
-        timer("self mask", lambda: masks.add_mask(total, mask, -1))
+        timer("self mask", lambda: masks.add_masks(total, [(mask, -1)]))
         ends = masks.KeyAgreement(mask)
         timer("ends", lambda: masks.KeyAgreement(mask))
         public = self.keys[holders[0]][1]
-        timer("pair mask", lambda: masks.add_mask(total, ends.seed(public, b"mask"), -1))
+        timer("pair mask", lambda: masks.add_masks(total, [(ends.seed(public, b"mask"), -1)]))
         timer("values", lambda: self.grid.values(total))
 
 

@@ -75,7 +75,7 @@ class Threshold:
         self.public, shares = timer("set-up", lambda: scheme.contribution(self.common, holders))
         packed = timer("set-up, bytes", lambda: scheme.chain.pack(shares))
         parts = timer("set-up, read", lambda: scheme.chain.unpack(packed, "shares"))
-        self.share = timer("set-up, sum", lambda: scheme.total(parts))
+        self.share = timer("set-up, sum", lambda: scheme.chain.total(parts))
         self.key = timer("key", lambda: scheme.public_key(self.public, self.common))
 
     def round(self, timer: Timer) -> None:
@@ -170,7 +170,7 @@ class SecAggPlus:
         timer("add", lambda: np.add(total, masks.unpack(data, len(self.values), 32), out=total))
         shares = mask_shares.deal([drawn], list(self.others), self.graph.threshold)
         timer("open", lambda: mask_shares.combine(shares, self.graph.threshold))
-        timer("self mask", lambda: masks.add_mask(total, drawn, -1))
+        timer("self mask", lambda: masks.add_masks(total, [(drawn, -1)]))
         timer("values", lambda: self.numbers.values(total))
 
     def rows(self, timer: Timer) -> list[object]:

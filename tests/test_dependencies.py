@@ -21,7 +21,6 @@ FOLDERS = [Path(), *sorted(path.parent.relative_to(ROOT) for path in ROOT.glob("
 UNPINNED = {"torch", "torchvision"}
 """In `constraints.txt`, and in no lock, because the right build depends on the machine."""
 NOT_IMPORTED = {
-    ("fedplug-fas", "fedplug-std"): "components of its recipes",
     **{
         ("fedplug-recipes", name): "components of its recipes"
         for name in (

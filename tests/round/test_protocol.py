@@ -127,7 +127,7 @@ def test_a_replayed_message_moves_no_model_twice() -> None:
 BALLOTS = {
     "none": (None, "its ballot is NoneType"),
     "short": (lambda ballot: ballot[:3], "must be uint8"),
-    "all": (lambda ballot: np.full_like(ballot, 255), "votes beyond the 650 indices"),
+    "all": (lambda ballot: np.full_like(ballot, 255), "marks scalars beyond the 650 there are"),
     "float": (lambda ballot: ballot.astype(float), "is float64"),
     "flat": (lambda ballot: ballot.reshape(1, -1), "must be uint8"),
     "one more": (lambda ballot: np.concatenate([np.full(40, 255, np.uint8), ballot[40:]]), "which must be 195"),

@@ -238,7 +238,7 @@ def test_a_module_that_lets_examples_meet_is_refused(make_client: Any, keeps: st
 def test_a_model_that_diverged_is_reported(make_client: Any) -> None:
     client = client_of(make_client, mlp())
     client.model.set_vector(np.full(client.facts.layout.size, np.nan, np.float32))
-    with pytest.raises(ProtectionError, match=r"client 0: \d+ values of the clipped gradients .* lower lr"):
+    with pytest.raises(ProtectionError, match=r"client 0: values of the clipped gradients: \d+ of .* lower lr"):
         trainer().train(client, client.facts)
     assert not any(part._forward_hooks for part in client.model.module.modules())
 

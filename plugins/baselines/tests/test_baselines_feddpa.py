@@ -90,7 +90,7 @@ def test_the_mask_is_fisher_information_above_tau(make_client: Any) -> None:
 
 def test_masks_of_a_model_that_diverged_are_refused(make_client: Any) -> None:
     client = client_of(make_client)
-    with pytest.raises(ProtectionError, match=r"Fisher information of \d+ of \d+ scalars is NaN .* lower lr"):
+    with pytest.raises(ProtectionError, match=r"Fisher information of scalars: \d+ of \d+ are NaN .* lower lr"):
         trainer().personal_mask(client, np.full_like(client.vector, np.nan))
 
 

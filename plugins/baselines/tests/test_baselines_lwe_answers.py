@@ -12,7 +12,6 @@ from fedplug import Client, at_client
 from fedplug.api.errors import MessageError, OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.api.events import Released
 from fedplug.recipe.recipe import Recipe
-from fedplug_baselines import lwe_exchange
 from fedplug_baselines.lwe import Lwe
 from fedplug_baselines.lwe_field import Q
 from fedplug_ledger.charging import Charging
@@ -55,15 +54,15 @@ def test_too_few_answers_open_nothing(parties: dict[int, Client]) -> None:
 def test_a_run_survives_as_many_as_the_threshold_allows(
     monkeypatch: pytest.MonkeyPatch, broken: list[int], opens: bool
 ) -> None:
-    real = lwe_exchange.sum_of_shares
+    real = Lwe.read_letters
 
-    def breaks(component: Lwe, client: Client, zone: str, boxes: dict[int, bytes]) -> Any:
+    def breaks(component: Lwe, client: Client, letters: dict[int, bytes], about: str) -> Any:
         if client.client_id in broken:
             raise RuntimeError("out of battery")
-        return real(component, client, zone, boxes)
+        return real(component, client, letters, about)
 
     whole = run_protocol(recipe())
-    monkeypatch.setattr(lwe_exchange, "sum_of_shares", breaks)
+    monkeypatch.setattr(Lwe, "read_letters", breaks)
     if opens:
         assert np.array_equal(run_protocol(recipe()).vector, whole.vector)
     else:

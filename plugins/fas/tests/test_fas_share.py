@@ -12,8 +12,9 @@ from fedplug.api.blocks import BASE_ZONES, ENCRYPTED
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.api.view import View
-from fedplug_fas.share import Share, count_of
+from fedplug_fas.share import Share
 from fedplug_kit.static import check_component
+from fedplug_std.scores import count_of
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError

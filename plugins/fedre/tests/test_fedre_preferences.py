@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from fedplug import Examples
 from fedplug.api.errors import DataError
-from fedplug_fedre.preferences import Preference, marked, regions_of
+from fedplug_fedre.preferences import Preference, marked
+from fedplug_fedre.samples import sensitive
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -50,19 +51,18 @@ ALL = ~NONE
 
 
 def regions(preference: Any, examples: Examples | None = None, data: Any = DOCUMENTS, root: Any = None) -> Any:
-    chosen = preference if preference is None else Preference(**preference)
-    return regions_of(chosen, documents() if examples is None else examples, data, root and str(root))
+    found = documents() if examples is None else examples
+    return marked(Preference(**preference), found, data, root and str(root))
 
 
 # -- what is marked ----------------------------------------------------------------------------------------------------
 
 
 def test_the_default_is_what_the_data_marks_or_else_the_whole_image() -> None:
-    for preference in (None, {}):
-        found = regions(preference)
-        assert found.dtype == np.bool_
-        np.testing.assert_array_equal(found, np.stack([box(0, 0, 4, 1) | box(3, 3, 4, 4), box(0, 0, 4, 1), NONE]))
-        np.testing.assert_array_equal(regions(preference, digits(), DIGITS), [ALL, ALL])
+    found = regions({})
+    assert found.dtype == np.bool_
+    np.testing.assert_array_equal(found, np.stack([box(0, 0, 4, 1) | box(3, 3, 4, 4), box(0, 0, 4, 1), NONE]))
+    np.testing.assert_array_equal(regions({}, digits(), DIGITS), [ALL, ALL])
 
 
 def test_one_box_for_all_images() -> None:
@@ -93,7 +93,7 @@ def test_fields_by_name() -> None:
     np.testing.assert_array_equal(regions({"fields": ["date"]}), [box(3, 3, 4, 4), NONE, NONE])
     both = regions({"fields": ["company", "date"]})
     np.testing.assert_array_equal(both, regions({"fields": ["all"]}))
-    np.testing.assert_array_equal(both, regions(None))
+    np.testing.assert_array_equal(both, regions({}))
 
 
 def test_boxes_of_each_image_from_a_file(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_file_numbers_images_as_the_data_does(tmp_path: Path) -> None:
     """The second and third example of a selection are images 7 and 2 of the data."""
     (tmp_path / "a.json").write_text(json.dumps({"7": [0, 0, 2, 2], "1": [0, 0, 8, 6]}))
     preference = Preference(boxes="a.json")
-    found = regions_of(preference, documents(), DOCUMENTS, str(tmp_path), places=np.array([5, 7, 2]))
+    found = marked(preference, documents(), DOCUMENTS, str(tmp_path), places=np.array([5, 7, 2]))
     np.testing.assert_array_equal(found, [NONE, box(0, 0, 2, 2), NONE])
 
 
@@ -220,7 +220,7 @@ def test_what_does_not_fit_the_images(options: Any, message: str, tmp_path: Path
         np.save(tmp_path / f"{name}.npy", array)
     Image.new("L", (4, 4)).save(tmp_path / "size.png")
     with pytest.raises(DataError, match=message):
-        regions(options, root=tmp_path)
+        sensitive(Preference(**options), documents(), DOCUMENTS, str(tmp_path), np.arange(3), 3)
 
 
 def test_files_without_a_folder_of_data_sets() -> None:

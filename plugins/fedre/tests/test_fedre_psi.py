@@ -17,8 +17,9 @@ from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError, ProtectionError, RecipeError
 from fedplug.recipe.recipe import Recipe
 from fedplug_fedre.jacobian import psi_scores
+from fedplug_fedre.preferences import Preference
 from fedplug_fedre.psi import Psi
-from fedplug_fedre.samples import calibration_data, with_regions
+from fedplug_fedre.samples import calibration_data, sensitive
 from fedplug_kit.static import check_component
 from fedplug_std.torch_model import TorchModel
 from numpy.typing import NDArray
@@ -172,10 +173,17 @@ def test_samples_are_examples_that_have_a_region() -> None:
     assert all(task.regions.any((1, 2)).all() for task in tasks)
     for task in tasks[1:]:
         np.testing.assert_array_equal(task.examples.inputs, tasks[0].examples.inputs)
+
+
+def test_samples_are_the_first_of_an_order_that_have_a_region() -> None:
+    regions = np.zeros((200, 1, 2), np.uint8)
+    regions[7::50, 0, 1] = 1
+    many = Examples(np.arange(400, dtype=np.uint8).reshape(200, 1, 1, 2), np.zeros(200, np.int64), None, regions)
+    data = PublicData(many, classes=("one",), mean=(0.5,), std=(0.5,))
     order = np.random.default_rng(1).permutation(200)
-    few = with_regions(order, 3, lambda at: (at % 50 == 7)[:, None, None])
-    np.testing.assert_array_equal(few, order[order % 50 == 7][:3])
-    assert len(with_regions(order, 3, lambda at: np.zeros((len(at), 1, 1), np.bool_))) == 0
+    few, theirs = sensitive(Preference(), many, data, None, order, 3)
+    np.testing.assert_array_equal(few.inputs, many.inputs[order[order % 50 == 7][:3]])
+    assert theirs.tolist() == [[[False, True]]] * 3
 
 
 def test_private_samples_are_each_client_s_own() -> None:
@@ -358,7 +366,7 @@ def test_scores_that_say_nothing() -> None:
     with pytest.raises(ProtectionError, match=r"client 0: fedre\.psi: all 2 scores are 0: no layer depends on the"):
         score(psi(), client_of(model=model))
     diverged = np.full(network().layout.size, np.nan, np.float32)
-    with pytest.raises(ProtectionError, match="scores of 2 of 2 layers are NaN or infinite; the model has diverged"):
+    with pytest.raises(ProtectionError, match="scores of layers: 2 of 2 are NaN or infinite; its training diverged"):
         score(psi(), client_of(vector=diverged))
 
 

@@ -104,7 +104,7 @@ def test_no_smaller_degree_and_no_smaller_threshold_would_do():
     assert found.log2_insecure <= -40
     assert found.log2_incorrect <= -30
     for degree in range(2, found.degree, 2):
-        assert graph._with_degree(200, 20, 40, degree, 40, 30, False) is None
+        assert graph._with_degree(200, 20, 40, degree, 40, 30) is None
     tail = _log_tail(199, 20, found.degree, found.threshold) + math.log(200)
     less = _log_tail(199, 20, found.degree, found.threshold - 1) + math.log(200)
     assert tail / math.log(2) <= -40 < less / math.log(2)
@@ -113,32 +113,27 @@ def test_no_smaller_degree_and_no_smaller_threshold_would_do():
 # Degree and threshold in fcp/secagg/server/graph_parameter_finder_test.cc of google-parfait/federated-compute, which
 # has sigma = 40, eta = 20, splits 2^-sigma evenly between E1 and E2, and draws from n clients and not from the others.
 AUTHORS = [
-    (100, 0.45, 0.45, False, 92, 46),
-    (1000, 0.45, 0.45, False, 822, 417),
-    (10, 0.33, 0.33, False, 8, 4),
-    (100, 0.33, 0.33, False, 68, 34),
-    (1000, 0.33, 0.33, False, 286, 150),
-    (10**4, 0.33, 0.33, False, 422, 221),
-    (10**5, 0.33, 0.33, False, 480, 251),
-    (10**6, 0.33, 0.33, False, 518, 270),
-    (10**4, 0.05, 0.33, False, 86, 29),
-    (10**6, 0.05, 0.33, False, 102, 34),
-    (10**4, 0.33, 0.05, False, 92, 70),
-    (10**6, 0.33, 0.05, False, 110, 83),
-    (1000, 0.05, 0.05, False, 30, 17),
-    (10**6, 0.05, 0.05, False, 38, 22),
-    (10**4, 0.33, 0.0, False, 42, 40),
-    (100, 0.3, 0.3, True, 92, 62),
-    (1000, 0.3, 0.3, True, 872, 584),
-    (10**4, 0.05, 0.33, True, 746, 420),
-    (10**4, 0.33, 0.05, True, 178, 146),
-    (10**6, 0.05, 0.05, True, 74, 52),
+    (100, 0.45, 0.45, 92, 46),
+    (1000, 0.45, 0.45, 822, 417),
+    (10, 0.33, 0.33, 8, 4),
+    (100, 0.33, 0.33, 68, 34),
+    (1000, 0.33, 0.33, 286, 150),
+    (10**4, 0.33, 0.33, 422, 221),
+    (10**5, 0.33, 0.33, 480, 251),
+    (10**6, 0.33, 0.33, 518, 270),
+    (10**4, 0.05, 0.33, 86, 29),
+    (10**6, 0.05, 0.33, 102, 34),
+    (10**4, 0.33, 0.05, 92, 70),
+    (10**6, 0.33, 0.05, 110, 83),
+    (1000, 0.05, 0.05, 30, 17),
+    (10**6, 0.05, 0.05, 38, 22),
+    (10**4, 0.33, 0.0, 42, 40),
 ]
 
 
-@pytest.mark.parametrize(("clients", "corrupt", "dropped", "double_asking", "degree", "threshold"), AUTHORS)
-def test_degrees_are_those_of_the_authors_or_a_little_less(clients, corrupt, dropped, double_asking, degree, threshold):
-    found = graph.smallest(clients, corrupt, dropped, 40, 20, double_asking)
+@pytest.mark.parametrize(("clients", "corrupt", "dropped", "degree", "threshold"), AUTHORS)
+def test_degrees_are_those_of_the_authors_or_a_little_less(clients, corrupt, dropped, degree, threshold):
+    found = graph.smallest(clients, corrupt, dropped, 40, 20)
     assert 0.96 * degree <= found.degree <= degree
     assert 0.96 * threshold - 1 <= found.threshold <= threshold
 
@@ -165,7 +160,7 @@ def test_few_clients_mask_with_all_others():
         ((10, 0.1, -0.1), "dropped=-0.1 must be a share"),
         ((2, 0.0, 0.0), "2 clients cannot hide"),
         ((10, 0.5, 0.4), "fewer than two honest"),
-        ((10, 0.4, 0.4, 40.0, 30.0, True), "no threshold t of 9 shares is secure and correct: 2 t > n - 1"),
+        ((3, 0.0, 0.34), "no threshold t of 2 shares is secure and correct: t >= 2 with 0 corrupt"),
     ],
 )
 def test_shares_of_clients_with_which_no_graph_holds(arguments, message):

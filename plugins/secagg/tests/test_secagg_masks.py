@@ -22,9 +22,7 @@ def test_both_ends_agree_and_each_purpose_has_its_own_seed():
     (a, public_a), (b, public_b) = secrets.key_pair(), secrets.key_pair()
     one, other = masks.KeyAgreement(a), masks.KeyAgreement(b)
     assert one.public == public_a
-    assert (
-        one.seed(public_b, b"round 1") == other.seed(public_a, b"round 1") == masks.pair_seed(a, public_b, b"round 1")
-    )
+    assert one.seed(public_b, b"round 1") == other.seed(public_a, b"round 1")
     assert len({one.seed(public_b, purpose) for purpose in (b"round 1", b"round 2", b"")}) == 3
 
 
@@ -33,23 +31,23 @@ def test_seeds_are_hkdf_sha256():
     shared = X25519PrivateKey.from_private_bytes(a).exchange(X25519PublicKey.from_public_bytes(public_b))
     salt = b"".join(sorted((public_a, public_b)))
     expected = HKDF(algorithm=hashes.SHA256(), length=32, salt=salt, info=b"purpose").derive(shared)
-    assert masks.pair_seed(a, public_b, b"purpose") == expected
+    assert masks.KeyAgreement(a).seed(public_b, b"purpose") == expected
 
 
 @pytest.mark.parametrize("public", [b"short", bytes(32)])
 def test_a_public_key_that_is_none(public):
     with pytest.raises(MessageError, match="not one of X25519, or is a weak one"):
-        masks.pair_seed(secrets.key_pair()[0], public, b"")
+        masks.KeyAgreement(secrets.key_pair()[0]).seed(public, b"")
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 @pytest.mark.parametrize("size", [0, 1, 5, 2**17 // 4, 2**17 + 3])
 def test_a_mask_is_the_stream_of_aes_256_in_counter_mode(bits, size):
     seed, total = secrets.draw(), np.zeros(size, masks.word(bits))
-    masks.add_mask(total, seed, 1)
+    masks.add_masks(total, [(seed, 1)])
     stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor().update(bytes(total.nbytes))
     assert total.tobytes() == stream
-    masks.add_mask(total, seed, -1)
+    masks.add_masks(total, [(seed, -1)])
     assert not total.any()
 
 

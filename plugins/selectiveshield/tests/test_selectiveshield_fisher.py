@@ -141,7 +141,7 @@ def test_values_at_the_ends_of_float32_are_scaled() -> None:
 def test_a_diverged_model_is_reported(kind: str) -> None:
     client = two_examples()
     client.update = np.full(6, np.nan, np.float32)
-    with pytest.raises(ProtectionError, match=r"Fisher information of 6 of 6 scalars is NaN or infinite.* lower lr"):
+    with pytest.raises(ProtectionError, match=r"Fisher information of scalars: 6 of 6 are NaN or infinite.* lower lr"):
         fisher(kind=kind).score_parameters(client, client.facts)
 
 

@@ -240,7 +240,7 @@ def test_epsilon_is_for_the_rounds_in_which_the_zone_is_sent(how: str) -> None:
     [
         ({"noise_multiplier": 1, "calibration": "rdp"}, "calibration: rdp needs epsilon and delta"),
         ({"noise_multiplier": 1, "participants": 3}, "participants=3 has no effect with choice: local; leave it out"),
-        ({"epsilon": 0, "delta": 1e-5}, "epsilon=0 must be > 0; to switch the noise off, write noised: \\[\\]"),
+        ({"epsilon": 0, "delta": 1e-5}, "greater than 0"),
         ({"epsilon": 1}, "epsilon needs a delta"),
         ({}, "neither of epsilon and noise_multiplier given"),
     ],
@@ -413,4 +413,4 @@ def test_a_norm_above_that_of_the_clip_and_a_client_too_many_are_refused() -> No
     with pytest.raises(Misplaced, match=r"norm=1 of client 1 must be <= 0\.5"):
         release_of(noise(epsilon=8, delta=DELTA, own=[{"client": 1, "norm": 1.0}]), facts_of())
     chosen = {"use": "selectiveshield.noise", "epsilon": 8, "delta": DELTA, "own": [{"client": 9, "norm": 0.1}]}
-    assert "Noise names client 9, and the recipe has clients 0 to" in problems([CLIP, chosen])
+    assert "names client 9, and the recipe has clients 0 to" in problems([CLIP, chosen])

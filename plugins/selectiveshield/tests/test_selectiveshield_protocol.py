@@ -229,7 +229,7 @@ def test_the_merge_puts_retained_values_over_the_global_model() -> None:
     assert client.personal is not None
     assert client.personal.tolist() == [0, 7, 2, 3, 8]
     assert client.vector.tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(Misplaced, match="merges what a client retained, and not zone noised"):
+    with pytest.raises(Misplaced, match="restores a client's retained values, not zone noised"):
         fold([Link("noised", "postprocess", component.name, component, "client")], client.facts)
 
 

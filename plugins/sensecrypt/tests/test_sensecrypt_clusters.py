@@ -335,7 +335,7 @@ def test_silhouette_is_that_of_the_paper() -> None:
     ("options", "message"),
     [
         ({"min_cluster": 2}, "min_cluster=2 must be 3 or more"),
-        ({"epsilon": 0}, "to switch the noise off, write epsilon: null"),
+        ({"epsilon": 0}, "greater than 0"),
         ({"norm": 0}, "greater than 0"),
         ({"norm": None}, "noise is scaled to a norm: write norm: 0.001, or epsilon: null"),
         ({"delta": 1}, "less than 1"),

@@ -97,14 +97,14 @@ def spread(component: Ckks, context: Any, secret: bool) -> tuple[Any, Any]:
 def test_noise_is_as_large_in_every_slot_as_is_stated(profile: str) -> None:
     """With a public key it follows |s(z)|^2; under the secret key all slots are alike."""
     component = make(profile=profile)
-    context, _ = component._measured(2)
+    context, _ = component.measured(2)
     stated, errors = spread(component, context, secret=False)
     found = np.sqrt((errors**2).mean(0))
     assert stated[0] > 2.4 * np.sqrt((stated**2).mean())
     for part in (slice(0, 40), slice(0, 400), slice(400, None)):
         assert np.sqrt(np.mean((found / stated)[part] ** 2)) == pytest.approx(1, abs=0.07)
     component = make(profile=profile, key_holder="clients")
-    context, _ = component._measured(2)
+    context, _ = component.measured(2)
     (stated,), errors = spread(component, context, secret=True)
     for part in (slice(0, 40), slice(0, 400), slice(400, None)):
         assert np.sqrt((errors[:, part] ** 2).mean()) == pytest.approx(stated, rel=0.07)
@@ -113,7 +113,7 @@ def test_noise_is_as_large_in_every_slot_as_is_stated(profile: str) -> None:
 def wrong_under(key: Any, clients: int, grid_bits: int) -> float:
     """The share of values that round wrongly in sums of the compact profile."""
     component = make(grid_bits=grid_bits)
-    deviations = ckks_noise.deviations(4096, clients, component._scale(clients), key)
+    deviations = ckks_noise.deviations(4096, clients, component.scale(clients), key)
     return ckks_noise.chance(deviations, 2.0 ** -(grid_bits + 1))
 
 

@@ -219,7 +219,7 @@ def test_grid_too_fine_for_float32_is_refused_before_a_run() -> None:
     [
         ({}, "neither of epsilon and noise_multiplier"),
         ({"epsilon": 1, "noise_multiplier": 1}, "both of epsilon and noise_multiplier"),
-        ({"epsilon": 0}, "epsilon=0 must be > 0"),
+        ({"epsilon": 0}, "greater than 0"),
         ({"noise_multiplier": 1, "delta": 1e-5}, "delta belongs to epsilon"),
         ({"epsilon": 1, "grid": 0.3}, "must be a power of two"),
     ],

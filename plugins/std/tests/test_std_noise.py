@@ -115,8 +115,8 @@ def test_a_grid_too_fine_for_float32_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"epsilon": 0, "delta": 1e-5}, r"epsilon=0 must be > 0; to switch the noise off, write noised: \[\]"),
-        ({"epsilon": -1.5, "delta": 1e-5}, r"epsilon=-1.5 must be > 0"),
+        ({"epsilon": 0, "delta": 1e-5}, "greater than 0"),
+        ({"epsilon": -1.5, "delta": 1e-5}, r"greater than 0"),
         ({}, "neither of epsilon and noise_multiplier given"),
         ({"epsilon": 1, "delta": 1e-5, "noise_multiplier": 1}, "both of epsilon and noise_multiplier given"),
         ({"epsilon": 1}, "epsilon needs a delta"),

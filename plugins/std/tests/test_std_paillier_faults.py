@@ -58,7 +58,7 @@ def test_ciphertexts_of_another_key_are_blamed_on_their_client(parties: OneClien
 
 def test_ciphertexts_of_another_packing_are_blamed_on_their_client(parties: OneClient) -> None:
     blocks = {index: parties.seal([0.5]) for index in range(3)}
-    context, other = parties.component.backend.load_context(parties.made_keys), PackedPaillier(2, 2048)
+    context, other = parties.component.backend.load_context(parties.made_keys), PackedPaillier(16, 2048)
     row = np.array([[1, *[2] * 126]])
     blocks[1] = blocks[1].replace(ciphertexts=other.encrypt(context, row))
     with pytest.raises(MessageError, match=r"client 1: ciphertext 0 .*another key or packing") as caught:
@@ -95,7 +95,7 @@ def test_an_altered_number_is_found_when_the_sum_is_opened(parties: OneClient) -
 
 
 def test_keys_of_another_length_are_not_taken(parties: OneClient) -> None:
-    longer = PackedPaillier(3, 3072)
+    longer = PackedPaillier(24, 3072)
     with pytest.raises(MessageError, match="a key of 2048 bits, but key_bits=3072"):
         longer.load_context(parties.made_keys)
     for data in (b"", b"x", b"p", b"p" + codec.encode([]), b"s" + parties.made_keys[1:]):

@@ -83,7 +83,7 @@ def test_neither_primes_nor_values_nor_single_uploads_pass_where_they_must_not(h
         data = message.data
         return {data[at : at + 516] for at in range(len(data) - 515) if data.startswith(tag, at)}
 
-    tag = adding._tag(f"{component.slots} fields of 3 bytes")
+    tag = adding._tag(f"{component.slots} fields of 24 bits")
     uploads = {c for m in protocol.wire.messages if m.sender.startswith("client:") for c in ciphertexts(m)}
     elsewhere = {c for m in protocol.wire.messages if m.sender == "server" for c in ciphertexts(m)}
     num_ciphertexts = math.ceil(len(update) / component.position_block)

@@ -13,36 +13,13 @@ from fedplug import Client, Seal, Words, at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, RecipeError, TooFewClients
 from fedplug.mechanisms.closing import Closing
 from fedplug.round.set_up import SetUp
-from fedplug_threshold import bfv, shamir
+from fedplug_threshold import bfv
 from fedplug_threshold.bfv import SETS, ThresholdBfv
-from fedplug_threshold.fixed_point import FixedPoint
 from fedplug_threshold.parameters import choose
-from numpy.typing import NDArray
-from threshold_toys import CLIENTS, NORM, recipe
+from fedplug_threshold.scheme import Scheme
+from threshold_toys import CLIENTS, EVERYBODY, NORM, away, expected, recipe
 from toy_components import pushed
 from toy_protocol import calls_of, initial_vector, run_protocol
-
-EVERYBODY = list(range(CLIENTS))
-
-
-def away(tmp_path: Any, when: str, *who: tuple[int, int]) -> dict[str, Any]:
-    """Absent clients, as pairs of a round from 1 and a client."""
-    trace = tmp_path / "away.csv"
-    trace.write_text("round,client\n" + "".join(f"{round},{client}\n" for round, client in who))
-    return {"trace": str(trace), "when": when}
-
-
-def expected(plain: dict[str, Any], present: list[list[int]], bits: int, clients: int = CLIENTS) -> NDArray[Any]:
-    """The model after rounds in which these clients' updates are in the sum, through the plain fixed-point sum."""
-    vector = initial_vector(plain)
-    step = FixedPoint(NORM, clients, bits).step
-    for round, ids in enumerate(present):
-        moved = [pushed(vector, plain["seed"], client_id, round) for client_id in ids]
-        total = sum(np.rint(update.astype(np.float64) / step).astype(np.int64) for update in moved)
-        mean = (total * step).astype(np.float32) / np.float32(len(ids))
-        vector = vector + mean.astype(np.float32)
-    return vector
-
 
 SUMS: list[dict[str, Any]] = [
     {}, {"bits": 32, "threshold": 0.9}, {"degree": 8192, "threshold": 4}, {"sums_visible_to": "clients"},
@@ -242,8 +219,9 @@ def test_as_many_clients_as_stated_open_an_upload_and_fewer_do_not(count: int, h
         scheme = component.scheme(protocol.server.facts)
         shares = {c: scheme.chain.unpack([clients[c].memory(component)["share"]], "")[0] for c in range(count)}
         pairs = scheme.unpack_pairs(upload.ciphertexts, "")
+        secret = Scheme(dataclasses.replace(scheme.parameters, threshold=count)).secret(shares)
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
-            scheme.decrypt(shamir.combine(scheme.chain, shares), pairs, upload.size)
+            scheme.decrypt(secret, pairs, upload.size)
         return
     assert opened is not None
     update = pushed(initial_vector(plain), plain["seed"], 5, 0)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from examples import examples
 from fedplug.api.errors import MessageError, ProtectionError
-from fedplug_threshold import shamir, smudging
+from fedplug_std.shamir import Sharing
+from fedplug_threshold import smudging
 from fedplug_threshold.parameters import ERROR_VARIANCE, TAIL, TERNARY_VARIANCE, choose, noise_bound
 from fedplug_threshold.ring import Chain
 from fedplug_threshold.scheme import Scheme
@@ -22,6 +23,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from test_threshold_ring import whole
+
+
+def sum_of(scheme: Scheme, c0: NDArray[np.uint64], parts: Sequence[NDArray[np.uint64]], size: int) -> NDArray[np.int64]:
+    """Sums of fields from c0 and the parts of all clients of the set."""
+    return scheme.read(functools.reduce(scheme.chain.plus, parts, c0), size)
 
 
 @dataclasses.dataclass
@@ -34,14 +40,15 @@ class Party:
     def __post_init__(self) -> None:
         (common,) = self.scheme.chain.uniform(os.urandom(16))
         parts = [self.scheme.contribution(common, range(self.clients)) for _ in range(self.clients)]
-        self.key = self.scheme.public_key(self.scheme.total(public for public, _ in parts), common)
-        self.shares = [self.scheme.total(shares[j] for _, shares in parts) for j in range(self.clients)]
+        self.key = self.scheme.public_key(self.scheme.chain.total(public for public, _ in parts), common)
+        self.shares = [self.scheme.chain.total(shares[j] for _, shares in parts) for j in range(self.clients)]
         self.noise = [os.urandom(32) for _ in range(self.clients)]
         pairs = itertools.combinations(range(self.clients), 2)
         self.masks = {frozenset(pair): os.urandom(16) for pair in pairs}
 
     def secret(self, holders: Sequence[int]) -> NDArray[np.uint64]:
-        return shamir.combine(self.scheme.chain, {j: self.shares[j] for j in holders})
+        as_if_enough = dataclasses.replace(self.scheme.parameters, threshold=len(holders))
+        return Scheme(as_if_enough).secret({j: self.shares[j] for j in holders})
 
     def part(self, me: int, holders: Sequence[int], c1: NDArray[np.uint64]) -> NDArray[np.uint64]:
         masks = {other: self.masks[frozenset((me, other))] for other in holders if other != me}
@@ -76,7 +83,7 @@ def test_any_threshold_clients_open_a_sum_exactly(of: tuple[int, ...], holders: 
     numbers[0][:] = numbers[1][:] = 0
     total = them.total(numbers)
     parts = [them.part(j, holders, total[:, 1]) for j in holders]
-    assert np.array_equal(them.scheme.open(total[:, 0], parts, 10_001), sum(numbers))
+    assert np.array_equal(sum_of(them.scheme, total[:, 0], parts, 10_001), sum(numbers))
 
 
 @settings(max_examples=examples(24), deadline=None)
@@ -90,7 +97,7 @@ def test_sums_of_some_are_opened_by_any_set_of_any_size(clients: int, data: st.D
     numbers = drawn(them, size, data.draw(st.integers(0, 2**32)))[:inside]
     total = them.total(numbers)
     parts = [them.part(j, holders, total[:, 1]) for j in holders]
-    assert np.array_equal(them.scheme.open(total[:, 0], parts, size), sum(numbers))
+    assert np.array_equal(sum_of(them.scheme, total[:, 0], parts, size), sum(numbers))
 
 
 def test_the_largest_sums_fit_into_every_field() -> None:
@@ -101,7 +108,7 @@ def test_the_largest_sums_fit_into_every_field() -> None:
         size = parameters.degree * parameters.per_coefficient
         total = them.total([np.full(size, top, np.int64)] * clients)
         parts = [them.part(j, holders, total[:, 1]) for j in holders]
-        assert set(them.scheme.open(total[:, 0], parts, size).tolist()) == {clients * top}
+        assert set(sum_of(them.scheme, total[:, 0], parts, size).tolist()) == {clients * top}
 
 
 # -- noise -------------------------------------------------------------------------------------------------------------
@@ -185,7 +192,7 @@ def test_one_client_fewer_than_the_threshold_gets_nothing() -> None:
     # Their parts of an opening by a whole set, without the fourth, do not help either.
     parts = [them.part(j, (0, 2, 3, 5), upload[:, 1]) for j in (0, 2, 3)]
     with pytest.raises(ProtectionError):
-        scheme.open(upload[:, 0], parts, 8192)
+        sum_of(scheme, upload[:, 0], parts, 8192)
 
 
 def test_a_wrong_part_is_noticed() -> None:
@@ -196,11 +203,11 @@ def test_a_wrong_part_is_noticed() -> None:
     parts = [them.part(j, holders, total[:, 1]) for j in holders]
     for wrong in (them.part(2, (1, 2, 3, 4), total[:, 1]), np.zeros_like(parts[2]), parts[3]):
         with pytest.raises(ProtectionError, match="does not lie on its grid"):
-            them.scheme.open(total[:, 0], [*parts[:2], wrong, parts[3]], 5000)
+            sum_of(them.scheme, total[:, 0], [*parts[:2], wrong, parts[3]], 5000)
     off = parts[2].copy()
     off[0, :, 7] = (off[0, :, 7] + them.scheme.chain.moduli[:, 0] // np.uint64(3)) % them.scheme.chain.moduli[:, 0]
     with pytest.raises(ProtectionError, match="does not lie on its grid"):
-        them.scheme.open(total[:, 0], [*parts[:2], off, parts[3]], 5000)
+        sum_of(them.scheme, total[:, 0], [*parts[:2], off, parts[3]], 5000)
 
 
 def test_a_part_that_is_wrong_by_whole_steps_is_not_noticed() -> None:
@@ -211,7 +218,7 @@ def test_a_part_that_is_wrong_by_whole_steps_is_not_noticed() -> None:
     parts = [them.part(j, (0, 1, 2, 3), total[:, 1]) for j in range(4)]
     step = np.array([(parameters.primes[0] << parameters.guard) % prime for prime in chain.primes], np.uint64)
     parts[2][0, :, 7] = chain.plus(parts[2][0, :, 7][:, None], step[:, None])[:, 0]
-    found = them.scheme.open(total[:, 0], parts, 100)
+    found = sum_of(them.scheme, total[:, 0], parts, 100)
     assert found[7] == 6001
     assert set(np.delete(found, 7)) == {6000}
 
@@ -264,7 +271,8 @@ def test_answers_to_two_sets_without_masks_would_give_a_share_away_and_with_them
     sets = [tuple(sorted([me, *others[:30]])), tuple(sorted([me, *others[10:40]]))]
     share, (c1,) = chain.uniform(os.urandom(16))[0], chain.uniform(os.urandom(16))
     true = whole(chain.product(c1[None], chain.limbs(share))[0, :, :20], chain.primes)
-    weights = [whole(shamir.weight(each, me, chain.primes), chain.primes)[0] for each in sets]
+    sharings = [Sharing(prime, 31) for prime in chain.primes]
+    weights = [whole(np.stack([one.weight(me, each) for one in sharings]), chain.primes)[0] for each in sets]
     ratio = weights[1] * pow(weights[0], -1, modulus) % modulus
 
     def answer(holders: tuple[int, ...], masked: bool) -> NDArray[np.uint64]:
@@ -338,14 +346,14 @@ def test_keys_ciphertexts_and_openings_are_those_of_the_textbook() -> None:
     chain, modulus = scheme.chain, math.prod(parameters.primes)
     (common,) = chain.uniform(bytes(16))
     parts = [scheme.contribution(common, range(clients)) for _ in range(clients)]
-    joint = scheme.total(public for public, _ in parts)
-    shares = [scheme.total(dealt[j] for _, dealt in parts) for j in range(clients)]
+    joint = scheme.chain.total(public for public, _ in parts)
+    shares = [scheme.chain.total(dealt[j] for _, dealt in parts) for j in range(clients)]
 
     def centred_(values: Sequence[int]) -> list[int]:
         return [value - modulus if value > modulus // 2 else value for value in values]
 
     # s is a sum of ternary secrets, and b + a s a sum of errors of 21 at most.
-    secret = centred_(whole(shamir.combine(chain, dict(enumerate(shares[:threshold]))), chain.primes))
+    secret = centred_(whole(scheme.secret(dict(enumerate(shares[:threshold]))), chain.primes))
     assert max(map(abs, secret)) <= clients
     a, b = whole(common, chain.primes), whole(joint, chain.primes)
     errors = centred_([(x + y) % modulus for x, y in zip(b, negacyclic(a, secret, modulus), strict=True)])
@@ -373,4 +381,4 @@ def test_keys_ciphertexts_and_openings_are_those_of_the_textbook() -> None:
     total = [sum(column) % modulus for column in zip(*(whole(part, chain.primes) for part in opened), strict=True)]
     smudged = centred_([(x - y) % modulus for x, y in zip(total, negacyclic(c1, secret, modulus), strict=True)])
     assert parameters.smudge_deviation < max(map(abs, smudged)) < parameters.opened_noise
-    assert np.array_equal(scheme.open(pair[0][None], [part[None] for part in opened], size), numbers)
+    assert np.array_equal(sum_of(scheme, pair[0][None], [part[None] for part in opened], size), numbers)

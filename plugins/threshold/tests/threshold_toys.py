@@ -1,19 +1,19 @@
-"""Six clients under a joint key. Each moves the model by a known amount."""
+"""`shares_toys` under a joint key."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from toy_components import recipe_of
+from fedplug_threshold.fixed_point import FixedPoint
+from numpy.typing import NDArray
+from shares_toys import CLIENTS, EVERYBODY, NORM, away, fixed_point_model, shared_recipe
 
-CLIENTS, NORM = 6, 8.0
+__all__ = ["CLIENTS", "EVERYBODY", "NORM", "away", "expected", "recipe"]
 
 
 def recipe(use: Any = "threshold.bfv", clients: int = CLIENTS, **changes: Any) -> dict[str, Any]:
-    use = {"use": use} if isinstance(use, str) else use
-    plain = recipe_of(
-        "encrypted", [{"use": "std.clip", "norm": NORM}, use], train={"use": "toy.push", "scale": 0.01},
-        min_clients=3, aggregate={"use": "std.mean", "weighting": "uniform"}, postprocess={"encrypted": [use["use"]]},
-    )  # fmt: skip
-    plain["data"] |= {"clients": clients}
-    return plain | changes
+    return shared_recipe(use, clients, **changes)
+
+
+def expected(plain: dict[str, Any], present: list[list[int]], bits: int, clients: int = CLIENTS) -> NDArray[Any]:
+    return fixed_point_model(plain, present, FixedPoint(NORM, clients, bits).step)

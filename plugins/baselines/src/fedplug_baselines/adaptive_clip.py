@@ -32,6 +32,7 @@ from fedplug import (
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import Party
+from fedplug_std.options import Source
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -55,7 +56,6 @@ class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedpl
     and all parties learn the median. It follows from the data, so no guarantee is stated.
     """
 
-    name: str
     site = "server"
 
     class Options(fedplug.Options):
@@ -80,14 +80,9 @@ class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedpl
             description="share of a round's 1 / noise_multiplier^2 that pays for the count; noised only",
         )  # fmt: skip
         zone: str = Field("noised", description="the zone that holds every scalar")
-        source: Literal["secure", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
-            "nobody",
-        )
+        source: Source = "secure"
 
-    def __init__(self, options: Options) -> None:
-        self.options: AdaptiveClip.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

@@ -26,9 +26,10 @@ from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import ProtectionError
 from fedplug_std import he_keys
 from fedplug_std.he_blocks import Encryption
-from fedplug_std.paillier import OnePerSlot
+from fedplug_std.paillier import OnePerSlot, PackedPaillier
+from fedplug_std.replies import valid
 
-from fedplug_baselines.batches import PaillierBatches, TwosComplement, code_limit, dynamic_clip, field_bits
+from fedplug_baselines.batches import TwosComplement, code_limit, dynamic_clip, field_bits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +76,8 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
         super().__init__(options)
         self.backend = self._backend(1)  # the keys state for how many clients a field must have room
 
-    def _backend(self, max_clients: int) -> PaillierBatches:
-        return PaillierBatches(0, self.options.key_bits, width=field_bits(self.options.bits, max_clients))
+    def _backend(self, max_clients: int) -> PackedPaillier:
+        return PackedPaillier(field_bits(self.options.bits, max_clients), self.options.key_bits)
 
     def _roomy(self, facts: Facts) -> BatchCrypt:
         """This component with fields that have room for the sums of its keys."""
@@ -158,11 +159,8 @@ class BatchCrypt(Encryption, fedplug.PublicPlan):
         """Extremes in, common clips out. The whole model is encrypted."""
         if facts.plan is not None:
             return
-        extremes = cohort.ask(self.extremes)  # runs at every client
-        for client_id, found in list(extremes.items()):
-            if not is_extremes(found, len(facts.layout.parameters)):  # a faulty client must not decide alone
-                cohort.drop(client_id, "the extremes of its update are not a finite pair for each tensor")
-                del extremes[client_id]
+        tensors = len(facts.layout.parameters)
+        extremes = valid(cohort, cohort.ask(self.extremes), lambda found: extremes_problem(found, tensors))
         if not extremes:
             return
         lowest, highest = (np.array([found[i] for found in extremes.values()]) for i in (0, 1))
@@ -205,7 +203,8 @@ def tensor_sizes(layout: Layout) -> list[int]:
     return [parameter.size for parameter in layout.parameters]
 
 
-def is_extremes(found: Any, tensors: int) -> bool:
-    """Whether this is a finite smallest and largest value for each tensor."""
+def extremes_problem(found: Any, tensors: int) -> str:
+    """Why this is not a finite smallest and largest value for each tensor; empty if it is."""
     is_array = isinstance(found, np.ndarray) and found.dtype == np.float64 and found.shape == (2, tensors)
-    return is_array and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
+    fits = is_array and np.isfinite(found).all() and (found[0] <= found[1]).all()
+    return "" if fits else "the extremes of its update are not a finite pair for each tensor"

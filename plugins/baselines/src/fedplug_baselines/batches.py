@@ -9,12 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.errors import MessageError, ProtectionError
-from fedplug_std.paillier import PackedPaillier
+from fedplug.api.errors import ProtectionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,59 +148,3 @@ class TwosComplement:
             )
         values: NDArray[np.float64] = sums * (self._clips(sums.shape) / self.limit)
         return values
-
-
-def pack(rows: NDArray[np.int64], width: int) -> list[int]:
-    """One whole number for each row of fields: the first field in the lowest `width` bits, and so on."""
-    places = np.arange(width)
-    numbers = []
-    for row in rows:
-        bits = (row[:, np.newaxis] >> places & 1).astype(np.uint8)
-        numbers.append(int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little"))
-    return numbers
-
-
-def unpack(numbers: Sequence[int], slots: int, width: int) -> NDArray[np.int64]:
-    """Inverse of `pack`, for sums too: rows of fields, (len(numbers), slots).
-
-    Raises:
-        MessageError: a number has bits beyond its fields.
-    """
-    rows = np.empty((len(numbers), slots), np.int64)
-    powers = 1 << np.arange(width, dtype=np.int64)
-    for index, number in enumerate(numbers):
-        if number.bit_length() > slots * width:
-            raise MessageError(
-                f"plaintext {index} is longer than {slots} fields of {width} bits; its ciphertext was damaged, or is "
-                "of another key"
-            )
-        packed = np.frombuffer(number.to_bytes((slots * width + 7) // 8, "little"), np.uint8)
-        bits = np.unpackbits(packed, count=slots * width, bitorder="little").reshape(slots, width)
-        rows[index] = bits @ powers
-    return rows
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PaillierBatches(PackedPaillier):
-    """The backend of `std.paillier` with fields of any number of bits. `field_bytes` has no meaning here.
-
-    Attributes:
-        width: bits of a field.
-    """
-
-    width: int
-
-    def most_slots(self) -> int:
-        """Number of fields that fit into a plaintext, for any content."""
-        return (self.key_bits - 1) // self.width
-
-    def pack(self, rows: NDArray[Any]) -> list[int]:
-        """A number for each row of fields."""
-        return pack(rows, self.width)
-
-    def unpack(self, plaintexts: Sequence[int], slots: int) -> NDArray[np.int64]:
-        """Inverse of `pack`, for sums too."""
-        return unpack(plaintexts, slots, self.width)
-
-    def _packing(self, slots: int) -> str:
-        return f"{slots} fields of {self.width} bits"

@@ -24,9 +24,8 @@ import numpy as np
 from fedplug import Field
 from fedplug.api.blocks import RETAINED
 from fedplug.api.errors import ProtectionError
-from fedplug_std import ckks_noise, he_keys, tenseal_backend
-from fedplug_std.ckks import MOST_STEPS, GridNumbers, GridSlots
-from fedplug_std.he_blocks import Encryption
+from fedplug_std import he_keys
+from fedplug_std.ckks import GridNumbers, GridSlots, OnGrid
 from fedplug_std.tenseal_backend import TenSeal
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from fedplug_std.he_keys import Terms
     from numpy.typing import NDArray
 
-DEGREE, SCALE_BITS = 8192, 40
 COEFF_BITS: dict[str, tuple[int, ...]] = {"nvflare": (60, 40, 40), "plato": (60, 40, 40, 60)}
 """Of the modulus; 140 and 200 of the 218 bits that degree 8192 allows at 128-bit security."""
 
@@ -49,7 +47,7 @@ class WithPublicKey(TenSeal):
         return super().dump_context(context, public_key=public_key or secret_key, secret_key=secret_key)
 
 
-class Ckks(Encryption):
+class Ckks(OnGrid):
     """Encrypt updates with CKKS as NVFlare or Plato does: with their parameters and packing.
 
     `nvflare` packs every tensor into separate ciphertexts, so the whole model must be in the zone. `plato` packs one
@@ -68,11 +66,13 @@ class Ckks(Encryption):
         grid_bits: int = Field(17, ge=1, le=22, description="sums are rounded to 2^-grid_bits; in the originals not")
 
     name: str = "baselines.ckks"
-    slots = DEGREE // 2
-    position_block = DEGREE // 2 - 1
+    degree, scale_bits = 8192, 40
+    slots = degree // 2
+    position_block = slots - 1
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
+        self.coeff_bits = COEFF_BITS[options.like]
         # In NVFlare the clients encrypt with the secret key. Here they do so unless the key server holds it.
         self.symmetric = options.like == "nvflare" and self.site == "client"
         self.backend = TenSeal() if self.symmetric else WithPublicKey()
@@ -95,62 +95,17 @@ class Ckks(Encryption):
         """Its parameters in one line."""
         packed = "a vector each tensor" if self.options.like == "nvflare" else "one flat vector"
         return (
-            f"CKKS as {self.options.like}: {DEGREE} {list(COEFF_BITS[self.options.like])}, {packed}, range "
+            f"CKKS as {self.options.like}: {self.degree} {list(self.coeff_bits)}, {packed}, range "
             f"±{self.options.range:g}, sums rounded to 2^-{self.options.grid_bits}"
         )
 
-    def step(self, num_clients: int) -> float:
-        """The grid, for any number of clients."""
-        return float(2.0**-self.options.grid_bits)
-
-    def agree(self, max_clients: int) -> None:
-        """Checks that sums of that many clients fit. The modulus leaves 2^59 and more, so float64 and the grid decide.
-
-        Raises:
-            ProtectionError: float64 cannot hold them, or the grid is too fine for the noise under one key in ten.
-        """
-        most, largest = max_clients * self.options.range, MOST_STEPS * 2.0**-self.options.grid_bits
-        if not most < largest:
-            raise ProtectionError(
-                f"max_clients={max_clients} updates of range={self.options.range:g} sum to {most:g}, which must be "
-                f"< {largest:.3g}, 2^44 steps of the grid: float64 encodes no finer; lower range or grid_bits"
-            )
-        key = None if self.symmetric else ckks_noise.poor_key(DEGREE)
-        if problem := self._problem(ckks_noise.deviations(DEGREE, max_clients, 2.0**SCALE_BITS, key), max_clients):
-            raise ProtectionError(problem)
-
-    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A context with new keys whose noise is removed by rounding to the grid, as with `std.ckks`.
-
-        Raises:
-            ProtectionError: the grid is too fine for the noise of a worst-case sum.
-        """
-        bits, most = COEFF_BITS[self.options.like], max_clients * self.options.range
-        for _ in range(ckks_noise.KEYS_TRIED):
-            context = tenseal_backend.ckks_context(DEGREE, bits, SCALE_BITS, symmetric=self.symmetric)
-            noise = tenseal_backend.noise(context, self.slots, max_clients, most)
-            key = None if self.symmetric else tenseal_backend.key_sizes(context)
-            deviations = ckks_noise.deviations(DEGREE, max_clients, 2.0**SCALE_BITS, key, noise)
-            if not (problem := self._problem(deviations, max_clients)):
-                return context, self.coarsest(max_clients)
-        raise ProtectionError(problem)
-
-    def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
-        """Why rounding to the grid does not remove noise of this size from the slots of a sum."""
-        unit = self.packing(self.coarsest(max_clients)).count_unit
-        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, unit, "use std.bfv")
-
-    def coarsest(self, max_clients: int) -> Terms:
-        """The terms, which do not depend on keys."""
-        return {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
-
     def packing(self, terms: Terms, facts: Facts | None = None) -> GridSlots:
         """How values become slots: in one flat vector, or with `nvflare` tensor by tensor."""
-        numbers = GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"])
+        flat = super().packing(terms, facts)
         tensors = [parameter.size for parameter in facts.layout.parameters] if facts is not None else []
         if self.options.like == "nvflare" and tensors:
-            return TensorSlots(numbers, terms["max_clients"], tensors, self.slots - 1)
-        return GridSlots(numbers, terms["max_clients"])
+            return TensorSlots(flat.numbers, terms["max_clients"], tensors, self.slots - 1)
+        return flat
 
 
 class TensorSlots(GridSlots):

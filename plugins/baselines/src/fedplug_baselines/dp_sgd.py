@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import fedplug
 import numpy as np
 from fedplug import Account, Field, Learns
-from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug.api.grids import finest
 from fedplug.api.records import MOST_EXAMPLES
 from fedplug.mechanisms.noise import add_noise
+from fedplug_std.scores import require_finite
 from pydantic import model_validator
 
 from fedplug_baselines.dp_sgd_accounting import (
@@ -26,6 +26,7 @@ from fedplug_baselines.dp_sgd_accounting import (
     steps_of_a_round,
 )  # fmt: skip
 from fedplug_baselines.dp_sgd_apart import require_apart
+from fedplug_baselines.uniform import uniform_source
 
 if TYPE_CHECKING:
     import torch
@@ -49,8 +50,6 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     Neither the noise nor the members of a batch may be known to any party. Both come from a stream that the operating
     system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused, as by Opacus.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         epochs: int = Field(1, ge=1, description="E of a round, which is E ceil(n / B) steps")
@@ -91,9 +90,6 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             if self.epsilon is None and self.calibration == "prv":
                 raise ValueError("calibration: prv has no effect on a given noise_multiplier; leave it out")
             return self
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     # -- description ---------------------------------------------------------------------------------------------------
 
@@ -138,7 +134,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             raise SetupError(f"{self.name} trains torch models, not {type(model).__name__}; choose another trainer")
         use_one_thread()
         sigma, rate, steps = self.round_release(client, facts)
-        coins = self._stream(client, "batches")
+        coins = uniform_source(options.source, client.rng(self, "batches"))
         parameters: list[torch.Tensor] = list(model.parameters)
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
         expected = rate * client.num_examples
@@ -182,12 +178,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             total += torch.cat([factors @ each for each in gradients])
             loss += float(each.detach().sum())
         found: NDArray[np.float32] = total.cpu().numpy()
-        wrong = int(np.count_nonzero(~np.isfinite(found)))
-        if wrong:
-            raise ProtectionError(
-                f"client {client.client_id}: {wrong} values of the clipped gradients are NaN or infinite; training "
-                "diverged: lower lr, or use less noise"
-            )
+        require_finite(found, client, "values of the clipped gradients", "lower lr, or use less noise")
         return found, loss
 
     def _losses_apart(self, task: Judge, outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
@@ -215,13 +206,6 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         std = sigma * self.options.clipping_norm
         grid = finest(self.options.clipping_norm * client.num_examples, std)
         return add_noise(total, std, grid, self.options.source, client.rng(self, "noise", step))
-
-    def _stream(self, client: Client, purpose: str) -> np.random.Generator:
-        if self.options.source == "reproducible":
-            return client.rng(self, purpose)
-        from randomgen import ChaCha
-
-        return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))
 
     # -- the account ---------------------------------------------------------------------------------------------------
 

@@ -24,9 +24,11 @@ from fedplug import (
     at_client,
 )  # fmt: skip
 from fedplug.api.blocks import RETAINED
-from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug_std.clip import Clip
 from fedplug_std.per_sample import mean_squared_gradients
+from fedplug_std.replies import unpacked
+from fedplug_std.scores import require_finite
 from fedplug_std.training import Sgd
 
 from fedplug_baselines.feddpa_adam import MaskedAdam
@@ -49,15 +51,12 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
     2. Start from u = w_k where M, and v = w_g elsewhere.
     3. `epochs` of Adam on u, with the penalty R1 = lambda_1 / 2 sum_t |w_t - w_g,t| over tensors t.
     4. `epochs` of Adam on v, with R2 = lambda_2 / 2 abs(sum_t |w_t - w_g,t| - C), which draws updates to the clip.
-    4. `epochs` of Adam on v, with R2 = lambda_2 / 2 abs(sum_t |w_t - w_g,t| - C), which draws updates to the clip.
 
     Use it under `train` and under `negotiate_mask`. M stays with the client (zone `retained`). The other scalars go
     into `zone`, where they are clipped and get noise. In the authors' code M is sent too, as part of the whole w - w_g:
     `send_personal` (as published), with `baselines.feddpa` first in the chain of the zone. It costs utility, but then
     no mask is visible.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         tau: float = Field(0.4, ge=0, le=1, description="Fisher information above it, scaled to [0, 1], is personal")
@@ -73,9 +72,6 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         send_personal: bool = Field(
             False, description="as published: personal parameters are sent as well, as in the authors' code"
         )
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
 
     @property
     def plans(self) -> Plans:
@@ -103,7 +99,7 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         """Step 2: the client's own values where M, the global ones elsewhere. Before round 1 they are the same."""
         memory, personal = client.memory(self), client.vector.copy()
         if "mask" in memory:
-            personal[_unpacked(memory["mask"], facts.layout.size)] = memory["values"]
+            personal[unpacked(memory["mask"], facts.layout.size)] = memory["values"]
         client.personal = personal
 
     def train(self, client: Client, facts: Facts) -> dict[str, float]:
@@ -124,7 +120,7 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         use_one_thread()
         if "mask" not in memory:  # round 1: w_k is the model that all start from
             memory["mask"] = np.packbits(self.personal_mask(client, client.start))
-        mask = _unpacked(memory["mask"], facts.layout.size)
+        mask = unpacked(memory["mask"], facts.layout.size)
         client.cache[f"{self.name}.mask"] = facts.round, mask
         u = as_tensor(mask).to(model.device)
         global_model = as_tensor(client.vector).to(model.device)
@@ -177,12 +173,7 @@ class FedDpa(Sgd, fedplug.PublicPlan, fedplug.Protector):
         train = client.data.train
         with client.operation("fisher information", len(train)):
             fisher = mean_squared_gradients(client.model, train, client.data, vector=vector)
-        wrong = int(np.count_nonzero(~np.isfinite(fisher)))
-        if wrong:
-            raise ProtectionError(
-                f"client {client.client_id}: the Fisher information of {wrong} of {len(fisher)} scalars is NaN or "
-                "infinite; its training diverged: lower lr in train, or use less noise"
-            )
+        require_finite(fisher, client, "the Fisher information of scalars", "lower lr in train, or use less noise")
         found: NDArray[np.bool_] = scaled(fisher, client.facts.layout) > self.options.tau
         return found
 
@@ -275,7 +266,3 @@ def scaled(values: NDArray[np.float32], layout: Layout) -> NDArray[np.float64]:
         if high > low:
             found[place.slice] = (part - low) / (high - low)
     return found
-
-
-def _unpacked(bits: NDArray[np.uint8], size: int) -> NDArray[np.bool_]:
-    return np.unpackbits(bits, count=size).view(np.bool_)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import fedplug
 from fedplug import Facts, Field, Known, Misplaced, Operations, Trainer
 from fedplug.api.errors import ProtectionError
 from fedplug_std.gaussian import Gaussian, local_noise
+from fedplug_std.options import ExactSource
 
 from fedplug_baselines.feddpa import FedDpa
 
@@ -33,22 +34,13 @@ class FedDpaNoise(fedplug.Protector):
     `std.gaussian` instead.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="privacy loss that the code claims")
         delta: float = Field(0.1, gt=0, lt=1, description="failure probability of the claim; the code's default")
         examples: int = Field(ge=1, description="n, training examples of all clients together")
         epochs: int = Field(2, ge=1, description="E of the claim; must be that of the trainer")
         batch_size: int = Field(16, ge=1, description="B of the claim; must be that of the trainer")
-        source: Literal["secure", "exact", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
-            "recipe's seed, which protects nobody",
-        )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
+        source: ExactSource = "secure"
 
     def check(self, recipe: Recipe) -> list[str]:
         """A batch is smaller than the whole of the examples."""

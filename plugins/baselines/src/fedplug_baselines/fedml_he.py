@@ -6,7 +6,7 @@ Jin et al., "FedML-HE: An Efficient Homomorphic-Encryption-Based Privacy-Preserv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
@@ -29,7 +29,9 @@ from fedplug.api.errors import ProtectionError
 from fedplug.api.links import seal_of
 from fedplug.mechanisms.closing import require_enough
 from fedplug_std import he_keys
-from fedplug_std.scores import highest
+from fedplug_std.options import OtherZone
+from fedplug_std.replies import unpacked, valid
+from fedplug_std.scores import count_of, highest, scorer_problems
 
 from fedplug_baselines import masks
 
@@ -57,20 +59,14 @@ class FedMLHE(masks.ScoredShare):
         cipher: str | None = Field(
             None, description="encryption that protects the maps; default: the one of the encrypted zone"
         )
-        other_zone: str = Field(
-            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
-        )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
+        other_zone: OtherZone = CLEAR
 
     def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars, and something must encrypt the scores."""
         if len(self.plans.zones) == 1:  # nothing to choose
             return []
-        problems = masks.scorer_problems(
-            recipe, self.options.by, "score_parameters: [{use: baselines.fedml_he_sensitivity}]"
-        )
+        remedy = "the mask follows from scores; add score_parameters: [{use: baselines.fedml_he_sensitivity}]"
+        problems = scorer_problems(recipe, self.options.by, remedy)
         chains = {zone: [use.name for use in chain] for zone, chain in recipe.protect.items()}
         names = [name for chain in chains.values() for name in chain]
         if self.options.cipher is not None and self.options.cipher not in names:
@@ -93,11 +89,7 @@ class FedMLHE(masks.ScoredShare):
         if len(self.plans.zones) == 1:
             return
         closing, seal = self._closing(facts)
-        peaks = cohort.ask(self.peak)  # runs at every client
-        for client_id, peak in list(peaks.items()):
-            if not (isinstance(peak, float) and 0 <= peak < np.inf):
-                cohort.drop(client_id, f"its largest score is {peak!r}, must be a finite number >= 0")
-                del peaks[client_id]
+        peaks = valid(cohort, cohort.ask(self.peak), peak_problem)  # runs at every client
         maps = cohort.ask(self.encrypt, max(peaks.values()))
         for client_id, block in maps.items():
             if not isinstance(block, Block) or block.size != facts.layout.size or block.positions is not None:
@@ -153,7 +145,7 @@ class FedMLHE(masks.ScoredShare):
         if len(zones) == 1:
             encrypted = np.full(size, ENCRYPTED in zones)
         else:
-            encrypted = np.unpackbits(client.memory(self)["mask"], count=size).astype(np.bool_)
+            encrypted = unpacked(client.memory(self)["mask"], size)
         masks.adopt(client, encrypted, self.options.other_zone)
 
     def _map(self, client: Client) -> NDArray[np.float32]:
@@ -231,5 +223,11 @@ _MAPS = "FedML-HE maps"
 def select(scores: NDArray[np.float32], ratio: float) -> NDArray[np.uint8]:
     """The packed mask of the floor(ratio * P) highest scores; of equal ones the lowest indices."""
     mask = np.zeros(len(scores), np.bool_)
-    mask[highest(scores, masks.count_of(ratio, len(scores)))] = True
+    mask[highest(scores, count_of(ratio, len(scores)))] = True
     return np.packbits(mask)
+
+
+def peak_problem(peak: Any) -> str:
+    """Why this is not the largest score of a map; empty if it is."""
+    fits = isinstance(peak, float) and 0 <= peak < np.inf
+    return "" if fits else f"its largest score is {peak!r}, must be a finite number >= 0"

@@ -35,8 +35,6 @@ class FedMLHESensitivity(fedplug.Scorer):
     paper does before the training. Later rounds reuse the same map.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """Which labels, and how many examples."""
 
@@ -48,9 +46,6 @@ class FedMLHESensitivity(fedplug.Scorer):
         max_examples: int | None = Field(
             None, ge=1, description="number of a client's examples for its map, the first ones; default: all"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """The client's sensitivity map, float32 (P,), not negative; in nats per unit of the parameter."""

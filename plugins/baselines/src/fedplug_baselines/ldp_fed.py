@@ -37,9 +37,9 @@ from fedplug_baselines.ldp_fed_mechanism import (
     alpha_for,
     cost_of,
     perturb,
-    uniform_source,
     zero_out_epsilon,
 )
+from fedplug_baselines.uniform import uniform_source
 
 if TYPE_CHECKING:
     from fedplug import KeyServerLine, Public
@@ -106,10 +106,7 @@ class LdpFed(fedplug.Protector):
                 raise ValueError(f"{given} of alpha and epsilon given; write one of them")
             return self
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: LdpFed.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Each value is clipped and redrawn on its grid. The cost covers all values that a client sends in the round.
@@ -201,10 +198,7 @@ class LdpFedCycle(fedplug.PublicPlan):
                 raise ValueError(f"order={list(value)} must be layer numbers from 0, each at most once")
             return value
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: LdpFedCycle.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:

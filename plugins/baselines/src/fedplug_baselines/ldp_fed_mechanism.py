@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -138,15 +137,6 @@ def alpha_for(epsilon: float, coordinates: int, largest: int, delta: float | Non
         enough = cost_of(middle, coordinates, largest, delta)[0] <= epsilon
         low, high = (middle, high) if enough else (low, middle)
     return low
-
-
-def uniform_source(source: str, stream: np.random.Generator) -> np.random.Generator:
-    """`secure`: a fresh ChaCha20 stream under a 256-bit key from the operating system; `reproducible`: the stream."""
-    if source == "reproducible":
-        return stream
-    from randomgen import ChaCha
-
-    return np.random.Generator(ChaCha(key=int.from_bytes(os.urandom(32), "little"), rounds=20))
 
 
 def _mass(decay: float, count: float | NDArray[np.int64]) -> NDArray[np.float64]:

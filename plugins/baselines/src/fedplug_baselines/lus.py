@@ -17,8 +17,7 @@ import numpy as np
 from fedplug import AccountKeeper, Field, Map, Reveals
 from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient
-
-from fedplug_baselines.masks import count_of
+from fedplug_std.scores import count_of
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Facts, Known, Layout, Operations, Recipe
@@ -51,10 +50,7 @@ class Lus(fedplug.Protector):
             "that the noise counts for nothing",
         )
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Lus.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """The values that matter least become zero, and with `noise: kept` once more after the noise.

@@ -1,4 +1,4 @@
-"""Arithmetic modulo the prime 2^31 - 1: uniform elements, exact products, and the public matrix of an LWE instance.
+"""Arithmetic modulo the prime 2^31 - 1: uniform elements, and the product with the public matrix of an LWE instance.
 
 The modulus is that of the authors' code (uvm-plaid/olympia: `galois.GF(2**31 - 1)`). Because it is prime, secrets can
 be shared in the same ring in which they mask. So a sum of shares opens a sum of secrets without any carry. Two elements
@@ -44,46 +44,21 @@ def _words(stream: CipherContext, count: int) -> NDArray[np.uint32]:
     return np.frombuffer(stream.update(bytes(4 * count)), "<u4") & np.uint32(Q)
 
 
-def product(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.uint64]:
-    """The matrix product modulo q, exact.
-
-    Args:
-        first, second: residues, shapes (r, n) and (n,) or (n, m), n at most 65,536.
-
-    Returns:
-        uint64, shape (r,) or (r, m).
-    """
-    # In two limbs of 16 and 15 bits, a product has at most 47 bits and a sum of 2^16 of them 63. Nothing overflows.
-    left, right = first.astype(np.uint64), second.astype(np.uint64)
-    low, high = left @ (right & np.uint64(0xFFFF)), left @ (right >> np.uint64(16))
-    found: NDArray[np.uint64] = (low + ((high % Q) << np.uint64(16))) % Q
-    return found
-
-
-def inverse(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """The multiplicative inverse of each element, by Fermat: x^(q-2). The result for 0 is 0."""
-    base, result = values.astype(np.uint64), np.ones(values.shape, np.uint64)
-    exponent = Q - 2
-    while exponent:
-        if exponent & 1:
-            result = result * base % Q
-        base, exponent = base * base % Q, exponent >> 1
-    return result
-
-
 def masks(seed: bytes, size: int, secret: NDArray[Any]) -> NDArray[np.uint64]:
     """A s modulo q for the public matrix A of a seed, shape (size,). A has `size` rows and is never held as a whole.
 
     Args:
         seed: 32 bytes, public.
         size: P, the number of values to mask.
-        secret: s, residues, shape (n,).
+        secret: s, residues, shape (n,), n at most 65,536.
     """
+    # In two limbs of 16 and 15 bits, a product has at most 47 bits and a sum of 2^16 of them 63. Nothing overflows.
+    low, high = secret.astype(np.uint64) & np.uint64(0xFFFF), secret.astype(np.uint64) >> np.uint64(16)
     stream, masked = keystream(seed), np.empty(size, np.uint64)
     for start in range(0, size, _ROWS):
         part = masked[start : start + _ROWS]
-        rows = uniform(stream, len(part) * len(secret)).reshape(len(part), len(secret))
-        part[:] = product(rows, secret)
+        rows = uniform(stream, len(part) * len(secret)).reshape(len(part), len(secret)).astype(np.uint64)
+        part[:] = (rows @ low + (rows @ high % Q << np.uint64(16))) % Q
     return masked
 
 

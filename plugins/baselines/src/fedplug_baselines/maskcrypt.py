@@ -13,7 +13,9 @@ import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Facts, Field, Reveals, at_client
 from fedplug.api.blocks import CLEAR
-from fedplug_std.scores import highest
+from fedplug_std.options import OtherZone
+from fedplug_std.replies import unpacked, valid
+from fedplug_std.scores import count_of, highest, scorer_problems
 
 from fedplug_baselines import masks
 
@@ -45,29 +47,22 @@ class MaskCrypt(masks.ScoredShare):
             "(SenseCrypt, Fig. 18)",
         )
         by: str | None = Field(None, description="scorer that orders the proposals; the recipe's first if unset")
-        other_zone: str = Field(
-            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
-        )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
+        other_zone: OtherZone = CLEAR
 
     def check(self, recipe: Recipe) -> list[str]:
         """Something must score the scalars."""
-        return masks.scorer_problems(recipe, self.options.by, "score_parameters: [{use: baselines.maskcrypt_priority}]")
+        remedy = "the mask follows from scores; add score_parameters: [{use: baselines.maskcrypt_priority}]"
+        return scorer_problems(recipe, self.options.by, remedy)
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Proposals in, interleaved, mask out."""
         size = facts.layout.size
-        count = masks.count_of(self.options.ratio, size)
+        count = count_of(self.options.ratio, size)
         if count in (0, size):  # nothing to choose
             cohort.tell(self.adopt, np.packbits(np.full(size, count > 0)))
             return
-        proposals = cohort.ask(self.propose)  # runs at every client
-        for client_id, proposal in list(proposals.items()):
-            if problem := proposal_problem(proposal, size, count):  # a faulty client must not end the round
-                cohort.drop(client_id, problem)
-                del proposals[client_id]
+        replies = cohort.ask(self.propose)  # runs at every client
+        proposals = valid(cohort, replies, lambda proposal: proposal_problem(proposal, size, count))
         distinct = interleave(list(proposals.values()))  # runs here, at the server
         mask = np.zeros(size, np.bool_)
         mask[distinct if self.options.union else distinct[:count]] = True
@@ -79,14 +74,13 @@ class MaskCrypt(masks.ScoredShare):
         scores = masks.per_scalar(client, self.options.by)
         if self.options.order == "lowest":
             scores = -scores
-        chosen = highest(scores, masks.count_of(self.options.ratio, len(scores)))
+        chosen = highest(scores, count_of(self.options.ratio, len(scores)))
         return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.uint32)
 
     @at_client
     def adopt(self, client: Client, mask: NDArray[np.uint8]) -> None:
         """Sets the plan, the same at every client: the mask is encrypted, gathered in the order of positions."""
-        chosen = np.unpackbits(mask, count=client.facts.layout.size).astype(np.bool_)
-        masks.adopt(client, chosen, self.options.other_zone)
+        masks.adopt(client, unpacked(mask, client.facts.layout.size), self.options.other_zone)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """What the proposals reveal, and to which party."""
@@ -119,7 +113,7 @@ def interleave(proposals: list[NDArray[Any]]) -> NDArray[np.int64]:
     if not proposals:
         return np.empty(0, np.int64)
     ranks = np.concatenate([np.arange(len(proposal)) for proposal in proposals])
-        # By rank. The sort is stable, so indices of equal rank stay in the order of the clients.
+    # By rank. The sort is stable, so indices of equal rank stay in the order of the clients.
     everyone = np.concatenate(proposals).astype(np.int64)[np.argsort(ranks, kind="stable")]
     _, first = np.unique(everyone, return_index=True)
     return everyone[np.sort(first)]

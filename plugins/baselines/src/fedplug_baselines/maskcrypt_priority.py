@@ -15,6 +15,7 @@ import numpy as np
 from fedplug import Look
 from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug_std.per_sample import mean_gradient
+from fedplug_std.replies import unpacked
 
 if TYPE_CHECKING:
     from fedplug import Block, Client, Facts, Known, Operations, Recipe
@@ -32,14 +33,6 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
     Use it under `score_parameters` and, by its name, last in the chain of every zone that is not encrypted. There it
     records what leaves the client, and changes nothing.
     """
-
-    name: str
-
-    class Options(fedplug.Options):
-        """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def check(self, recipe: Recipe) -> list[str]:
         """The estimate must include everything that leaves unencrypted."""
@@ -67,7 +60,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         if client.update is None:
             raise ValueError("the priorities compare the local model with what is exposed; the client has not trained")
         exposed, memory = self.exposed(client), client.memory(self)
-        memory.update(exposed=exposed, seen=np.zeros(0, np.uint8), round=facts.round)
+        memory.update(exposed=exposed, seen=np.packbits(np.zeros(len(exposed), np.bool_)), round=facts.round)
         # The authors' code differentiates in training mode. Here batch norm and dropout are as in evaluation, so that
         # the gradient depends neither on batches nor on chance.
         gradient = mean_gradient(client.model, client.data.train, client.data, vector=client.local)
@@ -88,7 +81,7 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         memory, where = client.memory(self), client.plan.positions(block.zone)
         exposed = memory["exposed"].copy()
         exposed[where] = client.start[where] + block.plain()
-        seen = _mask(memory["seen"], len(exposed))
+        seen = unpacked(memory["seen"], len(exposed))
         seen[where] = True
         memory.update(exposed=exposed, seen=np.packbits(seen))
 
@@ -101,16 +94,9 @@ class MaskCryptPriority(fedplug.Scorer, fedplug.Protector):
         memory = client.memory(self)
         exposed: NDArray[np.float32] = memory.get("exposed", client.vector)
         if memory.get("round") == client.facts.round - 1:  # otherwise unknown here
-            exposed = np.where(_mask(memory["seen"], len(exposed)), client.vector, exposed)
+            exposed = np.where(unpacked(memory["seen"], len(exposed)), client.vector, exposed)
         return exposed
 
     def describe(self) -> str:
         """One line for the plan of the run."""
         return "(exposed - latest) * gradient; exposed is what went out readable so far"
-
-
-def _mask(bits: NDArray[np.uint8], size: int) -> NDArray[np.bool_]:
-    """A packed mask as booleans, (size,); empty where none was packed."""
-    if not len(bits):
-        return np.zeros(size, np.bool_)
-    return np.unpackbits(bits, count=size).astype(np.bool_)

@@ -1,20 +1,19 @@
-"""Parts that the negotiations share: the statements of those that encrypt a share of the model by scores, the number of
-scalars in a share, scores per scalar, and a mask as a plan.
+"""Parts that the negotiations share: the statements of those that encrypt a share of the model by scores, scores per
+scalar, and a mask as a plan.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
 from fedplug import Plan, Plans, Reads
 from fedplug.api.blocks import ENCRYPTED
-from fedplug_std.scores import require_ranked, unknown_scorer
+from fedplug_std.scores import require_ranked
 
 if TYPE_CHECKING:
-    from fedplug import Client, Layout, Recipe
+    from fedplug import Client, Layout
     from numpy.typing import NDArray
 
 
@@ -34,28 +33,9 @@ class ScoredShare(fedplug.Negotiation):
         return Reads(by=self.options.by)
 
 
-def count_of(ratio: float, size: int) -> int:
-    """Number of scalars in a share of `size`: floor(ratio * size)."""
-    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
-    return math.floor(ratio * size + 1e-9)
-
-
 def zones_of(ratio: float, other_zone: str) -> frozenset[str]:
     """The zones of a plan that encrypts a share of the model and leaves the rest to another zone."""
     return frozenset(({ENCRYPTED} if ratio > 0 else set()) | ({other_zone} if ratio < 1 else set()))
-
-
-def scorer_problems(recipe: Recipe, by: str | None, remedy: str) -> list[str]:
-    """Why the recipe's scorers do not serve a negotiation; empty if they do.
-
-    Args:
-        recipe: the recipe.
-        by: the requested scorer's name; None takes the first scorer.
-        remedy: what to add where there is no scorer.
-    """
-    if problem := unknown_scorer(recipe, by):
-        return [problem]
-    return [] if recipe.score_parameters else [f"the mask follows from scores; add {remedy}"]
 
 
 def per_scalar(client: Client, by: str | None) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
@@ -18,6 +18,7 @@ from fedplug import Block, Client, Clip, Facts, Field, Known, Map, Misplaced, No
 from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest
 from fedplug.mechanisms.noise import add_noise
+from fedplug_std.options import Source
 
 if TYPE_CHECKING:
     from fedplug import Public, Recipe
@@ -51,16 +52,9 @@ class NbAFL(fedplug.Protector):
             description="L: how often a client's upload is exposed; null: in every round of the run, the most that a "
             "client can be drawn under client sampling",
         )
-        source: Literal["secure", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
-            "nobody",
-        )
+        source: Source = "secure"
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: NbAFL.Options = options
+    options: Options
 
     def constants(self, rounds: int) -> tuple[float, float, int, float, int]:
         """C, epsilon, m, c and L of a run."""
@@ -141,11 +135,9 @@ class NbAFLDownlink(fedplug.Opener):
         uplink: str = Field("baselines.nbafl", description="name of the component whose constants are used")
         scheduled: int | None = Field(None, ge=1, description="K: clients drawn each round; null: all N take part")
 
-    name: str
     site = "server"
 
-    def __init__(self, options: Options) -> None:
-        self.options: NbAFLDownlink.Options = options
+    options: Options
 
     def check(self, recipe: Recipe) -> list[str]:
         """K must be the size of the sample."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, Self
 import fedplug
 import numpy as np
 from fedplug import Field, Learns
-from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient
+from fedplug_std.scores import require_finite
 
 if TYPE_CHECKING:
     from fedplug import Client, Facts, Layout, Recipe
@@ -34,8 +34,6 @@ class Ppsgd(fedplug.Trainer):
     a fixed number of shuffled clients, however, for which its bound does not hold. Gradients are in evaluation mode.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="step of the global model w")
         local_lr: float = Field(
@@ -45,9 +43,6 @@ class Ppsgd(fedplug.Trainer):
         personal: Literal["all", "output"] = Field(
             "all", description="part to which each client has its own offset: the whole model, or its last layer"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def learns(self, facts: Facts) -> Learns:
         """One gradient of one batch, in evaluation mode, at the client's own model."""
@@ -80,12 +75,7 @@ class Ppsgd(fedplug.Trainer):
         batch = train.take(np.sort(client.rng(self).choice(len(train), chosen, replace=False)))
         loss = client.model.evaluate(batch, client.data)
         gradient = mean_gradient(client.model, batch, client.data, vector=start)
-        wrong = int(np.count_nonzero(~np.isfinite(gradient)))
-        if wrong:
-            raise ProtectionError(
-                f"client {client.client_id}: {wrong} values of its gradient are NaN or infinite, with which its offset "
-                "would be lost; training diverged: lower lr and local_lr in train, or use less noise"
-            )
+        require_finite(gradient, client, "its gradient", "lower lr and local_lr in train, or use less noise")
         where = self._personal(facts.layout)
         offset = self._offset(client, len(where))
         client.memory(self)["theta"] = offset - np.float32(options.local_lr) * gradient[where]

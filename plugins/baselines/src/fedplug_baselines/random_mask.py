@@ -10,6 +10,8 @@ from __future__ import annotations
 import fedplug
 from fedplug import Facts, Field, Plan, Plans
 from fedplug.api.blocks import CLEAR, ENCRYPTED
+from fedplug_std.options import OtherZone
+from fedplug_std.scores import count_of
 
 from fedplug_baselines import masks
 
@@ -21,19 +23,12 @@ class RandomMask(fedplug.PublicPlan):
     `per_round`, a scalar that is encrypted in one round goes out in the clear in another.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """How many scalars, and how often to redraw them."""
 
         ratio: float = Field(0.1, ge=0, le=1, description="share of the model that is encrypted")
         per_round: bool = Field(False, description="true: a new mask every round; false: one for the whole run")
-        other_zone: str = Field(
-            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
-        )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
+        other_zone: OtherZone = CLEAR
 
     @property
     def plans(self) -> Plans:
@@ -45,7 +40,7 @@ class RandomMask(fedplug.PublicPlan):
         """floor(ratio * P) distinct positions from the public seed."""
         purpose = ("round", facts.round) if self.options.per_round else ("run",)
         rng = fedplug.stream(facts.seed, self.name, *purpose)
-        count = masks.count_of(self.options.ratio, facts.layout.size)
+        count = count_of(self.options.ratio, facts.layout.size)
         chosen = rng.choice(facts.layout.size, count, replace=False, shuffle=False)
         return Plan.of(facts, self.options.other_zone, **{ENCRYPTED: chosen})
 

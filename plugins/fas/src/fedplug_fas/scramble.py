@@ -52,8 +52,7 @@ class Scramble(fedplug.Scrambler):
             "binary", description="hex: as hexadecimal text, like the paper, for twice the bytes and no protection"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Scramble.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Fixed-point words that the server and the clients can read, as the last link of the chain.

@@ -9,6 +9,8 @@ import fedplug
 import numpy as np
 from fedplug import Field, Plan, Plans
 from fedplug.api.blocks import ENCRYPTED, NOISED, RETAINED
+from fedplug_std.options import OtherZone
+from fedplug_std.scores import count_of
 from pydantic import field_validator
 
 if TYPE_CHECKING:
@@ -34,9 +36,7 @@ class Share(fedplug.PublicPlan):
             description="uniform: drawn from the seed, once for the run; prefix: the first scalars of the model, as in "
             "the paper's Algorithm 1",
         )
-        other_zone: str = Field(
-            NOISED, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
-        )
+        other_zone: OtherZone = NOISED
 
         @field_validator("ratio", mode="before")
         @classmethod
@@ -58,8 +58,7 @@ class Share(fedplug.PublicPlan):
                 raise ValueError(f"other_zone={value} must be a separate zone that is sent, such as {NOISED}")
             return value
 
-    def __init__(self, options: Options) -> None:
-        self.options: Share.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:
@@ -80,9 +79,3 @@ class Share(fedplug.PublicPlan):
         """One line for the plan of the run."""
         which = "drawn once from the seed" if self.options.order == "uniform" else "the first ones (as published)"
         return f"{self.options.ratio:.1%} encrypted, {which}; the rest {self.options.other_zone}"
-
-
-def count_of(ratio: float, size: int) -> int:
-    """Number of scalars in a share of `size`: floor(ratio * size)."""
-    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
-    return math.floor(ratio * size + 1e-9)

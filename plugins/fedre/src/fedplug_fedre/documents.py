@@ -6,12 +6,11 @@ import string
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import fedplug
 import numpy as np
-from fedplug import Declares, Field
+from fedplug import Field
 from fedplug.api.streams import stream
 
-from fedplug_fedre.receipts import TamperingOptions
+from fedplug_fedre.receipts import TamperedDocuments, TamperingOptions
 from fedplug_fedre.tampering import Sheet, TextBox, builtin_font, tamper
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _GOODS = ("Paper", "Coffee", "Cables", "Lamp", "Repair", "Delivery", "Tickets", 
 _WORDS = ("we", "thank", "you", "for", "the", "order", "of", "last", "week", "and", "ask", "to", "be", "paid", "soon")
 
 
-class Documents(fedplug.DataSource):
+class Documents(TamperedDocuments):
     """Printed documents of four formats (invoice, identity card, letter, ticket), tampered with; no data folder needed.
 
     Each document is printed with names, dates, addresses and totals drawn at random in Pillow's built-in font. It is
@@ -46,14 +45,12 @@ class Documents(fedplug.DataSource):
         test_count: int = Field(120, ge=1, description="test examples to make")
         size: int = Field(64, ge=48, le=512, description="width and height of a document, in pixels")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    fields = DOCUMENT_FIELDS
 
     @property
-    def declares(self) -> Declares:
-        """Gray images of the chosen size, with the classes of `task`."""
-        known: Declares = self.options.declared(self.options.size, tuple(FORMATS))
-        return known
+    def formats(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the formats."""
+        return tuple(FORMATS)
 
     def load(self, root: str | None) -> Dataset:
         """Prints the documents; `root` is not needed.
@@ -61,24 +58,12 @@ class Documents(fedplug.DataSource):
         Raises:
             SetupError: Pillow has no font to print with.
         """
-        from fedplug.api.data import Dataset
-
-        chosen = self.options
-        return Dataset(
-            train=chosen.asked(self.examples(chosen.train_count, "train")),
-            test=chosen.asked(self.examples(chosen.test_count, "test")),
-            mean=(0.75,),
-            std=(0.25,),
-            region_names=DOCUMENT_FIELDS,
-            **chosen.names(tuple(FORMATS)),
-        )
+        train, test = self.options.train_count, self.options.test_count
+        return self.dataset(self.examples(train, "train"), self.examples(test, "test"), 0.75)
 
     def examples(self, count: int, split: str) -> Examples:
         """`count` documents, the formats in turn. The first ones are the same for any count."""
-        from fedplug.api.data import Examples
-
-        chosen, made = self.options, []
-        formats = tuple(FORMATS)
+        chosen, formats, made = self.options, self.formats, []
         # Splices come from earlier documents. Before the first there is one that is in no example.
         before = document(formats[0], chosen.size, stream(chosen.seed, "fedre.documents", split, "spare"))
         for number in range(count):
@@ -89,12 +74,7 @@ class Documents(fedplug.DataSource):
                 tamper(sheet, before, chosen.tampering, int(rng.integers(chosen.areas)) + 1, rng)
             made.append(sheet)
             before = original
-        return Examples(
-            inputs=np.stack([sheet.image for sheet in made])[:, None],
-            labels=np.arange(count, dtype=np.int64) % len(formats),
-            targets=np.stack([sheet.mask for sheet in made]),
-            regions=np.stack([sheet.regions for sheet in made]),
-        )
+        return self.stacked(made, [number % len(formats) for number in range(count)])
 
 
 def document(kind: str, size: int, rng: np.random.Generator) -> Sheet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import fedplug
 import numpy as np
@@ -24,7 +24,8 @@ from fedplug import (
     Reveals,
 )
 from fedplug.api.errors import ProtectionError
-from fedplug_std.scores import unknown_scorer
+from fedplug_std.options import ExactSource
+from fedplug_std.scores import scorer_problems
 from pydantic import Discriminator, Tag
 
 from fedplug_fedre.budget_picture import picture
@@ -68,8 +69,6 @@ class LayerBudgets(fedplug.Protector):
     scores.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """How much each layer may reveal."""
 
@@ -94,17 +93,12 @@ class LayerBudgets(fedplug.Protector):
             le=1,
             description="scores count as at least this share of the largest; a layer at 0 would take all of epsilon",
         )
-        source: Literal["secure", "exact", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
-            "recipe's seed, which protects nobody",
-        )
+        source: ExactSource = "secure"
         figure_client: int | None = Field(
             None, ge=0, description="client whose budgets and signal-to-noise the report shows; null: none"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: LayerBudgets.Options = options
+    options: Options
 
     @property
     def reads(self) -> Reads:
@@ -113,11 +107,9 @@ class LayerBudgets(fedplug.Protector):
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the layers."""
-        options, complaints = self.options, []
-        if not recipe.score_parameters:
-            complaints.append("layer budgets need scores; add score_parameters: [{use: fedre.psi}]")
-        elif problem := unknown_scorer(recipe, options.by):
-            complaints.append(problem)
+        options = self.options
+        missing = "layer budgets need scores; add score_parameters: [{use: fedre.psi}]"
+        complaints = scorer_problems(recipe, options.by, missing)
         if (options.figure_client or 0) >= recipe.clients:
             chosen = f"figure_client={options.figure_client}"
             complaints.append(f"{chosen} must be < data.clients={recipe.clients}; clients count from 0")

@@ -25,7 +25,8 @@ from fedplug import (
 from fedplug.api.errors import DataError, ProtectionError
 
 from fedplug_fedre.jacobian import PROJECTIONS, psi_scores
-from fedplug_fedre.preferences import Preference, marked, nothing_marked
+from fedplug_fedre.preferences import Preference
+from fedplug_fedre.samples import sensitive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +61,6 @@ class PdaPam(fedplug.Aggregator):
     noise of others.
     """
 
-    name: str
     wants = Wants(model=True, positions=True)
 
     class Options(fedplug.Options):
@@ -85,8 +85,7 @@ class PdaPam(fedplug.Aggregator):
             False, description="bring each layer's scores to mean 0 and deviation 1 over the clients before the softmax"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: PdaPam.Options = options
+    options: Options
 
     def check(self, recipe: Any) -> list[str]:
         """The server has no folder of preferences."""
@@ -170,16 +169,12 @@ class PdaPam(fedplug.Aggregator):
 
     def _task(self, server: Server, facts: Facts) -> tuple[Examples, NDArray[np.bool_]]:
         """The public examples to score on, the same for every client and round, and their regions."""
-        cache, public = server.cache, facts.public
-        key, preference = f"{self.name}.task", self.options.preference or Preference()
+        cache, public, key = server.cache, facts.public, f"{self.name}.task"
         assert public is not None, "only called where there are public examples"
         if key not in cache:
-            regions = marked(preference, public.examples, public, None)
+            preference = self.options.preference or Preference()
             order = stream(facts.seed, self.name, "samples").permutation(len(public.examples))
-            chosen = order[regions[order].any((1, 2))][: self.options.samples]
-            if not len(chosen):
-                raise nothing_marked(preference, len(public.examples))
-            cache[key] = public.examples.take(chosen), regions[chosen]
+            cache[key] = sensitive(preference, public.examples, public, None, order, self.options.samples)
         task: tuple[Examples, NDArray[np.bool_]] = cache[key]
         return task
 

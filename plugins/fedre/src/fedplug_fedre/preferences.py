@@ -84,42 +84,23 @@ class Names(Protocol):
     def region_names(self) -> tuple[str, ...]: ...
 
 
-def regions_of(
-    preference: Preference | None, examples: Examples, data: Names, root: str | None, *,
+def marked(
+    preference: Preference, examples: Examples, data: Names, root: str | None, *,
     places: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:  # fmt: skip
-    """The sensitive pixels of each example, bool (n, H, W). Some examples may have none.
+    """The sensitive pixels of each example, bool (n, H, W). Some examples, or all, may have none.
 
     Args:
-        preference: None for the default.
+        preference: which they are.
         examples: (n, C, H, W) images, with the data's marks.
         data: names of the labels and fields.
         root: the folder in which `boxes` and `mask` files lie.
         places: (n,), the number of each example in a `boxes` file; default 0, 1, ...
 
     Raises:
-        DataError: a file is missing or does not parse, a box or mask does not fit the images, the data has no such
-            kind or field, or no example has a sensitive pixel.
+        DataError: a file is missing or does not parse, a box or mask does not fit the images, or the data has no such
+            kind or field.
     """
-    preference = preference or Preference()
-    regions = marked(preference, examples, data, root, places=places)
-    if not regions.any():
-        raise nothing_marked(preference, len(examples))
-    return regions
-
-
-def nothing_marked(preference: Preference, count: int) -> DataError:
-    """The error where no example has a sensitive pixel."""
-    return DataError(
-        f"the preference ({preference.marks}) marks no pixel in any of {count} examples; name regions that they have"
-    )
-
-
-def marked(
-    preference: Preference, examples: Examples, data: Names, root: str | None, *,
-    places: NDArray[np.int64] | None = None,
-) -> NDArray[np.bool_]:  # fmt: skip
-    """As `regions_of`, but it is no error if no example has a sensitive pixel."""
     count, (height, width) = len(examples), examples.inputs.shape[2:]
     regions = np.zeros((count, height, width), np.bool_)
     if preference.box is not None:

@@ -10,10 +10,11 @@ import fedplug
 import numpy as np
 from fedplug import Client, Examples, Facts, Field, Model, Reveals, Scoring, stream
 from fedplug.api.errors import ProtectionError
+from fedplug_std.scores import require_finite
 
 from fedplug_fedre.jacobian import PROJECTIONS, PsiScores, psi_scores
-from fedplug_fedre.preferences import Preference, marked, nothing_marked
-from fedplug_fedre.samples import Task, calibration_data, with_regions
+from fedplug_fedre.preferences import Preference
+from fedplug_fedre.samples import Task, calibration_data, sensitive
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Scores
@@ -36,8 +37,6 @@ class Psi(fedplug.Scorer):
     The examples are the same in every round. Batch norm uses the statistics of the public examples. At the local model
     or on private examples it uses those of the client.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         """Which regions of which examples to score, and how."""
@@ -66,8 +65,7 @@ class Psi(fedplug.Scorer):
             "each_round", description="score in every round (Alg. 1), or keep the scores of a client's first round"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Psi.Options = options
+    options: Options
 
     @property
     def scoring(self) -> Scoring:
@@ -145,14 +143,9 @@ class Psi(fedplug.Scorer):
         self, preference: Preference, data: Any, examples: Examples, purpose: tuple[object, ...], root: str | None,
         vector: NDArray[np.float32], facts: Facts,
     ) -> Task:  # fmt: skip
-        def regions_at(places: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return marked(preference, examples.take(places), data, root, places=places)
-
         order = stream(facts.seed, self.name, "samples", *purpose).permutation(len(examples))
-        chosen = with_regions(order, self.options.samples, regions_at)
-        if not len(chosen):
-            raise nothing_marked(preference, len(examples))
-        return Task(examples.take(chosen), regions_at(chosen), data, vector)
+        chosen, regions = sensitive(preference, examples, data, root, order, self.options.samples)
+        return Task(chosen, regions, data, vector)
 
     def public_scores(self, model: Model, vector: NDArray[np.float32], facts: Facts) -> Mapping[int, Scores]:
         """Each client's scores on the public examples at a global model. Empty where scores follow from other inputs.
@@ -220,12 +213,7 @@ class Psi(fedplug.Scorer):
         return int(stream(facts.seed, self.name, "projections", facts.round).integers(2**63))
 
     def _require_usable(self, scores: Scores, client: Client) -> None:
-        undefined = int(np.count_nonzero(~np.isfinite(scores)))
-        if undefined:
-            raise ProtectionError(
-                f"client {client.client_id}: {self.name}: the scores of {undefined} of {len(scores)} layers are NaN or "
-                "infinite; the model has diverged: lower lr in train"
-            )
+        require_finite(scores, client, f"{self.name}: the scores of layers")
         if not scores.any():
             raise ProtectionError(
                 f"client {client.client_id}: {self.name}: all {len(scores)} scores are 0: no layer depends on "

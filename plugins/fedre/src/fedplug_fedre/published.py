@@ -63,9 +63,6 @@ class TSroie(fedplug.DataSource):
 
         path: str = Field("T-SROIE", description="the folder, absolute or inside the data folder")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def declares(self) -> Declares:
         """Gray crops of the chosen size, untouched or tampered with."""
@@ -106,9 +103,6 @@ class DocTamper(fedplug.DataSource):
             "TestingSet", description="the published test set, or one of the two from other sources"
         )
         grayscale: bool = Field(True, description="one channel in place of three")
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     @property
     def declares(self) -> Declares:

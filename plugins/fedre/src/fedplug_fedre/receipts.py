@@ -48,18 +48,49 @@ class TamperingOptions(fedplug.Options):
         "image shows: one label per image, as most attacks on gradients need)",
     )
 
-    def declared(self, size: int, kinds: tuple[str, ...]) -> Declares:
-        """Gray images of this size, with the classes of `task`."""
-        per: Literal["example", "pixel"] = "pixel" if self.task == "pixels" else "example"
-        return Declares(shape=(1, size, size), num_classes=len(self.names(kinds)["classes"]), per=per)
 
-    def asked(self, examples: Examples) -> Examples:
-        """The examples with the answers of `task`."""
-        return examples if self.task == "pixels" else dataclasses.replace(examples, targets=None)
+class TamperedDocuments(fedplug.DataSource):
+    """Gray images of documents, tampered with by a subclass following a seed.
 
-    def names(self, kinds: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        """Names of the answers and the kinds, as in a `Dataset`."""
-        return {"classes": CLASSES, "kinds": kinds} if self.task == "pixels" else {"classes": kinds}
+    Attributes:
+        formats: names of the kinds of document.
+        fields: names of the privacy-sensitive fields.
+    """
+
+    formats: tuple[str, ...]
+    fields: tuple[str, ...]
+    options: Any
+
+    @property
+    def declares(self) -> Declares:
+        """Gray images of the chosen size, with the classes of `task`."""
+        size, pixels = self.options.size, self.options.task == "pixels"
+        classes = CLASSES if pixels else self.formats
+        return Declares(shape=(1, size, size), num_classes=len(classes), per="pixel" if pixels else "example")
+
+    def dataset(self, train: Examples, test: Examples, tone: float) -> Dataset:
+        """The data set with the answers of `task`; `tone` is the mean of the pixels."""
+        from fedplug.api.data import Dataset
+
+        if self.options.task == "kinds":
+            train, test = (dataclasses.replace(part, targets=None) for part in (train, test))
+            classes, kinds = self.formats, tuple[str, ...]()
+        else:
+            classes, kinds = CLASSES, self.formats
+        return Dataset(
+            train=train, test=test, classes=classes, kinds=kinds, mean=(tone,), std=(0.25,), region_names=self.fields
+        )
+
+    def stacked(self, sheets: Sequence[Sheet], formats: Sequence[int]) -> Examples:
+        """Examples of these sheets, each of a format."""
+        from fedplug.api.data import Examples
+
+        return Examples(
+            inputs=np.stack([sheet.image for sheet in sheets])[:, None],
+            labels=np.array(formats, np.int64),
+            targets=np.stack([sheet.mask for sheet in sheets]),
+            regions=np.stack([sheet.regions for sheet in sheets]),
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +103,7 @@ class Receipt:
     format: int
 
 
-class Receipts(fedplug.DataSource):
+class Receipts(TamperedDocuments):
     """Real receipts (SROIE) tampered with by copy-move, splice and text replacement, as square crops with masks.
 
     A substitute for the task in FedRE, Sec. 4, whose annotated T-SROIE is not public. Receipts are first split into
@@ -88,14 +119,7 @@ class Receipts(fedplug.DataSource):
         scale: float = Field(1.0, gt=0, le=4, description="receipts are scaled by this before they are cut")
         test_share: float = Field(0.25, gt=0, lt=1, description="share of the receipts that is for testing")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    @property
-    def declares(self) -> Declares:
-        """Gray images of the chosen size, with the classes of `task`."""
-        known: Declares = self.options.declared(self.options.size, FORMATS)
-        return known
+    formats, fields = FORMATS, FIELDS
 
     def load(self, root: str | None) -> Dataset:
         """Reads the receipts and makes the examples.
@@ -103,24 +127,15 @@ class Receipts(fedplug.DataSource):
         Raises:
             DataError: there are no receipts, or fewer than four, or they are damaged.
         """
-        from fedplug.api.data import Dataset
-
         chosen = self.options
         receipts = read_receipts(_files.data_folder(root, chosen.path, _WHAT), chosen.scale)
         train, test = split_receipts(receipts, chosen.test_share, chosen.seed)
-        return Dataset(
-            train=chosen.asked(self.examples(train, chosen.train_count, "train")),
-            test=chosen.asked(self.examples(test, chosen.test_count, "test")),
-            mean=(0.85,),
-            std=(0.25,),
-            region_names=FIELDS,
-            **chosen.names(FORMATS),
+        return self.dataset(
+            self.examples(train, chosen.train_count, "train"), self.examples(test, chosen.test_count, "test"), 0.85
         )
 
     def examples(self, receipts: Sequence[Receipt], count: int, split: str) -> Examples:
         """`count` crops of these receipts, all receipts equally often. The first ones are the same for any count."""
-        from fedplug.api.data import Examples
-
         chosen, made = self.options, []
         turns = stream(chosen.seed, "fedre.receipts", split, "order")
         order = np.concatenate([turns.permutation(len(receipts)) for _ in range(-(-count // len(receipts)))])[:count]
@@ -131,12 +146,7 @@ class Receipts(fedplug.DataSource):
             if rng.random() >= chosen.untouched:
                 tamper(sheet, crop(other, chosen.size, rng), chosen.tampering, int(rng.integers(chosen.areas)) + 1, rng)
             made.append(sheet)
-        return Examples(
-            inputs=np.stack([sheet.image for sheet in made])[:, None],
-            labels=np.array([receipts[turn].format for turn in order], np.int64),
-            targets=np.stack([sheet.mask for sheet in made]),
-            regions=np.stack([sheet.regions for sheet in made]),
-        )
+        return self.stacked(made, [receipts[turn].format for turn in order])
 
 
 def crop(receipt: Receipt, size: int, rng: np.random.Generator) -> Sheet:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug import Examples
 from fedplug.api.data import PublicData
+from fedplug.api.errors import DataError
+
+from fedplug_fedre.preferences import marked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fedplug_fedre.preferences import Names, Preference
 
 _AT_ONCE = 64
 """Number of examples whose regions are looked up at once."""
@@ -43,17 +47,37 @@ class Task:
         return digest.digest()
 
 
-def with_regions(
-    order: NDArray[np.int64], count: int, regions_at: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
-) -> NDArray[np.int64]:
-    """The first `count` of these examples that have a region, or all that have one."""
-    found: list[NDArray[np.int64]] = []
+def sensitive(
+    preference: Preference, examples: Examples, data: Names, root: str | None, order: NDArray[np.int64], count: int
+) -> tuple[Examples, NDArray[np.bool_]]:
+    """The first `count` examples in an order that have a sensitive region, or all that have one, and their regions.
+
+    Args:
+        preference: which regions are sensitive.
+        examples: all of them.
+        data: names of the labels and fields.
+        root: the folder of the preference's files.
+        order: places in `examples`.
+        count: at most so many.
+
+    Raises:
+        DataError: no example has a region, or as `marked`.
+    """
+    places, regions = [order[:0]], [np.zeros((0, *examples.inputs.shape[2:]), np.bool_)]
     for start in range(0, len(order), _AT_ONCE):
         part = order[start : start + _AT_ONCE]
-        found.append(part[regions_at(part).any((1, 2))])
-        if sum(map(len, found)) >= count:
+        found = marked(preference, examples.take(part), data, root, places=part)
+        has_one = found.any((1, 2))
+        places.append(part[has_one])
+        regions.append(found[has_one])
+        if sum(map(len, places)) >= count:
             break
-    return np.concatenate(found)[:count] if found else np.empty(0, np.int64)
+    if not any(map(len, places)):
+        raise DataError(
+            f"the preference ({preference.marks}) marks no pixel in any of {len(examples)} examples; name regions that "
+            "they have"
+        )
+    return examples.take(np.concatenate(places)[:count]), np.concatenate(regions)[:count]
 
 
 def calibration_data(like: Any, count: int, rng: np.random.Generator) -> PublicData:

@@ -9,7 +9,8 @@ import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Facts, Field, Layout, Plan, Plans, Reads, Reveals, at_client
 from fedplug.api.blocks import ENCRYPTED, RETAINED
-from fedplug_std.scores import unknown_scorer
+from fedplug_std.replies import valid
+from fedplug_std.scores import scorer_problems
 from pydantic import model_validator
 
 from fedplug_fedre.layer_scores import scores_are_public, scores_of_layers
@@ -30,8 +31,6 @@ class SensitiveLayers(fedplug.Negotiation):
     paper does not propose to encrypt them instead.
     """
 
-    name: str
-
     class Options(fedplug.Options):
         """How many layers."""
 
@@ -49,8 +48,7 @@ class SensitiveLayers(fedplug.Negotiation):
                 raise ValueError(f"{given} of ratio and layers given; write ratio: 0.3, or layers: 2")
             return self
 
-    def __init__(self, options: Options) -> None:
-        self.options: SensitiveLayers.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:
@@ -64,11 +62,8 @@ class SensitiveLayers(fedplug.Negotiation):
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the layers, and the other layers need a zone that is sent."""
-        complaints = []
-        if not recipe.score_parameters:
-            complaints.append("the choice of layers needs scores; add score_parameters: [{use: fedre.psi}]")
-        elif problem := unknown_scorer(recipe, self.options.by):
-            complaints.append(problem)
+        missing = "the choice of layers needs scores; add score_parameters: [{use: fedre.psi}]"
+        complaints = scorer_problems(recipe, self.options.by, missing)
         if self.options.other_zone in (ENCRYPTED, RETAINED):
             complaints.append(
                 f"other_zone: {self.options.other_zone} must be a zone that is sent and not encrypted; write "
@@ -78,12 +73,9 @@ class SensitiveLayers(fedplug.Negotiation):
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Scores in, mean, chosen layers out."""
-        ballots = cohort.ask(self.score)  # runs at every client
-        for client_id, ballot in list(ballots.items()):
-            if problem := ballot_problem(ballot, len(facts.layout.layers)):
-                cohort.drop(client_id, problem)
-                del ballots[client_id]
-        mean = mean_scores(ballots.values(), len(facts.layout.layers))  # runs here, at the server
+        layers, scores = len(facts.layout.layers), cohort.ask(self.score)  # runs at every client
+        ballots = valid(cohort, scores, lambda ballot: ballot_problem(ballot, layers))
+        mean = mean_scores(ballots.values(), layers)  # runs here, at the server
         chosen = choose(mean, layer_sizes(facts.layout), self.options.ratio, self.options.layers)
         cohort.server.log[f"{self.name}.layers"] = float(len(chosen))
         cohort.tell(self.adopt, chosen)

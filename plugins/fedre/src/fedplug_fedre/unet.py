@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 from fedplug import Field, Figure
-from fedplug_std.models import convolutions
+from fedplug_std.models import build, convolutions
 
 from fedplug_fedre import foreground
 
@@ -37,9 +37,6 @@ class UNet(fedplug.ModelSource):
         )
         fold: Literal[1, 2, 4] = Field(2, description="edge of the squares of pixels that become one position")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Inputs that are not images, or that have one class per example."""
         if per == "example":
@@ -60,9 +57,7 @@ class UNet(fedplug.ModelSource):
         Raises:
             DataError: the examples are not images.
         """
-        import torch
         from fedplug.api.errors import DataError
-        from fedplug_std.torch_model import TorchModel, seeded
 
         from fedplug_fedre._unet_network import UNetModule
 
@@ -70,11 +65,8 @@ class UNet(fedplug.ModelSource):
         if len(shape) != 3:
             size = "x".join(map(str, shape))
             raise DataError(f"fedre.unet takes images (C, H, W), not examples of shape {size}; use std.mlp for those")
-        with seeded(seed):
-            module = UNetModule(shape[0], num_classes, chosen.width, chosen.depth, chosen.norm, chosen.fold)
-            with torch.no_grad():
-                module.eval()(torch.zeros(1, *shape))
-        return TorchModel(module.train(), device, foreground.count)
+        sizes = shape[0], num_classes, chosen.width, chosen.depth, chosen.norm, chosen.fold
+        return build(lambda: UNetModule(*sizes), shape, seed, device, foreground.count)
 
     @property
     def judged_by(self) -> tuple[Figure, ...]:

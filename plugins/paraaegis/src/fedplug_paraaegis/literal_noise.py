@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import fedplug
 from fedplug import (
@@ -17,6 +18,7 @@ from fedplug import (
     Reveals,
     at_client,
 )
+from fedplug_std.replies import valid
 
 _CLIP_FIRST = "its scale is relative to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
@@ -35,8 +37,7 @@ class LiteralNoise(fedplug.Protector):
         delta: float = Field(1e-5, gt=0, lt=1, description="the delta that the paper claims")
         sampling_rate: float = Field(1.0, gt=0, le=1, description="q of Remark 1")
 
-    def __init__(self, options: Options) -> None:
-        self.options: LiteralNoise.Options = options
+    options: Options
 
     def stddev(self, clipping_norm: float, num_examples: int, rounds: int) -> float:
         """Remark 1; in units of the update."""
@@ -46,11 +47,7 @@ class LiteralNoise(fedplug.Protector):
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """The scale depends on the size of each data set. The account charges all clients as the largest."""
-        told = cohort.ask(self.count)
-        for client_id, count in list(told.items()):
-            if type(count) is not int or count < 1:
-                cohort.drop(client_id, f"its number of examples is a {type(count).__name__}, not a whole number > 0")
-                del told[client_id]
+        told = valid(cohort, cohort.ask(self.count), count_problem)
         # Told to all, so that each knows what the noise of the worst client is worth.
         cohort.publish(self, {"largest": max(told.values(), default=1)})
 
@@ -83,3 +80,10 @@ class LiteralNoise(fedplug.Protector):
     def describe(self) -> str:
         claimed = f"{self.options.epsilon:g} (as published, reproducible from the seed)"
         return f"Remark 1 noise for a claimed epsilon of {claimed}"
+
+
+def count_problem(count: Any) -> str:
+    """Why this is not a number of examples; empty if it is."""
+    if type(count) is int and count > 0:
+        return ""
+    return f"its number of examples is a {type(count).__name__}, not a whole number > 0"

@@ -24,8 +24,7 @@ class Magnitude(fedplug.Scorer):
             "element", description="norm of a scalar or of its tensor; no effect where strategy is random"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Magnitude.Options = options
+    options: Options
 
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """float32 (P,); the highest are nominated."""

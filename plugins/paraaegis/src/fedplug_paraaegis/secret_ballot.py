@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from fedplug_std.replies import packed_problem, votes
 from fedplug_std.scores import highest
 
 if TYPE_CHECKING:
@@ -108,14 +109,10 @@ def ballot_problem(ballot: Any, size: int, seats: int) -> str:
         size: P.
         seats: number of indices that each client nominates.
     """
-    if not isinstance(ballot, np.ndarray) or ballot.dtype != np.uint8 or ballot.shape != ((size + 7) // 8,):
-        kind = f"{ballot.dtype}{list(ballot.shape)}" if isinstance(ballot, np.ndarray) else type(ballot).__name__
-        return f"its ballot is {kind}, which must be uint8[{(size + 7) // 8}]"
-    bits = np.unpackbits(ballot)
-    if bits[size:].any():
-        return f"its ballot votes beyond the {size} indices"
-    votes = int(np.count_nonzero(bits))
-    return "" if votes == seats else f"its ballot holds {votes} votes, which must be {seats}"
+    if problem := packed_problem(ballot, size, "ballot"):
+        return problem
+    given = int(np.count_nonzero(np.unpackbits(ballot)))
+    return "" if given == seats else f"its ballot holds {given} votes, which must be {seats}"
 
 
 def tally(ballots: list[NDArray[np.uint8]], size: int, seats: int) -> NDArray[np.uint8]:
@@ -129,9 +126,6 @@ def tally(ballots: list[NDArray[np.uint8]], size: int, seats: int) -> NDArray[np
         size: P.
         seats: number of winners, at most `size`.
     """
-    votes = np.zeros(size, np.uint32)
-    for ballot in ballots:
-        votes += np.unpackbits(ballot, count=size)
     won = np.zeros(size, np.bool_)
-    won[highest(votes, seats)] = True
+    won[highest(votes(ballots, size), seats)] = True
     return np.packbits(won)

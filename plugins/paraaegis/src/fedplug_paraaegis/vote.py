@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,9 @@ import fedplug
 import numpy as np
 from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, at_client
 from fedplug.api.blocks import ENCRYPTED, shared_plan
-from fedplug_std.scores import unknown_scorer
+from fedplug_std.options import OtherZone
+from fedplug_std.replies import valid
+from fedplug_std.scores import count_of, scorer_problems
 
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, nominated, tally
 
@@ -37,12 +38,9 @@ class Vote(fedplug.PublicPlan):
         ratio: float = Field(0.3, ge=0, le=1, description="p_0, share of the model encrypted in the first round")
         decay: float = Field(1.0, gt=0, le=1, description="p_t = ratio * decay^t; 1 keeps the share fixed")
         by: str | None = Field(None, description="scorer that decides the nominations; the recipe's first if unset")
-        other_zone: str = Field(
-            "noised", json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
-        )
+        other_zone: OtherZone = "noised"
 
-    def __init__(self, options: Options) -> None:
-        self.options: Vote.Options = options
+    options: Options
 
     @property
     def cohort_secret(self) -> bool:
@@ -68,17 +66,15 @@ class Vote(fedplug.PublicPlan):
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars."""
-        names = [use.name for use in recipe.score_parameters]
-        if problem := unknown_scorer(recipe, self.options.by):
-            return [problem]
-        if self.votes and not names:
-            return ["the vote needs scores; add score_parameters: [{use: paraaegis.magnitude}]"]
-        return []
+        if not self.votes and not recipe.score_parameters:
+            return []
+        missing = "the vote needs scores; add score_parameters: [{use: paraaegis.magnitude}]"
+        return scorer_problems(recipe, self.options.by, missing)
 
     def seats(self, round: int, size: int) -> int:
         """Number of scalars encrypted in a round: floor(p_t P)."""
         # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
-        return math.floor(self.options.ratio * self.options.decay**round * size + 1e-9)
+        return count_of(self.options.ratio * self.options.decay**round, size)
 
     def plan(self, facts: Facts) -> str | None:
         """The zone of the whole model, in rounds without a vote: DP-FedAvg, or fully encrypted FedAvg."""
@@ -97,11 +93,8 @@ class Vote(fedplug.PublicPlan):
         # A run that is killed and resumed repeats its round. If the key depended on the round alone, the server could
         # compare the ballots of both attempts.
         attempt = secrets.token_bytes(16)
-        ballots = cohort.ask(self.nominate, attempt)  # runs at every client
-        for client_id, ballot in list(ballots.items()):
-            if problem := ballot_problem(ballot, size, seats):
-                cohort.drop(client_id, problem)
-                del ballots[client_id]
+        replies = cohort.ask(self.nominate, attempt)  # runs at every client
+        ballots = valid(cohort, replies, lambda ballot: ballot_problem(ballot, size, seats))
         winners = tally(list(ballots.values()), size, seats)  # runs here, on ciphertexts
         # Clients that were not asked get the winners too, so the attempt travels with them.
         cohort.tell(self.adopt, attempt, winners)  # runs at every client before its next answer

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -116,7 +117,6 @@ def smallest(
     dropped: float,
     sigma: float = SIGMA,
     eta: float = ETA,
-    double_asking: bool = False,
 ) -> Parameters:
     """The smallest degree that is secure and correct, with its smallest threshold. If none is, the complete graph.
 
@@ -126,9 +126,6 @@ def smallest(
         dropped: delta, the share that may drop out in a round.
         sigma: statistical security in bits.
         eta: correctness in bits.
-        double_asking: whether the server may tell some honest clients that a client dropped and others that it did not.
-            Then k honest neighbours and corrupt ones together must not reach 2 t shares: E1 is "fewer than 2 t - k
-            corrupt neighbours" (the paper's semi-malicious case).
 
     Raises:
         ProtectionError: a share is out of range, or too many clients are corrupt and gone for any threshold.
@@ -146,26 +143,21 @@ def smallest(
             "is no sum to hide in; lower corrupt or dropped"
         )
     for degree in range(_first_connected(clients, bad + gone, sigma), clients - 1, 2):
-        if found := _with_degree(clients, bad, gone, degree, sigma, eta, double_asking):
+        if found := _with_degree(clients, bad, gone, degree, sigma, eta):
             return found
-    if found := _with_degree(clients, bad, gone, clients - 1, sigma, eta, double_asking):
+    if found := _with_degree(clients, bad, gone, clients - 1, sigma, eta):
         return found
-    rule = "2 t > n - 1 + corrupt" if double_asking else "t > corrupt"
     raise ProtectionError(
-        f"no threshold t of {clients - 1} shares is secure and correct: {rule} with {bad} corrupt clients, and "
-        f"t <= {clients - gone - 1}, the neighbours left of a client when {gone} are gone; lower corrupt or dropped"
+        f"no threshold t of {clients - 1} shares is secure and correct: t >= {max(2, bad + 1)} with {bad} corrupt "
+        f"clients, and t <= {clients - gone - 1}, the neighbours left of a client when {gone} are gone; lower corrupt "
+        "or dropped"
     )
 
 
-def _with_degree(
-    clients: int, bad: int, gone: int, degree: int, sigma: float, eta: float, double_asking: bool
-) -> Parameters | None:
+def _with_degree(clients: int, bad: int, gone: int, degree: int, sigma: float, eta: float) -> Parameters | None:
     apart = _disconnected(clients, bad + gone, degree)
     # By threshold, 0 to k + 1.
     opened = math.log(clients) + _at_least(clients - 1, bad, degree)
-    if double_asking:
-        needed = 2 * np.arange(degree + 2) - degree
-        opened = np.where(needed <= 0, 0.0, opened[np.clip(needed, 0, degree + 1)])
     insecure = np.minimum(np.logaddexp(opened, apart), 0.0) / math.log(2)
     # A client that stays has one fewer neighbour to choose among those that stay.
     stuck = math.log(clients - gone) + _below(clients - 1, clients - gone - 1, degree)
@@ -191,16 +183,8 @@ def _disconnected(clients: int, missing: int, degree: int) -> float:
 
 def _first_connected(clients: int, missing: int, sigma: float) -> int:
     """The smallest even degree with which P[not E2] is within sigma. The bound falls with the degree."""
-    low, high = 1, 2  # halves of a degree
-    while _disconnected(clients, missing, 2 * high) > -sigma * math.log(2):
-        low, high = high, 2 * high
-    while low < high:
-        middle = (low + high) // 2
-        if _disconnected(clients, missing, 2 * middle) <= -sigma * math.log(2):
-            high = middle
-        else:
-            low = middle + 1
-    return 2 * low
+    degrees = itertools.count(2, 2)
+    return next(degree for degree in degrees if _disconnected(clients, missing, degree) <= -sigma * math.log(2))
 
 
 def _at_least(population: int, marked: int, draws: int) -> NDArray[np.float64]:

@@ -38,6 +38,7 @@ from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, 
 from fedplug.api import codec, secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.operations import INTEGER
+from fedplug_std.fixed_point import bound_of
 from fedplug_std.letters import SIGNATURE, Correspondent
 from pydantic import model_validator
 
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
     from fedplug_secagg.graph import Parameters
 
-_TAILS = 12.0
-"""Standard deviations of one client's noise that fit into its integers; P(|e| > 12 std) is 4e-33 per value."""
 _SELF, _PAIR = 0, 1
 """The secret of a dealer that a share belongs to: b_u, or the private half of s_u."""
 _KEY = 32
@@ -96,7 +95,6 @@ class Masked(Correspondent, fedplug.Sealer):
     class Options(MaskOptions):
         """Options of both."""
 
-    name: str
     options: MaskOptions
     site = "server"
 
@@ -156,17 +154,7 @@ class Masked(Correspondent, fedplug.Sealer):
     def _numbers(self, known: Known, clients: int) -> FixedPoint:
         if self.options.wraps is not None:
             return self._wrapping(known, clients, self.options.wraps)
-        bound = self.options.range
-        if bound is None:
-            norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
-            if not norms:
-                raise Misplaced(
-                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could wrap; put a clip "
-                    "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
-                )
-            stds = [r.clipping_norm * r.noise_multiplier * r.spread for r in known.releases if r.trust != "central"]
-            bound = min(norms) + _TAILS * math.hypot(*stds)
-        return FixedPoint(bound, clients, self.options.bits)
+        return FixedPoint(self.options.range or bound_of(known, self.name, "wrap"), clients, self.options.bits)
 
     def _wrapping(self, known: Known, clients: int, deviations: float) -> Wrapping:
         """Residues on the grid of the noise. A scalar of a rotated sum of length s has a standard deviation of at most
@@ -409,13 +397,21 @@ class Masked(Correspondent, fedplug.Sealer):
 
     def _masks_of(self, client: Client, zone: str) -> list[tuple[bytes, int]]:
         """Seeds of a client's masks with their signs: its own seed, and those that it shares with neighbours."""
-        memory, me = self._memory(client), client.client_id
-        agreement = masks.KeyAgreement(memory["private"])
-        pairs = []
-        for other in memory["letters"]:
-            seed = agreement.seed(memory["keys"][other], self._purpose(client.facts, zone, me, other))
-            pairs.append((seed, 1 if other > me else -1))
+        memory, agreement = self._memory(client), masks.KeyAgreement(self._memory(client)["private"])
+        keys = {other: memory["keys"][other] for other in memory["letters"]}
+        pairs = self._pairs(agreement, client.client_id, keys, client.facts, zone)
         return [(self._own(memory["own"], client.facts, zone), 1), *pairs]
+
+    def _pairs(
+        self, agreement: masks.KeyAgreement, owner: int, keys: Mapping[int, bytes], facts: Facts, zone: str
+    ) -> list[tuple[bytes, int]]:
+        """Seeds of the masks that a client shares with others, with the signs by which it adds them. The others add
+        them with the opposite signs.
+        """
+        return [
+            (agreement.seed(key, self._purpose(facts, zone, owner, other)), 1 if other > owner else -1)
+            for other, key in keys.items()
+        ]
 
     def _own(self, secret: bytes, facts: Facts, zone: str) -> bytes:
         return secrets.derive(secret, facts.digest, self.name, facts.round, zone)
@@ -471,10 +467,9 @@ class Masked(Correspondent, fedplug.Sealer):
             agreement = masks.KeyAgreement(self._secret(found, absent, _PAIR, party))
             if agreement.public != memory["keys"][absent]:
                 raise ProtectionError(f"the shares of client {absent}'s key open another one: a share is wrong")
-            for other in memory["neighbours"][absent]:
-                if other in inside:  # this client added or subtracted its mask with the absent client
-                    seed = agreement.seed(memory["keys"][other], self._purpose(facts, total.zone, absent, other))
-                    taken.append((seed, -1 if absent > other else 1))
+            keys = {other: memory["keys"][other] for other in memory["neighbours"][absent] if other in inside}
+            # What would have cancelled the masks that those inside share with it.
+            taken += self._pairs(agreement, absent, keys, facts, total.zone)
         words = self._residues(total)
         with party.operation(f"{self.name}.unmask", total.size * len(taken)):
             masks.add_masks(words, taken)
@@ -668,9 +663,8 @@ class Masked(Correspondent, fedplug.Sealer):
             for which in (_SELF, _PAIR)
         )
         agreement, words = masks.KeyAgreement(private), self._residues(upload)
-        taken = [(self._own(own, facts, upload.zone), -1)]
-        for other in server["neighbours"][sender]:
-            seed = agreement.seed(server["keys"][other], self._purpose(facts, upload.zone, sender, other))
-            taken.append((seed, -1 if other > sender else 1))
+        keys = {other: server["keys"][other] for other in server["neighbours"][sender]}
+        pairs = self._pairs(agreement, sender, keys, facts, upload.zone)
+        taken = [(self._own(own, facts, upload.zone), -1), *((seed, -sign) for seed, sign in pairs)]
         masks.add_masks(words, taken)
         return Opened(words)

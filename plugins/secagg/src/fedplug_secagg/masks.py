@@ -72,11 +72,6 @@ class KeyAgreement:
         return hmac.digest(key, purpose + b"\x01", "sha256")
 
 
-def pair_seed(private: bytes, public: bytes, purpose: bytes) -> bytes:
-    """`KeyAgreement(private).seed(public, purpose)`, for a single seed."""
-    return KeyAgreement(private).seed(public, purpose)
-
-
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
@@ -114,11 +109,6 @@ def add_masks(total: NDArray[Any], masks: Iterable[tuple[bytes, int]]) -> None:
         for cipher, add in streams:
             cipher.update_into(zeros, buffer)
             add(block, stream, out=block)
-
-
-def add_mask(total: NDArray[Any], seed: bytes, sign: int) -> None:
-    """Adds one stream to a vector, or subtracts it; see `add_masks`."""
-    add_masks(total, [(seed, sign)])
 
 
 # -- bits of an upload -------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class SecAggPlus(Masked):
 
     # Signatures are not offered here. With a server that lies after the keys are exchanged ("semi-malicious"), the
     # paper proves less: the opened sums are each over a stated share of the clients, and there may be several. The
-    # ledger charges one sum. And t would have to exceed half of the neighbours by far (`double_asking` in `graph`).
+    # ledger charges one sum. And t would have to exceed half of the neighbours by far.
 
     class Options(MaskOptions):
         """Options of `secagg.plus`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import fedplug
@@ -12,7 +11,8 @@ from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, a
 from fedplug.api.blocks import ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import uploaded
-from fedplug_std.scores import unknown_scorer
+from fedplug_std.replies import packed_problem, unpacked, valid, votes
+from fedplug_std.scores import scorer_problems
 from pydantic import Discriminator, Tag
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class Consensus(fedplug.Negotiation):
             description="zone of the scalars that a client neither encrypts nor keeps",
         )  # fmt: skip
 
-    def __init__(self, options: Options) -> None:
-        self.options: Consensus.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:
@@ -77,11 +76,8 @@ class Consensus(fedplug.Negotiation):
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, each client needs a tau, and the other scalars need a zone that is sent."""
-        complaints: list[str] = []
-        if not recipe.score_parameters:
-            complaints.append("the consensus needs scores; add score_parameters: [{use: selectiveshield.fisher}]")
-        elif problem := unknown_scorer(recipe, self.options.by):
-            complaints.append(problem)
+        missing = "the consensus needs scores; add score_parameters: [{use: selectiveshield.fisher}]"
+        complaints = scorer_problems(recipe, self.options.by, missing)
         if isinstance(self.options.tau, tuple) and len(self.options.tau) != recipe.clients:
             given = f"tau has {len(self.options.tau)} thresholds"
             complaints.append(f"{given}, but data.clients={recipe.clients}; write one for each, or a single number")
@@ -97,13 +93,9 @@ class Consensus(fedplug.Negotiation):
 
     def negotiate_mask(self, cohort: Cohort, facts: Facts) -> None:
         """Alg. 1, lines 8-11: masks in, count, the encrypted zone out."""
-        ballots = cohort.ask(self.mark)  # runs at every client
-        for client_id, ballot in list(ballots.items()):
-            if problem := ballot_problem(ballot, facts.layout.size):
-                cohort.drop(client_id, problem)
-                del ballots[client_id]
-        votes = tally(ballots.values(), facts.layout.size)  # runs here, at the server
-        encrypted = votes >= votes_needed(self.options.rho, len(ballots))
+        size, marks = facts.layout.size, cohort.ask(self.mark)  # runs at every client
+        ballots = valid(cohort, marks, lambda ballot: packed_problem(ballot, size, "mask"))
+        encrypted = votes(ballots.values(), size) >= votes_needed(self.options.rho, len(ballots))
         cohort.tell(self.adopt, np.packbits(encrypted))  # runs at every client before its next answer
 
     @at_client
@@ -133,8 +125,8 @@ class Consensus(fedplug.Negotiation):
             marked = np.zeros_like(encrypted)
         size = client.facts.layout.size
         masks = {
-            ENCRYPTED: np.unpackbits(encrypted, count=size).view(np.bool_),
-            RETAINED: np.unpackbits(marked & ~encrypted, count=size).view(np.bool_),
+            ENCRYPTED: unpacked(encrypted, size),
+            RETAINED: unpacked(marked & ~encrypted, size),
         }
         client.plan = Plan.of(client.facts, self.options.other_zone, **masks)
 
@@ -167,19 +159,3 @@ def votes_needed(rho: float, num_clients: int) -> int:
     """The fewest clients that are a share of at least rho, and at least one: max(1, ceil(rho K))."""
     # The tiny subtrahend keeps products such as 0.55 * 20 from rising above the integer that they represent.
     return max(1, math.ceil(rho * num_clients - 1e-9))
-
-
-def tally(ballots: Iterable[NDArray[np.uint8]], size: int) -> NDArray[np.uint32]:
-    """Number of bitmaps that hold each scalar, (P,)."""
-    votes = np.zeros(size, np.uint32)
-    for ballot in ballots:
-        votes += np.unpackbits(ballot, count=size)
-    return votes
-
-
-def ballot_problem(ballot: Any, size: int) -> str:
-    """Why a client's mask is not valid; empty if it is."""
-    if not isinstance(ballot, np.ndarray) or ballot.dtype != np.uint8 or ballot.shape != ((size + 7) // 8,):
-        kind = f"{ballot.dtype}{list(ballot.shape)}" if isinstance(ballot, np.ndarray) else type(ballot).__name__
-        return f"its mask is {kind}, which must be uint8[{(size + 7) // 8}]"
-    return f"its mask marks scalars beyond the {size} there are" if np.unpackbits(ballot)[size:].any() else ""

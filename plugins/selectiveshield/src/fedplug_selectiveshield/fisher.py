@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import fedplug
 import numpy as np
 from fedplug import Client, Facts, Field, Layout, Reveals
-from fedplug.api.errors import ProtectionError
 from fedplug_std.per_sample import mean_gradient, mean_squared_gradients
+from fedplug_std.scores import require_finite
 
 from fedplug_selectiveshield.pictures import fisher_pictures
 
@@ -46,8 +46,7 @@ class Fisher(fedplug.Scorer):
             description="this client sends pictures of its values, as in Fig. 5 to 7, in its first round; null: none",
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: Fisher.Options = options
+    options: Options
 
     def check(self, recipe: Any) -> list[str]:
         """The client whose values are drawn must exist."""
@@ -86,12 +85,7 @@ class Fisher(fedplug.Scorer):
                 found = mean_squared_gradients(client.model, train, client.data, vector=vector).astype(np.float64)
             else:
                 found = np.square(mean_gradient(client.model, train, client.data, vector=vector), dtype=np.float64)
-        wrong = int(np.count_nonzero(~np.isfinite(found)))
-        if wrong:
-            raise ProtectionError(
-                f"client {client.client_id}: the Fisher information of {wrong} of {len(found)} scalars is NaN or "
-                "infinite; its training diverged: lower lr in train"
-            )
+        require_finite(found, client, "the Fisher information of scalars")
         return found
 
     def reveals(self, facts: Facts) -> list[Reveals]:

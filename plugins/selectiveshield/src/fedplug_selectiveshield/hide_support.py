@@ -18,12 +18,6 @@ class HideSupport(fedplug.Protector):
     The component hides them from parties that see only uploads, and under negotiations that keep masks secret.
     """
 
-    class Options(fedplug.Options):
-        """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Zeros, which lengthen no norm.
 

@@ -123,8 +123,7 @@ class Noise(fedplug.Protector):
             changed = own.model_dump(exclude_none=True, include={"epsilon", "noise_multiplier"}) if own else {}
             return self.model_copy(update={**changed, "own": ()})
 
-    def __init__(self, options: Options) -> None:
-        self.options: Noise.Options = options
+    options: Options
 
     def check(self, recipe: Any) -> list[str]:
         """Complains about a wrong K."""

@@ -28,8 +28,7 @@ class TwoServer(fedplug.Aggregator):
             1.0, gt=0, allow_inf_nan=False, description="eta_g of eq. 26, factor on the mean; 1 is FedAvg"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options: TwoServer.Options = options
+    options: Options
 
     def check(self, recipe: Any) -> list[str]:
         """No other rule may divide the sums."""

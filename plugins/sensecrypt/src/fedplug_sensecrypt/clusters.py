@@ -23,7 +23,7 @@ from fedplug import (
     gaussian_noise_multiplier,
 )
 from fedplug.api.errors import ProtectionError, TooFewClients
-from fedplug_std.scores import unknown_scorer
+from fedplug_std.scores import scorer_problems
 from pydantic import field_validator, model_validator
 
 from fedplug_sensecrypt.affinity import cluster, distances, silhouette
@@ -45,15 +45,16 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
     epsilon 1 the noise drowns the vectors of every model measured here, and clusters are a matter of chance (README).
     """
 
-    name: str
-
     class Options(fedplug.Options):
         norm: float | None = Field(
             0.001, gt=0, allow_inf_nan=False,
             description="G, L2 norm to which vectors are clipped; below all norms that occur, so that only directions "
             "count. null: unchanged, as in Sec. 3.1 (as published), without noise",
         )  # fmt: skip
-        epsilon: float | None = Field(1.0, gt=0, description="privacy loss of a client's vector; null: no noise")
+        epsilon: float | None = Field(
+            1.0, gt=0, description="privacy loss of a client's vector; null: no noise",
+            json_schema_extra={"remedy": "to switch the noise off, write epsilon: null"},
+        )  # fmt: skip
         delta: float = Field(1e-5, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
         calibration: Literal["analytic", "classical"] = Field(
             "analytic",
@@ -71,13 +72,6 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
         min_cluster: int = Field(3, description="smaller clusters join the nearest one; 3 or more")
         by: str | None = Field(None, description="scorer that gives the sensitivities; the recipe's first if unset")
 
-        @field_validator("epsilon", mode="before")
-        @classmethod
-        def _say_how_to_switch_off(cls, value: Any) -> Any:
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"epsilon={value} must be > 0; to switch the noise off, write epsilon: null")
-            return value
-
         @field_validator("min_cluster")
         @classmethod
         def _three_or_more(cls, value: int) -> int:
@@ -94,8 +88,7 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
                 raise ValueError("noise is scaled to a norm: write norm: 0.001, or epsilon: null for no noise")
             return self
 
-    def __init__(self, options: Options) -> None:
-        self.options: Clusters.Options = options
+    options: Options
 
     @property
     def reads(self) -> Reads:
@@ -104,11 +97,9 @@ class Clusters(fedplug.Groups, fedplug.Ballots):
 
     def check(self, recipe: Any) -> list[str]:
         """Sums of two clients are refused, and round 1 must include every client."""
-        found, options = [], self.options
-        if not recipe.score_parameters:
-            found.append("the clusters need sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
-        elif problem := unknown_scorer(recipe, options.by):
-            found.append(problem)
+        options = self.options
+        missing = "the clusters need sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]"
+        found = scorer_problems(recipe, options.by, missing)
         if recipe.clients < options.min_cluster:
             found.append(f"{recipe.clients} clients are fewer than min_cluster={options.min_cluster}; use more clients")
         if recipe.min_clients < 3:

@@ -10,7 +10,9 @@ from fedplug import Client, Cohort, Facts, Field, Plan, Plans, Reads, Reveals, a
 from fedplug.api.blocks import CLEAR, ENCRYPTED, RETAINED
 from fedplug.api.errors import ProtectionError
 from fedplug.api.links import seal_of
-from fedplug_std.scores import unknown_scorer
+from fedplug_std.options import OtherZone
+from fedplug_std.replies import valid
+from fedplug_std.scores import scorer_problems
 from pydantic import field_validator
 
 from fedplug_sensecrypt.budgets import budgets
@@ -28,8 +30,6 @@ class Select(fedplug.Negotiation):
     each client solves the selection problem (Eq. 9) for itself. It encrypts few scalars that cover much sensitivity: at
     most the budget, and at least the share 1 - C exp(-B alpha) of the sensitivity. Masks differ between clients.
     """
-
-    name: str
 
     class Options(fedplug.Options):
         B: float = Field(1.3, ge=0, allow_inf_nan=False, description="how fast the security level rises with alpha")
@@ -49,9 +49,7 @@ class Select(fedplug.Negotiation):
             False, description="budgets relative to the best of all clients, as Alg. 3 prints, not of the group"
         )
         by: str | None = Field(None, description="scorer that gives the sensitivities; the recipe's first if unset")
-        other_zone: str = Field(
-            CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted"
-        )
+        other_zone: OtherZone = CLEAR
 
         @field_validator("other_zone")
         @classmethod
@@ -60,8 +58,7 @@ class Select(fedplug.Negotiation):
                 raise ValueError(f"other_zone={value} must be a zone that is sent and not encrypted, such as {CLEAR}")
             return value
 
-    def __init__(self, options: Options) -> None:
-        self.options: Select.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:
@@ -76,11 +73,9 @@ class Select(fedplug.Negotiation):
 
     def check(self, recipe: Any) -> list[str]:
         """Something must score the scalars, and something must state the capacity of each device."""
-        options, found = self.options, []
-        if not recipe.score_parameters:
-            found.append("the selection needs sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]")
-        elif problem := unknown_scorer(recipe, options.by):
-            found.append(problem)
+        options = self.options
+        missing = "the selection needs sensitivities; add score_parameters: [{use: sensecrypt.sensitivity}]"
+        found = scorer_problems(recipe, options.by, missing)
         if options.budget is None and not profiles_of(recipe):  # if there are any, every client must have one
             found.append(
                 "budgets follow from bandwidth and CPUs; add profiles, such as [{of: [0, 1], cpus: 8, bandwidth: 30}], "
@@ -96,12 +91,7 @@ class Select(fedplug.Negotiation):
         """Alg. 3, phase 1: every client sends (r_i, v_i), once."""
         if self.options.budget is not None:
             return
-        told = cohort.ask(self.device)
-        for client_id, device in list(told.items()):
-            if problem := device_problem(device):
-                cohort.drop(client_id, problem)
-                del told[client_id]
-        cohort.server.memory(self)["devices"] = told
+        cohort.server.memory(self)["devices"] = valid(cohort, cohort.ask(self.device), device_problem)
 
     @at_client
     def device(self, client: Client) -> Device:

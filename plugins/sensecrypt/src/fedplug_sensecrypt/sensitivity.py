@@ -18,13 +18,6 @@ class Sensitivity(fedplug.Scorer):
     """
 
     scoring = Scoring(per="scalar")
-    name: str
-
-    class Options(fedplug.Options):
-        """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Gamma_i of Alg. 1, lines 1 and 8: float32 (P,), >= 0."""

@@ -373,12 +373,9 @@ def dataset(options: RowOptions, train: Rows, test: Rows | None, besides: Sequen
         given, titles = inputs(options, part, names)
         asked = answers(options, part, classes)
         made.append(Examples(given, asked.labels, asked.targets))
-    first, second = (
-        files.apart(made[0], options.test_fraction, options.split_seed, train.place) if test is None else made
-    )
-    kinds = asked.kinds
-    data = files.dataset(first, second, options, kinds or classes, (), ())
-    return dataclasses.replace(data, classes=classes, kinds=kinds, columns=titles)
+    first, second = files.two_parts(made, options, train.place)
+    data = files.dataset(first, second, options, classes, kinds=asked.kinds)
+    return dataclasses.replace(data, columns=titles)
 
 
 def misfit(options: RowOptions, at: Literal["here", "sites"], agreed: Any) -> list[str]:

@@ -16,7 +16,7 @@ import importlib.util
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,32 +44,50 @@ class Sizes(Protocol):
     def test_size(self) -> int | None: ...
 
 
+class Splits(Protocol):
+    """The options of a data set that may have no test examples."""
+
+    @property
+    def test_fraction(self) -> float: ...
+    @property
+    def split_seed(self) -> int: ...
+
+
 def dataset(
     train: Examples,
     test: Examples,
     sizes: Sizes,
     classes: tuple[str, ...],
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    kinds: tuple[str, ...] = (),
 ) -> Dataset:
     """Checks the labels, keeps the requested number of examples, and adds the facts that a model needs.
+
+    Args:
+        train, test: all examples.
+        sizes: how many to keep.
+        classes: names of the model's outputs.
+        mean, std: of each channel.
+        kinds: names of the labels, if they are not the classes.
 
     Raises:
         DataError: a label is outside the classes, or more examples are requested than exist.
     """
+    names = kinds or classes
     for name, examples in (("training", train), ("test", test)):
         if not len(examples):
             raise DataError(f"the data set has no {name} examples")
         low, high = int(examples.labels.min()), int(examples.labels.max())
-        if low < 0 or high >= len(classes):
-            raise DataError(f"the {name} labels are {low} to {high}, but must be 0 to {len(classes) - 1}: damaged file")
+        if low < 0 or high >= len(names):
+            raise DataError(f"the {name} labels are {low} to {high}, but must be 0 to {len(names) - 1}: damaged file")
     train, test = _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size")
     if isinstance(sizes, ImageOptions) and sizes.features:
         train, test = (
             dataclasses.replace(part, inputs=oriented_gradients(part.inputs), regions=None) for part in (train, test)
         )
         mean = std = ()
-    return Dataset(train, test, classes=classes, mean=mean, std=std)
+    return Dataset(train, test, classes=classes, mean=mean, std=std, kinds=kinds)
 
 
 def _some(examples: Examples, size: int | None, option: str) -> Examples:
@@ -165,6 +183,7 @@ def _table(name: str, skip: int = 0, delimiter: str | None = None) -> np.ndarray
 
 PARTS = 10
 """Number of parts of a text, by which it can be split among clients."""
+PART_NAMES = tuple(f"part {number}" for number in range(1, PARTS + 1))
 
 
 def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Examples, Examples]:
@@ -214,12 +233,17 @@ def _split(examples: Examples, test_fraction: float, seed: int) -> tuple[Example
     return examples.take(np.sort(train)), examples.take(np.sort(test))
 
 
-def apart(examples: Examples, test_fraction: float, seed: int, place: str) -> tuple[Examples, Examples]:
-    """Training and test examples, split at random within every class, or regardless of classes if one is too rare.
+def two_parts(parts: Sequence[Examples], options: Splits, place: str) -> Sequence[Examples]:
+    """Training and test examples: those two parts, or the only one, of which some are set aside for testing.
+
+    They are split at random within every class, or regardless of classes if one is too rare.
 
     Raises:
         DataError: there are too few examples for both.
     """
+    if len(parts) == 2:
+        return parts
+    (examples,), test_fraction, seed = parts, options.test_fraction, options.split_seed
     count = len(examples)
     if count < 2:
         raise DataError(f"{place} has {count} example, but a part must be set aside for testing; give more")
@@ -231,7 +255,7 @@ def apart(examples: Examples, test_fraction: float, seed: int, place: str) -> tu
         return examples.take(np.sort(order[testing:])), examples.take(np.sort(order[:testing]))
 
 
-def idx_images(name: str, root: str | None, download: bool, num_classes: int) -> tuple[Examples, Examples]:
+def idx_images(name: str, root: str | None, download: bool) -> tuple[Examples, Examples]:
     """MNIST or Fashion-MNIST from `<name>/raw`, packed or not."""
     folder = data_folder(root)
     raw = folder / name / "raw"

@@ -38,10 +38,7 @@ def hugging_face(options: HuggingFaceOptions, root: str | None) -> Dataset:
         named = _class_names(options, parts[0])
         chosen = options.model_copy(update={"classes": options.classes or named})
         return _columns.dataset(chosen, rows[0], rows[1] if len(rows) == 2 else None)
-    if options.inputs not in parts[0].features:
-        raise DataError(
-            f"{folder} has no column {options.inputs}, which inputs names; it has {_columns.listed(parts[0].features)}"
-        )
+    _require(parts[:1], (options.inputs,), "inputs", folder)
     kind = parts[0].features[options.inputs]
     if type(kind).__name__ == "Image":
         return _images(options, parts, folder)
@@ -106,20 +103,20 @@ def _named_classes(options: HuggingFaceOptions, part: Any, rows: _columns.Rows) 
 
 def _answered(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> list[_columns.Answers]:
     names = ("train", "test") if len(parts) == 2 else ("all",)
-    wanted = [part.select_columns(list(options.answer)) for part in parts if _has(part, options.answer, folder)]
+    _require(parts, options.answer, "answer", folder)
+    wanted = [part.select_columns(list(options.answer)) for part in parts]
     rows = [_named_classes(options, part, _table(part, folder, name)) for part, name in zip(wanted, names, strict=True)]
     chosen = options.model_copy(update={"classes": options.classes or _class_names(options, parts[0])})
     classes = _columns.classes_of(chosen, rows)
     return [_columns.answers(chosen, part, classes) for part in rows]
 
 
-def _has(part: Any, names: Sequence[str], folder: Path) -> bool:
-    for name in names:
-        if name not in part.features:
-            raise DataError(
-                f"{folder} has no column {name}, which answer names; it has {_columns.listed(part.features)}"
-            )
-    return True
+def _require(parts: Sequence[Any], names: Sequence[str], option: str, folder: Path) -> None:
+    """Refuses names of an option that are no columns."""
+    for part in parts:
+        if absent := [name for name in names if name not in part.features]:
+            has = _columns.listed(part.features)
+            raise DataError(f"{folder} has no column {absent[0]}, which {option} names; it has {has}")
 
 
 def _assembled(
@@ -130,12 +127,8 @@ def _assembled(
     constants: tuple[tuple[float, ...], tuple[float, ...]],
 ) -> Dataset:
     made = [Examples(given, one.labels, one.targets) for given, one in zip(inputs, asked, strict=True)]
-    train, test = (
-        made if len(made) == 2 else _dataset_files.apart(made[0], options.test_fraction, options.split_seed, place)
-    )
-    classes, kinds = asked[0].classes, asked[0].kinds
-    data = _dataset_files.dataset(train, test, options, kinds or classes, *constants)
-    return dataclasses.replace(data, classes=classes, kinds=kinds)
+    train, test = _dataset_files.two_parts(made, options, place)
+    return _dataset_files.dataset(train, test, options, asked[0].classes, *constants, kinds=asked[0].kinds)
 
 
 def _images(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> Dataset:
@@ -195,10 +188,9 @@ def _pieces(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> 
     least = 2 * _dataset_files.PARTS if len(parts) == 1 else 1
     cut = [_dataset_files.cut_up(tokens, options.context, str(folder), least) for tokens in streams]
     train, test = cut if len(cut) == 2 else _dataset_files.ends_apart(cut[0], options.test_fraction)
-    named = tuple(f"part {number}" for number in range(1, _dataset_files.PARTS + 1))
-    data = _dataset_files.dataset(train, test, options, named, (), ())
     what = "byte" if sizes[0] == 256 and options.vocabulary is None else "token"
-    return dataclasses.replace(data, classes=tuple(f"{what} {value}" for value in range(sizes[0])), kinds=named)
+    classes = tuple(f"{what} {value}" for value in range(sizes[0]))
+    return _dataset_files.dataset(train, test, options, classes, kinds=_dataset_files.PART_NAMES)
 
 
 def _stream(options: HuggingFaceOptions, part: Any, folder: Path) -> tuple[NDArray[np.int64], int]:
@@ -293,11 +285,7 @@ def of_torchvision(options: TorchvisionOptions, root: str | None) -> Dataset:
         pairs = _pairs(part, folder, options.dataset)
         pixels = _stack((image for image, _ in pairs), options, f"{options.dataset} in {folder}")
         made.append(Examples(pixels, np.array([label for _, label in pairs], np.int64)))
-    train, test = (
-        made
-        if len(made) == 2
-        else _dataset_files.apart(made[0], options.test_fraction, options.split_seed, f"{options.dataset} in {folder}")
-    )
+    train, test = _dataset_files.two_parts(made, options, f"{options.dataset} in {folder}")
     if not names:
         names = range(1 + max(int(part.labels.max(initial=0)) for part in made))
     classes = tuple(name[0] if isinstance(name, tuple) else str(name) for name in names)

@@ -61,9 +61,6 @@ class Arrays(fedplug.DataSource):
         )
         std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this; public as well")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def describe(self) -> str:
         """The file; with data at sites, the recipe gives the constants of the standardisation."""
         return f"the arrays of {self.options.file}"
@@ -79,7 +76,7 @@ class Arrays(fedplug.DataSource):
         from fedplug_std import _dataset_files as files
 
         path = files.located(root, self.options.file)
-        stored = _read(path)
+        stored = read(path)
         train, test = (examples_of(stored, split, path) for split in ("train", "test"))
         named, kinds, regions = (_texts(stored, name, path) for name in _NAMES)
         classes = named or self.options.classes or outputs_of(stored, self.options.outputs)
@@ -93,11 +90,16 @@ class Arrays(fedplug.DataSource):
         mean, std = (self.options.mean,) * channels, (self.options.std,) * channels
         if not kinds and train.targets is not None and "train_labels" not in stored:
             kinds = FIFTHS
-        data = files.dataset(train, test, self.options, kinds or classes, mean, std)
-        return replace(data, classes=classes, kinds=kinds, region_names=regions)
+        return replace(files.dataset(train, test, self.options, classes, mean, std, kinds), region_names=regions)
 
 
-def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+_REMEDY = (
+    'write it again with numpy.savez, or read it with a function of your own: data: {use: "my_data.py:load"}'
+)
+
+
+def read(path: Path, remedy: str = _REMEDY) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a file, by name. Raises a DataError with the remedy if it cannot be read."""
     if not path.is_file():
         raise DataError(f"there is no file {path}; put it there, or name another with data: {{file: ...}}")
     try:
@@ -109,10 +111,7 @@ def _read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         # numpy treats unknown content as a pickle, and would load it as one.
         why = "it holds Python objects, or is another kind of file" if "pickle" in str(error) else str(error)
-        raise DataError(
-            f"{path} cannot be read as .npz: {why}; write it again with numpy.savez, or read it with a function of "
-            'your own: data: {use: "my_data.py:load"}'
-        ) from error
+        raise DataError(f"{path} cannot be read as .npz: {why}; {remedy}") from error
 
 
 def examples_of(stored: dict[str, np.ndarray[Any, Any]], split: str, path: Path | str) -> Examples:

@@ -17,7 +17,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class ByName(fedplug.PublicPlan, fedplug.Opener):
+class PutBack(fedplug.Opener):
+    """Lets each client continue with the values that it retained."""
+
+    def postprocess(self, known: Known, facts: Facts) -> Operations:
+        """The client continues with its retained values; the values do not change.
+
+        Raises:
+            Misplaced: the zone is not that of the retained values.
+        """
+        if known.zone != RETAINED:
+            raise Misplaced(
+                f"{self.name} restores a client's retained values, not zone {known.zone}; write postprocess: "
+                f"{{retained: [{self.name}]}}"
+            )
+        return (Map(self.put_back),)
+
+    def put_back(self, block: Block, party: Party, facts: Facts) -> Block:
+        """Sets `client.personal`: the new global model, with the values that the client retained."""
+        cast("Client", party).put_back(block.positions, block.plain())
+        return block
+
+
+class ByName(fedplug.PublicPlan, PutBack):
     """Put parameters into zones by their names: personal heads, FedBN, encrypted layers.
 
     * FedBN (Li et al. 2021): `norm: retained`. Scales and shifts of batch norm stay with each client, like its running
@@ -45,10 +67,7 @@ class ByName(fedplug.PublicPlan, fedplug.Opener):
             CLEAR, json_schema_extra={"formerly": "rest"}, description="zone of all other parameters"
         )
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: ByName.Options = options
+    options: Options
 
     @property
     def plans(self) -> Plans:
@@ -99,24 +118,6 @@ class ByName(fedplug.PublicPlan, fedplug.Opener):
             zone = placed[parameter.name]
             held.setdefault(zone, []).append(np.arange(parameter.slice.start, parameter.slice.stop))
         return Plan.of(facts, self.options.other_zone, **{zone: np.concatenate(parts) for zone, parts in held.items()})
-
-    def postprocess(self, known: Known, facts: Facts) -> Operations:
-        """The client continues with its retained values; the values do not change.
-
-        Raises:
-            Misplaced: the zone is not that of the retained values.
-        """
-        if known.zone != RETAINED:
-            raise Misplaced(
-                f"{self.name} restores a client's retained values, not zone {known.zone}; write postprocess: "
-                f"{{retained: [{self.name}]}}"
-            )
-        return (Map(self.put_back),)
-
-    def put_back(self, block: Block, party: Party, facts: Facts) -> Block:
-        """Sets `client.personal`: the new global model, with the values that the client retained."""
-        cast("Client", party).put_back(block.positions, block.plain())
-        return block
 
     def check(self, recipe: Recipe) -> Iterable[str]:
         """Checks that retained values are restored, and that statistics of batch norm stay with its scales."""

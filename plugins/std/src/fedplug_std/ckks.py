@@ -93,7 +93,94 @@ class GridSlots:
         return np.where(good, whole, -1).astype(np.int64)
 
 
-class Ckks(Encryption):
+class OnGrid(Encryption):
+    """CKKS with values and sums on a public grid, refused where rounding would not remove the noise.
+
+    Attributes:
+        degree, coeff_bits, scale_bits: of the ring, of each prime of its modulus, and of the scale.
+        symmetric: whether clients encrypt with the secret key.
+        besides: what helps against noise, apart from fewer clients and a wider grid.
+    """
+
+    degree: int
+    coeff_bits: tuple[int, ...]
+    scale_bits: int
+    symmetric: bool
+    besides: str = "use std.bfv"
+
+    def step(self, num_clients: int) -> float:
+        """The grid, for any number of clients."""
+        return float(2.0**-self.options.grid_bits)
+
+    def agree(self, max_clients: int) -> None:
+        """Checks that sums of that many clients fit.
+
+        Raises:
+            ProtectionError: float64 cannot hold them, or the grid is too fine for the noise under one key in ten.
+        """
+        most, largest = max_clients * self.options.range, MOST_STEPS * 2.0**-self.options.grid_bits
+        if not most < largest:
+            raise ProtectionError(
+                f"max_clients={max_clients} updates of range={self.options.range:g} sum to {most:g}, which must be "
+                f"< {largest:.3g}, 2^44 steps of the grid: float64 encodes no finer; lower range or grid_bits"
+            )
+        key = None if self.symmetric else ckks_noise.poor_key(self.degree)
+        deviations = ckks_noise.deviations(self.degree, max_clients, self.scale(max_clients), key)
+        if problem := self.problem(deviations, max_clients):
+            raise ProtectionError(problem)
+
+    def problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
+        """Why rounding to the grid does not remove noise of this size in the slots of a sum; empty if it does."""
+        unit = self.packing(self.coarsest(max_clients)).count_unit
+        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, unit, self.besides)
+
+    def scale(self, max_clients: int) -> float:
+        """The scale of sums of that many updates."""
+        return float(2.0**self.scale_bits)
+
+    def measured(self, max_clients: int) -> tuple[Any, Callable[[float], NDArray[np.float64]]]:
+        """A context with new keys, and the noise of a sum of that many updates, slot by slot, with more in c0."""
+        context = tenseal_backend.ckks_context(
+            self.degree, self.coeff_bits, self.scale_bits, symmetric=self.symmetric
+        )
+        noise = tenseal_backend.noise(context, self.slots, max_clients, max_clients * self.options.range)
+        return context, self.deviations(max_clients, tenseal_backend.key_sizes(context), noise)
+
+    def deviations(
+        self, max_clients: int, key: NDArray[np.float64], noise: Any
+    ) -> Callable[[float], NDArray[np.float64]]:
+        """The noise of a sum under a key, slot by slot, with more in c0."""
+        mine = None if self.symmetric else key
+        return functools.partial(
+            ckks_noise.deviations, self.degree, max_clients, self.scale(max_clients), mine, noise
+        )
+
+    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
+        """A context with new keys whose noise is removed by rounding to the grid, even in the noisiest slots.
+
+        Raises:
+            ProtectionError: the grid is too fine for the noise of a worst-case sum.
+        """
+        for _ in range(ckks_noise.KEYS_TRIED):
+            context, deviations = self.measured(max_clients)
+            if not (problem := self.problem(deviations(0.0), max_clients)):
+                return self.finished(context, deviations, max_clients), self.coarsest(max_clients)
+        raise ProtectionError(problem)
+
+    def finished(self, context: Any, deviations: Callable[[float], NDArray[np.float64]], max_clients: int) -> Any:
+        """The context, with what follows from its noise."""
+        return context
+
+    def coarsest(self, max_clients: int) -> Terms:
+        """The terms, which do not depend on keys."""
+        return {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
+
+    def packing(self, terms: Terms, facts: Facts | None = None) -> GridSlots:
+        """How values become slots, as agreed when the keys were made."""
+        return GridSlots(GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"]), terms["max_clients"])
+
+
+class Ckks(OnGrid):
     """Encrypt a zone with CKKS, as most papers do; values and decrypted sums are rounded to a public grid.
 
     CKKS decryptions carry noise that gives the secret key away when they are published (Li & Micciancio, EUROCRYPT
@@ -129,6 +216,12 @@ class Ckks(Encryption):
         else:
             self.backend, self.slots = TenSeal(), self.degree // 2
         self.position_block = self.slots - 1
+        # Clients encrypt with the secret key where they have it: less noise, and half the ciphertext.
+        self.symmetric = self.site == "client"
+        if options.profile == "compact":
+            self.besides = "use profile: tutorial, or std.bfv"
+        if not self.symmetric:
+            self.besides = self.besides.replace("use", "use key_holder: clients,")
 
     def scheme(self) -> str:
         """Its parameters in a line."""
@@ -137,10 +230,6 @@ class Ckks(Encryption):
             f"CKKS {self.degree} {list(self.coeff_bits)}, scale {scale}, range ±{self.options.range:g}, "
             f"sums rounded to 2^-{self.options.grid_bits}"
         )
-
-    def step(self, num_clients: int) -> float:
-        """The grid, whatever the clients."""
-        return float(2.0**-self.options.grid_bits)
 
     def agree(self, max_clients: int) -> None:
         """Checks that sums of that many clients fit.
@@ -157,20 +246,11 @@ class Ckks(Encryption):
                 f"be < {capacity:.3g} in profile {self.options.profile}; lower range to "
                 f"{capacity / max_clients:.3g}, use profile: tutorial, or std.bfv"
             )
-        if not most * 2.0**self.options.grid_bits < MOST_STEPS:
-            raise ProtectionError(
-                f"max_clients={max_clients} updates of range={self.options.range:g} sum to {most:g}, which must be "
-                f"< {MOST_STEPS * 2.0**-self.options.grid_bits:.3g}, 2^44 steps of the grid: float64 encodes no finer; "
-                "lower range or grid_bits"
-            )
-        if self.options.range < 2.0**-self.options.grid_bits:
+        if self.options.range < self.step(max_clients):
             raise ProtectionError(
                 f"range={self.options.range:g} must be at least the grid 2^-{self.options.grid_bits}; raise grid_bits"
             )
-        key = None if self.site == "client" else ckks_noise.poor_key(self.degree)
-        deviations = ckks_noise.deviations(self.degree, max_clients, self._scale(max_clients), key)
-        if problem := self._problem(deviations, max_clients):
-            raise ProtectionError(problem)
+        super().agree(max_clients)
 
     def _capacity(self) -> float:
         """The largest value times scale that a sum can hold.
@@ -184,59 +264,26 @@ class Ckks(Encryption):
     def _least_scale(self) -> float:
         return float(2.0 ** (LEAST_SCALE_BITS if self.options.profile == "compact" else self.scale_bits))
 
-    def new_keys(self, max_clients: int) -> tuple[Any, Terms]:
-        """A context with new keys whose noise is removed by rounding to the grid, even in the noisiest slots.
-
-        Raises:
-            ProtectionError: the grid is too fine for the noise of a worst-case sum.
-        """
-        terms = self.coarsest(max_clients)
-        for _ in range(ckks_noise.KEYS_TRIED):
-            context, deviations = self._measured(max_clients)
-            if not (problem := self._problem(deviations(0.0), max_clients)):
-                break
-        else:
-            raise ProtectionError(problem)
-        if isinstance(context, RingContext) and self.site == "client":
-            fitting = itertools.takewhile(
-                lambda bits: not self._problem(deviations(dropped_variance(bits)), max_clients),
-                range(most_dropped(self.degree) + 1),
-            )
-            context = dataclasses.replace(context, dropped=max(fitting))
-        return context, terms
-
-    def _problem(self, deviations: NDArray[np.float64], max_clients: int) -> str:
-        """Why rounding to the grid does not remove noise of this size in the slots of a sum."""
-        unit = self.packing(self.coarsest(max_clients)).count_unit
-        besides = "use profile: tutorial, or std.bfv" if self.options.profile == "compact" else "use std.bfv"
-        if self.site != "client":
-            besides = besides.replace("use", "use key_holder: clients,")
-        return ckks_noise.problem(deviations, max_clients, self.options.grid_bits, unit, besides)
-
-    def _scale(self, max_clients: int) -> float:
-        """The noise of sums of that many updates."""
+    def scale(self, max_clients: int) -> float:
+        """As large as the sum leaves room for."""
         if self.options.profile == "tutorial":
-            return float(2.0**self.scale_bits)
+            return super().scale(max_clients)
         return float(min(2.0**self.scale_bits, 0.99 * self._capacity() / (max_clients * self.options.range)))
 
-    def _measured(self, max_clients: int) -> tuple[Any, Callable[[float], NDArray[np.float64]]]:
+    def measured(self, max_clients: int) -> tuple[Any, Callable[[float], NDArray[np.float64]]]:
         """A context with new keys, and the noise of a sum of that many updates, slot by slot, with more in c0."""
-        scale, secret = self._scale(max_clients), self.site == "client"
-        if isinstance(self.backend, Rlwe):
-            context: Any = self.backend.new_context(scale, symmetric=secret)
-            key, noise = np.abs(context.key_spectrum) ** 2, self.backend.noise(context)
-        else:
-            context = tenseal_backend.ckks_context(self.degree, self.coeff_bits, self.scale_bits, symmetric=secret)
-            key = tenseal_backend.key_sizes(context)
-            noise = tenseal_backend.noise(context, self.slots, max_clients, max_clients * self.options.range)
-        return context, functools.partial(
-            ckks_noise.deviations, self.degree, max_clients, scale, None if secret else key, noise
+        if not isinstance(self.backend, Rlwe):
+            return super().measured(max_clients)
+        context = self.backend.new_context(self.scale(max_clients), symmetric=self.symmetric)
+        key = np.abs(context.key_spectrum) ** 2
+        return context, self.deviations(max_clients, key, self.backend.noise(context))
+
+    def finished(self, context: Any, deviations: Callable[[float], NDArray[np.float64]], max_clients: int) -> Any:
+        """The context, which drops as many bits of c0 as the noise leaves room for."""
+        if not isinstance(context, RingContext) or not self.symmetric:
+            return context
+        fitting = itertools.takewhile(
+            lambda bits: not self.problem(deviations(dropped_variance(bits)), max_clients),
+            range(most_dropped(self.degree) + 1),
         )
-
-    def coarsest(self, max_clients: int) -> Terms:
-        """The terms, which do not depend on keys."""
-        return {"max_clients": max_clients, "grid_bits": self.options.grid_bits}
-
-    def packing(self, terms: Terms, facts: Facts | None = None) -> GridSlots:
-        """How values become slots, as agreed when the keys were made."""
-        return GridSlots(GridNumbers(self.options.range, 2.0 ** -terms["grid_bits"]), terms["max_clients"])
+        return dataclasses.replace(context, dropped=max(fitting))

@@ -12,6 +12,7 @@ from fedplug_ledger.accounting import gaussian_noise_multiplier
 
 from fedplug_std.factors import LARGEST_TREE, Factor, factor
 from fedplug_std.gaussian import CLIP_FIRST, NoiseAmount, grid_of, require_bound
+from fedplug_std.options import Source
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -25,11 +26,7 @@ class CorrelatedOptions(NoiseAmount):
         description="noise multiplier of the whole run: standard deviation of z over the sensitivity of C; instead of "
         "epsilon and delta",
     )  # fmt: skip
-    source: Literal["secure", "reproducible"] = Field(
-        "secure",
-        description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
-        "protects nobody",
-    )
+    source: Source = "secure"
     factor: Literal["square_root", "tree", "identity"] = Field(
         "square_root",
         description="C: the square root of the prefix sums, banded; the binary tree with Honaker's estimate; or "
@@ -137,11 +134,9 @@ class CorrelatedGaussian(fedplug.Opener):
 
         norm: float = Field(gt=0, lt=math.inf, description="L2 norm to which the zone's clip bounds each client")
 
-    name: str
     site = "server"
 
-    def __init__(self, options: Options) -> None:
-        self.options: CorrelatedGaussian.Options = options
+    options: Options
 
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """This round's noise.
@@ -180,10 +175,7 @@ class DistributedCorrelatedGaussian(fedplug.Protector):
             "rounds, without those that know each other's noise; default: one fewer than min_clients",
         )  # fmt: skip
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedCorrelatedGaussian.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of this round's noise.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import fedplug
 from fedplug import Declares, Field
@@ -32,7 +32,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Images(fedplug.DataSource):
     """Images, or features of them."""
 
-    options: ImageOptions
+    class Options(ImageOptions):
+        """The number of examples."""
+
+    options: Options
 
     @property
     @abc.abstractmethod
@@ -46,11 +49,45 @@ class Images(fedplug.DataSource):
         return replace(pixels, shape=(FEATURES,)) if self.options.features else pixels
 
 
-class _Stored(ImageOptions):
-    download: bool = Field(False, description="download the files into the data folder if they are missing")
+class Known(fedplug.DataSource):
+    """A data set with public constants of its standardisation."""
+
+    _names: ClassVar[tuple[str, ...]] = ()
+    """Of the classes, where the files do not have them."""
+    _kinds: ClassVar[tuple[str, ...]] = ()
+    """Of the labels, if they are not the classes."""
+    _constants: ClassVar[tuple[tuple[float, ...], tuple[float, ...]]]
+    """Mean and deviation of each channel or column."""
+
+    @abc.abstractmethod
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Training and test examples, and the names of the labels if the files have them."""
+
+    def load(self, root: str | None) -> Dataset:
+        """Reads the files: those of scikit-learn, or those in the data folder.
+
+        Raises:
+            DataError: missing or damaged.
+        """
+        from fedplug_std import _dataset_files as files
+
+        train, test, *names = self._read(files, root)
+        mean, std = self._constants
+        return files.dataset(train, test, self.options, names[0] if names else self._names, mean, std, self._kinds)
 
 
-class Digits(Images):
+class _Published(Known, Images):
+    """A benchmark, from files in the data folder."""
+
+    class Options(Images.Options):
+        """The number of examples, and whether to download them."""
+
+        download: bool = Field(False, description="download the files into the data folder if they are missing")
+
+    options: Options
+
+
+class Digits(Known, Images):
     """Scikit-learn's 1,797 handwritten digits, 8x8 gray; real, bundled, and quick enough for a first run.
 
     The test images of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak 1998), pixels of 0 to
@@ -58,22 +95,14 @@ class Digits(Images):
     """
 
     _pixels = Declares(shape=(1, 8, 8), num_classes=10)
+    _names = DIGIT_NAMES
+    _constants = (0.3053,), (0.3759,)
 
-    class Options(ImageOptions):
-        """The number of examples."""
-
-    def __init__(self, options: Options) -> None:
-        self.options: Digits.Options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Gives the data set; `root` is not needed."""
-        from fedplug_std import _dataset_files as files
-
-        train, test = files.digits()
-        return files.dataset(train, test, self.options, DIGIT_NAMES, (0.3053,), (0.3759,))
+    def _read(self, files: Any, root: str | None) -> Any:
+        return files.digits()
 
 
-class Diabetes(fedplug.DataSource):
+class Diabetes(Known):
     """Scikit-learn's 442 diabetes patients: ten measurements and the disease progression; a table for regression.
 
     Efron et al. 2004, "Least Angle Regression": age, sex, body mass index, blood pressure, and six blood values; the
@@ -82,209 +111,122 @@ class Diabetes(fedplug.DataSource):
     """
 
     declares = Declares(shape=(10,), num_classes=1, task="std.regression")
+    _names, _kinds = ("progression",), FIFTHS
+    _constants = (
+        (48.5, 1.47, 26.4, 94.6, 189.0, 115.0, 49.8, 4.07, 4.64, 91.3),
+        (13.1, 0.499, 4.41, 13.8, 34.6, 30.4, 12.9, 1.29, 0.522, 11.5),
+    )
 
     class Options(Sized):
         """The number of examples."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Gives the data set; `root` is not needed.
-
-        Raises:
-            DataError: scikit-learn is not installed.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test = files.diabetes()
-        mean = (48.5, 1.47, 26.4, 94.6, 189.0, 115.0, 49.8, 4.07, 4.64, 91.3)
-        std = (13.1, 0.499, 4.41, 13.8, 34.6, 30.4, 12.9, 1.29, 0.522, 11.5)
-        data = files.dataset(train, test, self.options, FIFTHS, mean, std)
-        return replace(data, classes=("progression",), kinds=FIFTHS)
+    def _read(self, files: Any, root: str | None) -> Any:
+        return files.diabetes()
 
 
-class BreastCancer(fedplug.DataSource):
+class BreastCancer(Known):
     """Scikit-learn's 569 breast tumours: thirty measurements, malignant or benign; a table for classification.
 
     The UCI set "Breast Cancer Wisconsin (Diagnostic)" (Wolberg et al. 1995). Split 80/20 within both classes.
     """
 
     declares = Declares(shape=(30,), num_classes=2)
+    _names = ("malignant", "benign")
+    _constants = (
+        (
+            14.1, 19.3, 92.0, 655.0, 0.0964, 0.104, 0.0888, 0.0489, 0.181, 0.0628, 0.405, 1.22, 2.87, 40.3, 0.00704,
+            0.0255, 0.0319, 0.0118, 0.0205, 0.00379, 16.3, 25.7, 107.0, 881.0, 0.132, 0.254, 0.272, 0.115, 0.29, 0.0839,
+        ),
+        (
+            3.52, 4.3, 24.3, 352.0, 0.0141, 0.0528, 0.0796, 0.0388, 0.0274, 0.00705, 0.277, 0.551, 2.02, 45.5, 0.003,
+            0.0179, 0.0302, 0.00616, 0.00826, 0.00264, 4.83, 6.14, 33.6, 569.0, 0.0228, 0.157, 0.208, 0.0657, 0.0618,
+            0.018,
+        ),
+    )  # fmt: skip
 
     class Options(Sized):
         """The number of examples."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Gives the data set; `root` is not needed.
-
-        Raises:
-            DataError: scikit-learn is not installed.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test = files.breast_cancer()
-        mean = (
-            14.1, 19.3, 92.0, 655.0, 0.0964, 0.104, 0.0888, 0.0489, 0.181, 0.0628, 0.405, 1.22, 2.87, 40.3, 0.00704,
-            0.0255, 0.0319, 0.0118, 0.0205, 0.00379, 16.3, 25.7, 107.0, 881.0, 0.132, 0.254, 0.272, 0.115, 0.29, 0.0839,
-        )  # fmt: skip
-        std = (
-            3.52, 4.3, 24.3, 352.0, 0.0141, 0.0528, 0.0796, 0.0388, 0.0274, 0.00705, 0.277, 0.551, 2.02, 45.5, 0.003,
-            0.0179, 0.0302, 0.00616, 0.00826, 0.00264, 4.83, 6.14, 33.6, 569.0, 0.0228, 0.157, 0.208, 0.0657, 0.0618,
-            0.018,
-        )  # fmt: skip
-        return files.dataset(train, test, self.options, ("malignant", "benign"), mean, std)
+    def _read(self, files: Any, root: str | None) -> Any:
+        return files.breast_cancer()
 
 
-class Mnist(Images):
+class Mnist(_Published):
     """MNIST: 60,000 + 10,000 handwritten digits, 28x28 gray, 10 classes (LeCun et al. 1998)."""
 
     _pixels = Declares(shape=(1, 28, 28), num_classes=10)
+    _names = DIGIT_NAMES
+    _constants = (0.1307,), (0.3081,)
 
-    class Options(_Stored):
-        """The number of examples, and whether to download them."""
-
-    def __init__(self, options: Options) -> None:
-        self.options: Mnist.Options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Reads `MNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
-
-        Raises:
-            DataError: missing or damaged.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test = files.idx_images("MNIST", root, self.options.download, len(DIGIT_NAMES))
-        return files.dataset(train, test, self.options, DIGIT_NAMES, (0.1307,), (0.3081,))
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Reads `MNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder."""
+        return files.idx_images("MNIST", root, self.options.download)
 
 
-class FashionMnist(Images):
+class FashionMnist(_Published):
     """Fashion-MNIST: 60,000 + 10,000 images of clothes, 28x28 gray, 10 classes (Xiao et al. 2017)."""
 
     _pixels = Declares(shape=(1, 28, 28), num_classes=10)
+    _names = FASHION_NAMES
+    _constants = (0.2860,), (0.3530,)
 
-    class Options(_Stored):
-        """The number of examples, and whether to download them."""
-
-    def __init__(self, options: Options) -> None:
-        self.options: FashionMnist.Options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Reads `FashionMNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder.
-
-        Raises:
-            DataError: missing or damaged.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test = files.idx_images("FashionMNIST", root, self.options.download, len(FASHION_NAMES))
-        return files.dataset(train, test, self.options, FASHION_NAMES, (0.2860,), (0.3530,))
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Reads `FashionMNIST/raw/*-ubyte` or `*-ubyte.gz` in the data folder."""
+        return files.idx_images("FashionMNIST", root, self.options.download)
 
 
-class Cifar10(Images):
+class Cifar10(_Published):
     """CIFAR-10: 50,000 + 10,000 colour images, 32x32, 10 classes (Krizhevsky 2009)."""
 
     _pixels = Declares(shape=(3, 32, 32), num_classes=10)
+    _constants = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
-    class Options(_Stored):
-        """The number of examples, and whether to download them."""
-
-    def __init__(self, options: Options) -> None:
-        self.options: Cifar10.Options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Reads `cifar-10-batches-py` in the data folder.
-
-        Raises:
-            DataError: missing or damaged.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test, names = files.cifar("CIFAR10", root, self.options.download)
-        mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-        return files.dataset(train, test, self.options, names, mean, std)
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Reads `cifar-10-batches-py` in the data folder."""
+        return files.cifar("CIFAR10", root, self.options.download)
 
 
-class Cifar100(Images):
+class Cifar100(_Published):
     """CIFAR-100: 50,000 + 10,000 colour images, 32x32, 100 classes (Krizhevsky 2009)."""
 
     _pixels = Declares(shape=(3, 32, 32), num_classes=100)
+    _constants = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 
-    class Options(_Stored):
-        """The number of examples, and whether to download them."""
-
-    def __init__(self, options: Options) -> None:
-        self.options: Cifar100.Options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Reads `cifar-100-python` in the data folder.
-
-        Raises:
-            DataError: missing or damaged.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test, names = files.cifar("CIFAR100", root, self.options.download)
-        mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-        return files.dataset(train, test, self.options, names, mean, std)
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Reads `cifar-100-python` in the data folder."""
+        return files.cifar("CIFAR100", root, self.options.download)
 
 
-class Svhn(Images):
+class Svhn(_Published):
     """SVHN: 73,257 + 26,032 house-number digits, 32x32 colour, 10 classes (Netzer et al. 2011)."""
 
     _pixels = Declares(shape=(3, 32, 32), num_classes=10)
+    _names = DIGIT_NAMES
+    _constants = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
 
-    class Options(_Stored):
-        """The number of examples, and whether to download them."""
-
-    def __init__(self, options: Options) -> None:
-        self.options: Svhn.Options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Reads `train_32x32.mat` and `test_32x32.mat` in the data folder.
-
-        Raises:
-            DataError: missing or damaged.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test = files.by_split("SVHN", root, self.options.download, "train_32x32.mat and test_32x32.mat")
-        mean, std = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
-        return files.dataset(train, test, self.options, DIGIT_NAMES, mean, std)
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Reads `train_32x32.mat` and `test_32x32.mat` in the data folder."""
+        return files.by_split("SVHN", root, self.options.download, "train_32x32.mat and test_32x32.mat")
 
 
-class Stl10(Images):
+class Stl10(_Published):
     """STL-10: 5,000 + 8,000 labelled colour images, 96x96, 10 classes (Coates, Ng & Lee 2011)."""
 
     _pixels = Declares(shape=(3, 96, 96), num_classes=10)
+    _names = STL10_NAMES
+    _constants = (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713)
 
-    class Options(_Stored):
-        """The number of examples, and whether to download them."""
-
-    def __init__(self, options: Options) -> None:
-        self.options: Stl10.Options = options
-
-    def load(self, root: str | None) -> Dataset:
-        """Reads `stl10_binary` in the data folder.
-
-        Raises:
-            DataError: missing or damaged.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test = files.by_split("STL10", root, self.options.download, "stl10_binary")
-        mean, std = (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713)
-        return files.dataset(train, test, self.options, STL10_NAMES, mean, std)
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Reads `stl10_binary` in the data folder."""
+        return files.by_split("STL10", root, self.options.download, "stl10_binary")
 
 
-class Imagenette(Images):
+class Imagenette(_Published):
     """Imagenette: 9,469 + 3,925 photographs of ten easy ImageNet classes (Howard 2019)."""
 
-    class Options(_Stored):
+    _constants = IMAGENET_MEAN, IMAGENET_STD
+
+    class Options(_Published.Options):
         """The number of examples, their size, and whether to download them."""
 
         source: Literal["160px", "320px", "full"] = Field(
@@ -292,24 +234,17 @@ class Imagenette(Images):
         )
         image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
 
-    def __init__(self, options: Options) -> None:
-        self.options: Imagenette.Options = options
+    options: Options
 
     @property
     def _pixels(self) -> Declares:
         """Colour images of the chosen size, and ten classes."""
         return Declares(shape=(3, self.options.image_size, self.options.image_size), num_classes=10)
 
-    def load(self, root: str | None) -> Dataset:
-        """Reads `imagenette2-160` (`-320`, `imagenette2`) in the data folder.
-
-        Raises:
-            DataError: missing or damaged.
-        """
-        from fedplug_std import _dataset_files as files
-
-        train, test, names = files.imagenette(root, self.options.download, self.options.source, self.options.image_size)
-        return files.dataset(train, test, self.options, names, IMAGENET_MEAN, IMAGENET_STD)
+    def _read(self, files: Any, root: str | None) -> Any:
+        """Reads `imagenette2-160` (`-320`, `imagenette2`) in the data folder."""
+        chosen = self.options
+        return files.imagenette(root, chosen.download, chosen.source, chosen.image_size)
 
 
 class ImageFolder(Images):
@@ -322,7 +257,7 @@ class ImageFolder(Images):
     [BACTERIA, VIRUS], bacteria: [BACTERIA]}`. Partitions then use the folders.
     """
 
-    class Options(ImageOptions):
+    class Options(Images.Options):
         """The folder of the images, and their conversion."""
 
         path: str = Field(
@@ -346,8 +281,7 @@ class ImageFolder(Images):
         )
         std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
 
-    def __init__(self, options: Options) -> None:
-        self.options: ImageFolder.Options = options
+    options: Options
 
     @property
     def _pixels(self) -> Declares:
@@ -413,9 +347,8 @@ class Texts(fedplug.DataSource):
         from fedplug_std import _dataset_files as files
 
         train, test = self.pieces(root)
-        parts = tuple(f"part {number}" for number in range(1, files.PARTS + 1))
-        data = files.dataset(train, test, self.options, parts, (), ())
-        return replace(data, classes=tuple(f"byte {value}" for value in range(256)), kinds=parts)
+        classes = tuple(f"byte {value}" for value in range(256))
+        return files.dataset(train, test, self.options, classes, kinds=files.PART_NAMES)
 
 
 class TextFile(Texts):

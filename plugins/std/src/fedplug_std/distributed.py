@@ -18,6 +18,7 @@ from fedplug.api.operations import IntegerNoise
 from fedplug_ledger.integers import concentrated_multiplier, std_of_sum
 
 from fedplug_std.gaussian import CLIP_FIRST, NoiseOptions, local_noise
+from fedplug_std.options import PowerOfTwo, Source
 from fedplug_std.schedules import geometric_schedule
 
 if TYPE_CHECKING:
@@ -77,10 +78,7 @@ class DistributedGaussian(fedplug.Protector):
     class Options(SharedOptions):
         """Options of `std.distributed_gaussian`."""
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedGaussian.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """One client's share of the noise.
@@ -106,11 +104,8 @@ class DistributedGaussian(fedplug.Protector):
 class StepsOptions(SharedOptions):
     """The same for noise in whole steps of a grid."""
 
-    source: Literal["secure", "reproducible"] = Field(
-        "secure", description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
-        "protects nobody",
-    )  # fmt: skip
-    grid: float | None = Field(
+    source: Source = "secure"
+    grid: PowerOfTwo = Field(
         None, gt=0, lt=math.inf,
         description="the step, a power of two; default: the coarsest that costs a percent or two of accuracy",
     )  # fmt: skip
@@ -190,12 +185,10 @@ class DistributedSkellam(_InSteps):
     class Options(StepsOptions):
         """Options of `std.distributed_skellam`."""
 
-    name: str
     mechanism: ClassVar[IntegerNoise] = "skellam_sum"
     words: ClassVar[str] = "Skellam"
 
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedSkellam.Options = options
+    options: Options
 
 
 class DistributedDiscreteGaussian(_InSteps):
@@ -214,12 +207,10 @@ class DistributedDiscreteGaussian(_InSteps):
             "slow; reproducible: from the recipe's seed, which protects nobody",
         )  # fmt: skip
 
-    name: str
     mechanism: ClassVar[IntegerNoise] = "discrete_gaussian_sum"
     words: ClassVar[str] = "discrete Gaussian"
 
-    def __init__(self, options: Options) -> None:
-        self.options: DistributedDiscreteGaussian.Options = options
+    options: Options
 
 
 _least_std = functools.lru_cache(maxsize=256)(std_of_sum)

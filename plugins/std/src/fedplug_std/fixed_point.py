@@ -10,13 +10,39 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fedplug import Misplaced
 from fedplug.api.errors import ProtectionError
 
 if TYPE_CHECKING:
+    from fedplug import Known
     from numpy.typing import NDArray
 
 _BLOCK = 2**14
 """Number of values that are rounded at once: with the intermediate results they fit into a cache."""
+
+_TAILS = 12.0
+"""Standard deviations of one client's noise that fit into its numbers; P(|e| > 12 std) is 4e-33 per value."""
+
+
+def bound_of(known: Known, name: str, failure: str) -> float:
+    """The largest magnitude of a client's scalar: the bound of what came before, plus 12 standard deviations of noise.
+
+    Args:
+        known: what is known of the values.
+        name: of the component that represents them.
+        failure: what a sum of larger values could do, such as "wrap".
+
+    Raises:
+        Misplaced: nothing bounds the values.
+    """
+    norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
+    if not norms:
+        raise Misplaced(
+            f"nothing bounds the {known.zone} values before {name}, so a sum could {failure}; put a clip before it, "
+            "such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
+        )
+    stds = [r.clipping_norm * r.noise_multiplier * r.spread for r in known.releases if r.trust != "central"]
+    return min(norms) + _TAILS * math.hypot(*stds)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import fedplug
 from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
 from fedplug.api.errors import ProtectionError
-from fedplug.api.grids import finest, power_of_two, too_fine
+from fedplug.api.grids import finest, too_fine
 from fedplug.api.norms import Bound
 from fedplug_ledger.accounting import gaussian_noise_multiplier
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
+from fedplug_std.options import ExactSource, PowerOfTwo, Source
 from fedplug_std.schedules import geometric_schedule
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
@@ -23,8 +24,9 @@ class NoiseAmount(fedplug.Options):
     """The size and the source of the noise; shared by all components."""
 
     epsilon: float | None = Field(
-        None, gt=0, description="privacy loss of all rounds together in which the zone is sent, at q=1; with delta"
-    )
+        None, gt=0, description="privacy loss of all rounds together in which the zone is sent, at q=1; with delta",
+        json_schema_extra={"remedy": "to switch the noise off, write noised: []"},
+    )  # fmt: skip
     delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
     noise_multiplier: float | None = Field(
         None,
@@ -32,29 +34,13 @@ class NoiseAmount(fedplug.Options):
         lt=math.inf,
         description="standard deviation over clipping norm of the first round; instead of epsilon and delta",
     )
-    source: Literal["secure", "exact", "reproducible"] = Field(
-        "secure",
-        description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the "
-        "recipe's seed, which protects nobody",
-    )
-    grid: float | None = Field(
+    source: ExactSource = "secure"
+    grid: PowerOfTwo = Field(
         None,
         gt=0,
         lt=math.inf,
         description="public rounding grid, a power of two; default: the finest that float32 can hold",
     )
-
-    @field_validator("epsilon", mode="before")
-    @classmethod
-    def _say_how_to_switch_off(cls, value: Any) -> Any:
-        if isinstance(value, int | float) and not value > 0:
-            raise ValueError(f"epsilon={value} must be > 0; to switch the noise off, write noised: []")
-        return value
-
-    @field_validator("grid")
-    @classmethod
-    def _power_of_two(cls, value: float | None) -> float | None:
-        return power_of_two(value)
 
     @model_validator(mode="after")
     def _one_way_to_say_how_much(self) -> Self:
@@ -126,10 +112,7 @@ class Gaussian(fedplug.Protector):
     class Options(NoiseOptions):
         """Options of `std.gaussian`."""
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Gaussian.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of this round's standard deviation, scaled to the clip before it.
@@ -158,17 +141,11 @@ class CentralGaussian(fedplug.Opener):
 
         norm: float = Field(gt=0, lt=math.inf, description="L2 norm to which the zone's clip bounds each client")
         # No `exact`: its proof needs a sensitivity in whole grid steps, which a sum of weighted floats does not have.
-        source: Literal["secure", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which "
-            "protects nobody",
-        )
+        source: Source = "secure"
 
-    name: str
     site = "server"
 
-    def __init__(self, options: Options) -> None:
-        self.options: CentralGaussian.Options = options
+    options: Options
 
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the sum, with a standard deviation from `norm`; its price follows from the actual bound.

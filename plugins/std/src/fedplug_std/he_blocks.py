@@ -132,9 +132,6 @@ class Encryption(Keyed):
     position_block: int
     backend: Backend
 
-    def __init__(self, options: Any) -> None:
-        self.options: Any = options
-
     # -- declarations of a scheme ----------------------------------------------------------------------------------
 
     @abc.abstractmethod

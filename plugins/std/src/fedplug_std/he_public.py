@@ -65,7 +65,7 @@ class PublicKey:
             raise ValueError("a public key with residues that are not below their modulus")
         _of_seed(ring, special, data[:SEED_BYTES], high[1], low[1])
         self._ring, self._special = ring, special
-        self._high = ring.fixed(_centred_halves(ring, high), 2**30)
+        self._high = ring.fixed(ring.centred_halves(high), 2**30)
         self._low = special.fixed(special.halves(low), 2**30)
 
     def encrypt(self, messages: NDArray[np.int64]) -> Residues:
@@ -97,15 +97,3 @@ def _whole(ring: Ring, products: NDArray[np.float64]) -> NDArray[np.int64]:
     whole <<= ring.low_bits
     whole += products[..., 0, :].astype(np.int64)
     return whole
-
-
-def _centred_halves(ring: Ring, residues: Residues) -> NDArray[np.float64]:
-    """Halves as of `Ring.halves`, but of both signs and so of half the size.
-
-    Uniform ones are then nowhere near the bound of `Ring.fixed`; with a mean, their value next to 1 would be above it.
-    """
-    centred = residues.astype(np.int64)
-    centred[centred > ring.modulus // 2] -= ring.modulus
-    base = 1 << ring.low_bits
-    low = (centred + base // 2 & base - 1) - base // 2
-    return np.stack([low, centred - low >> ring.low_bits], axis=-2).astype(np.float64)

@@ -61,6 +61,13 @@ class Secrets:
     def __init__(self) -> None:
         self._cipher = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
 
+    def uniform(self, modulus: int, rows: int, count: int) -> NDArray[np.uint64]:
+        """Numbers in [0, modulus), of at most 63 bits, with equal chances, shape (rows, count)."""
+        found = self._words(rows * count) & np.uint64((1 << modulus.bit_length()) - 1)
+        while (outside := np.flatnonzero(found >= modulus)).size:
+            found[outside] = self._words(outside.size) & np.uint64((1 << modulus.bit_length()) - 1)
+        return found.reshape(rows, count)
+
     def ternary(self, rows: int, count: int) -> NDArray[np.float64]:
         """-1, 0 and 1 with equal chances, shape (rows, count)."""
         parts: list[NDArray[np.uint8]] = []
@@ -75,7 +82,10 @@ class Secrets:
 
     def errors(self, rows: int, count: int) -> NDArray[np.int64]:
         """Centred binomial numbers, shape (rows, count)."""
-        words = np.frombuffer(self._cipher.update(bytes(8 * rows * count)), np.uint64)
+        words = self._words(rows * count)
         errors: NDArray[np.int64] = np.bitwise_count(words & np.uint64(2**_ERROR_BITS - 1)).astype(np.int64)
         errors -= np.bitwise_count(words >> np.uint64(64 - _ERROR_BITS)).astype(np.int64)
         return errors.reshape(rows, count)
+
+    def _words(self, count: int) -> NDArray[np.uint64]:
+        return np.frombuffer(self._cipher.update(bytes(8 * count)), np.uint64)

@@ -86,6 +86,17 @@ class Ring:
         np.right_shift(residues, np.uint64(self.low_bits), out=halves[..., 1, :], casting="unsafe")
         return halves
 
+    def centred_halves(self, residues: Residues) -> NDArray[np.float64]:
+        """Halves of both signs, and so of half the size.
+
+        Uniform ones are then nowhere near the bound of `fixed`; with a mean, their value next to 1 would be above it.
+        """
+        centred = residues.astype(np.int64)
+        centred[centred > self.modulus // 2] -= self.modulus
+        base = 1 << self.low_bits
+        low = (centred + base // 2 & base - 1) - base // 2
+        return np.stack([low, centred - low >> self.low_bits], axis=-2).astype(np.float64)
+
     def fixed(self, coefficients: NDArray[Any], size: int = 1) -> NDArray[np.complex128]:
         """`spectrum` of a polynomial that many are multiplied by, in extended precision: off by rounding alone.
 

@@ -22,9 +22,6 @@ class HuggingFace(fedplug.DataSource):
     class Options(HuggingFaceOptions):
         """The folder, the columns, and the splits."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def declares(self) -> Declares:
         """The facts in the recipe; the folder gives the rest."""
@@ -77,9 +74,6 @@ class Torchvision(fedplug.DataSource):
 
     class Options(TorchvisionOptions):
         """The class, its folder, and its parts."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     @property
     def declares(self) -> Declares:

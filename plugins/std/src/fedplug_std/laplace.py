@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from typing import Any, Literal
 
 import fedplug
 from fedplug import Facts, Field, Known, Noise, Operations
-from fedplug.api.grids import power_of_two
 from fedplug_ledger.accounting import composed_epsilon
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
+
+from fedplug_std.options import PowerOfTwo, Source
 
 CLIP_FIRST = "noise is scaled to a bound of the L1 norm; put {use: std.clip_l1, norm: 1.0} before it"
 
@@ -35,34 +35,21 @@ class Laplace(fedplug.Protector):
     class Options(fedplug.Options):
         """The size and the source of the noise."""
 
-        epsilon: float | None = Field(None, gt=0, description="privacy loss of all rounds together, zero-out")
+        epsilon: float | None = Field(
+            None, gt=0, description="privacy loss of all rounds together, zero-out",
+            json_schema_extra={"remedy": "to switch the noise off, leave std.laplace out"},
+        )  # fmt: skip
         delta: float | None = Field(
             None, gt=0, lt=1, description="failure probability that epsilon is calibrated for; without it, none (pure)"
         )
         noise_multiplier: float | None = Field(
             None, ge=0, lt=math.inf, description="scale b over L1 bound, in every round; instead of epsilon"
         )
-        source: Literal["secure", "reproducible"] = Field(
-            "secure",
-            description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects "
-            "nobody",
-        )
-        grid: float | None = Field(
+        source: Source = "secure"
+        grid: PowerOfTwo = Field(
             None, gt=0, lt=math.inf,
             description="public rounding grid, a power of two; default: the finest that float32 can hold",
         )  # fmt: skip
-
-        @field_validator("epsilon", mode="before")
-        @classmethod
-        def _say_how_to_switch_off(cls, value: Any) -> Any:
-            if isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"epsilon={value} must be > 0; to switch the noise off, leave std.laplace out")
-            return value
-
-        @field_validator("grid")
-        @classmethod
-        def _power_of_two(cls, value: float | None) -> float | None:
-            return power_of_two(value)
 
         @model_validator(mode="after")
         def _one_way_to_say_how_much(self) -> Laplace.Options:
@@ -82,10 +69,7 @@ class Laplace(fedplug.Protector):
                 return self.noise_multiplier
             return _calibrated(self.epsilon or math.nan, self.delta, rounds)  # validation leaves neither None nor 0
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Laplace.Options = options
+    options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
         """Noise of this round's scale, relative to the bound of the L1 norm before it.

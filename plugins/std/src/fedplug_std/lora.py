@@ -31,8 +31,7 @@ class Lora(fedplug.ModelSource):
     class Options(LoraOptions):
         """The size and the layers of the adapters, and the inner model."""
 
-    def __init__(self, options: Options) -> None:
-        self.options: Lora.Options = options
+    options: Options
 
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """The inner model's refusal."""

@@ -19,9 +19,6 @@ class Mean(fedplug.Aggregator):
     class Options(fedplug.Options):
         weighting: Literal["examples", "uniform"] = Field("examples", description="weight of a client in the mean")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def wants(self) -> Wants:
         """Clients must send their number of examples if weights follow from it."""

@@ -6,11 +6,12 @@ building leaves torch's global generator as it was.
 
 from __future__ import annotations
 
+import abc
 import math
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import fedplug
 from fedplug import Field
@@ -24,22 +25,6 @@ if TYPE_CHECKING:
 Width = Annotated[int, Field(ge=1)]
 
 
-def refuse(shape: tuple[int, ...], per: str, least: int) -> str | None:
-    """Why a model with one class an example does not accept this shape; None if it does.
-
-    Args:
-        shape, per: as in `ModelSource.refuses`.
-        least: the shortest side of its images (C, H, W); 0: it takes any shape.
-    """
-    if per == "pixel":
-        return "it gives one class an example, but these need one a pixel; use a model for pixels, such as fedre.unet"
-    if least and len(shape) != 3:
-        return "it takes images (C, H, W); use std.mlp"
-    if least and min(shape[1:]) < least:
-        return f"it takes images of at least {least}x{least}; use larger images or std.mlp"
-    return None
-
-
 def dense(*widths: int) -> int:
     """Parameters of fully connected layers with bias, from one width to the next."""
     return convolutions(1, *widths)
@@ -50,7 +35,34 @@ def convolutions(kernel: int, *channels: int) -> int:
     return sum((kernel * before + 1) * after for before, after in pairwise(channels))
 
 
-class Mlp(fedplug.ModelSource):
+class _Network(fedplug.ModelSource):
+    """A network that gives one class an example."""
+
+    _least: ClassVar[int] = 0
+    """The shortest side of its images (C, H, W); 0: it takes any shape."""
+
+    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
+        """Refuses data with a class a pixel; where it takes images, other data and images that are too small."""
+        if per == "pixel":
+            return (
+                "it gives one class an example, but these need one a pixel; use a model for pixels, such as fedre.unet"
+            )
+        if self._least and len(shape) != 3:
+            return "it takes images (C, H, W); use std.mlp"
+        if self._least and min(shape[1:]) < self._least:
+            return f"it takes images of at least {self._least}x{self._least}; use larger images or std.mlp"
+        return None
+
+    @abc.abstractmethod
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """The torch module for examples of that shape."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
+        """Builds the model for examples that it does not refuse."""
+        return build(lambda: self.network(shape, num_classes), shape, seed, device)
+
+
+class Mlp(_Network):
     """Multilayer perceptron with ReLU; 784-256-128-10 on MNIST has 235,146 parameters.
 
     Fully connected layers with torch's default initial weights. `hidden: [64]` on MNIST is SenseCrypt's (50,890). It
@@ -62,59 +74,44 @@ class Mlp(fedplug.ModelSource):
 
         hidden: tuple[Width, ...] = Field((256, 128), description="widths of the hidden layers; [] for a linear model")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data with a class a pixel."""
-        return refuse(shape, per, 0)
-
     def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
         """Those of its layers."""
         return dense(math.prod(shape), *self.options.hidden, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for examples of any shape, which are flattened."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """It flattens examples of any shape."""
         from fedplug_std import _networks
 
-        return build(lambda: _networks.mlp(shape, num_classes, self.options.hidden), shape, seed, device)
+        return _networks.mlp(shape, num_classes, self.options.hidden)
 
 
-class Logistic(fedplug.ModelSource):
+class Logistic(_Network):
     """Multinomial logistic regression: p(class) = softmax(W x + b) (Bishop 2006, Sec. 4.3.4); convex, for tables too.
 
     W and b begin at zero, so that all classes are equal before round 1. It has one matrix: 7,850 parameters on MNIST,
     which is few to noise. A row of a table counts as an image of one line (`std.arrays`).
     """
 
-    class Options(fedplug.Options):
-        """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data with a class a pixel."""
-        return refuse(shape, per, 0)
-
     def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
         """Those of its layer."""
         return dense(math.prod(shape), num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for examples of any shape, which are flattened; `seed` changes nothing."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """It flattens examples of any shape, and draws nothing."""
         from fedplug_std import _networks
 
-        return build(lambda: _networks.logistic(shape, num_classes), shape, seed, device)
+        return _networks.logistic(shape, num_classes)
 
 
-class Cnn(fedplug.ModelSource):
+class Cnn(_Network):
     """Two 3x3 convolutions (32 and 64 channels) with batch norm, ReLU and pooling, then two fully connected layers.
 
     SelectiveShield's SimpleCNN (Sec. 5: two convolutional and two fully connected layers). `norm: group` replaces the
     paper's batch norm by group norm (Wu & He 2018) in eight groups: the same number of parameters, but no batch
     statistics, so that DP-SGD can train it and only parameters travel.
     """
+
+    _least = 4
 
     class Options(fedplug.Options):
         """Its width and its normalisation."""
@@ -124,27 +121,19 @@ class Cnn(fedplug.ModelSource):
             "batch", description="batch norm; or group norm of eight groups, which mixes no examples, for DP-SGD"
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 4)
-
     def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
         """Those of its convolutions, norms and layers."""
         pooled = 64 * (shape[1] // 4) * (shape[2] // 4)
         return convolutions(9, shape[0], 32, 64) + 2 * (32 + 64) + dense(pooled, self.options.hidden, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 4x4."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """For images of at least 4x4."""
         from fedplug_std import _networks
 
-        chosen = self.options
-        return build(lambda: _networks.cnn(shape, num_classes, chosen.hidden, chosen.norm), shape, seed, device)
+        return _networks.cnn(shape, num_classes, self.options.hidden, self.options.norm)
 
 
-class LeNet5(fedplug.ModelSource):
+class LeNet5(_Network):
     """LeNet-5 (LeCun et al. 1998): two 5x5 convolutions, three fully connected layers; 61,706 parameters on MNIST.
 
     As in most papers that attack it: average pooling, all connections between the feature maps, plain logits. Images
@@ -166,12 +155,9 @@ class LeNet5(fedplug.ModelSource):
             "initial parameters uniform in +-0.5",
         )
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 1 if self.options.variant == "dlg" else 12)
+    @property
+    def _least(self) -> int:  # type: ignore[override]
+        return 1 if self.options.variant == "dlg" else 12
 
     def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
         """Those of its convolutions and layers."""
@@ -183,19 +169,21 @@ class LeNet5(fedplug.ModelSource):
         rows, columns = (((side + padded - 4) // 2 - 4) // 2 for side in sides)
         return convolutions(25, channels, 6, 16) + dense(16 * rows * columns, 120, 84, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 12x12, or of any size for the dlg variant."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """For images of at least 12x12, or of any size for the dlg variant."""
         from fedplug_std import _networks
 
         network = _networks.dlg_lenet if self.options.variant == "dlg" else _networks.lenet5
-        return build(lambda: network(shape, num_classes, self.options.activation), shape, seed, device)
+        return network(shape, num_classes, self.options.activation)
 
 
-class AlexNet(fedplug.ModelSource):
+class AlexNet(_Network):
     """AlexNet (Krizhevsky et al. 2012) with the 3x3 kernels and strides usual for 32x32 images.
 
     Five convolutions, three fully connected layers with dropout; 23,272,266 parameters on CIFAR-10 by default.
     """
+
+    _least = 7
 
     class Options(fedplug.Options):
         """Its widths."""
@@ -206,161 +194,97 @@ class AlexNet(fedplug.ModelSource):
         hidden: tuple[Width, ...] = Field((4096, 4096), description="widths of the fully connected layers")
         dropout: float = Field(0.5, ge=0, lt=1, description="share of values dropped before each hidden layer")
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 7)
-
     def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
         """Those of its convolutions and layers."""
         chosen = self.options
         convolved = convolutions(9, shape[0], *chosen.channels)
         return convolved + dense(4 * chosen.channels[-1], *chosen.hidden, num_classes)
 
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 7x7."""
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """For images of at least 7x7."""
         from fedplug_std import _networks
 
         chosen = self.options
-        return build(
-            lambda: _networks.alexnet(shape, num_classes, chosen.channels, chosen.hidden, chosen.dropout),
-            shape,
-            seed,
-            device,
+        return _networks.alexnet(shape, num_classes, chosen.channels, chosen.hidden, chosen.dropout)
+
+
+class _Published(_Network):
+    """One of torchvision's."""
+
+    _least = 1
+    _module: ClassVar[str]
+    _sizes: ClassVar[tuple[int, int, int]]
+    """Parameters without the first convolution and the head, those of the first for each channel, width before the
+    head.
+    """
+
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Torchvision's, with its first convolution and its head."""
+        within, first, width = self._sizes
+        return within + first * shape[0] + dense(width, num_classes)
+
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """Torchvision's."""
+        from fedplug_std import _networks
+
+        return _networks.from_torchvision(self._module, shape, num_classes)
+
+
+class _ResNet(_Published):
+    """A ResNet, with a small stem for small images."""
+
+    class Options(fedplug.Options):
+        """Its stem."""
+
+        small_input: bool | None = Field(
+            None,
+            description="a 3x3 stem without pooling, as for 32x32 images (He et al. 2016, Sec. 4.2); null: if images "
+            "are at most 64 pixels wide",
         )
 
+    options: Options
 
-class _Residual(fedplug.Options):
-    small_input: bool | None = Field(
-        None,
-        description="a 3x3 stem without pooling, as for 32x32 images (He et al. 2016, Sec. 4.2); null: if images are "
-        "at most 64 pixels wide",
-    )
+    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
+        """Torchvision's, with its first convolution and its head."""
+        small = self.options.small_input or (self.options.small_input is None and min(shape[1:]) <= 64)
+        return super().num_parameters(shape, num_classes) - (64 * 40 * shape[0] if small else 0)
+
+    def network(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """Torchvision's, or the same with a small stem."""
+        from fedplug_std import _networks
+
+        return _networks.resnet(self._module, shape, num_classes, self.options.small_input)
 
 
-class ResNet18(fedplug.ModelSource):
+class ResNet18(_ResNet):
     """ResNet-18 (He et al. 2016), torchvision's; with a small stem for small images."""
 
-    Options = _Residual
-
-    def __init__(self, options: _Residual) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 1)
-
-    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
-        """Torchvision's, with its first convolution and its head."""
-        small = self.options.small_input or (self.options.small_input is None and min(shape[1:]) <= 64)
-        return 11_167_104 + 64 * (9 if small else 49) * shape[0] + dense(512, num_classes)
-
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W)."""
-        from fedplug_std import _networks
-
-        small = self.options.small_input
-        return build(lambda: _networks.resnet("resnet18", shape, num_classes, small), shape, seed, device)
+    _module, _sizes = "resnet18", (11_167_104, 64 * 49, 512)
 
 
-class ResNet50(fedplug.ModelSource):
+class ResNet50(_ResNet):
     """ResNet-50 (He et al. 2016), torchvision's; with a small stem for small images."""
 
-    Options = _Residual
-
-    def __init__(self, options: _Residual) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 1)
-
-    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
-        """Torchvision's, with its first convolution and its head."""
-        small = self.options.small_input or (self.options.small_input is None and min(shape[1:]) <= 64)
-        return 23_498_624 + 64 * (9 if small else 49) * shape[0] + dense(2_048, num_classes)
-
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W)."""
-        from fedplug_std import _networks
-
-        small = self.options.small_input
-        return build(lambda: _networks.resnet("resnet50", shape, num_classes, small), shape, seed, device)
+    _module, _sizes = "resnet50", (23_498_624, 64 * 49, 2_048)
 
 
-class _NoOptions(fedplug.Options):
-    """No options."""
-
-
-class DenseNet121(fedplug.ModelSource):
+class DenseNet121(_Published):
     """DenseNet-121 (Huang et al. 2017), torchvision's."""
 
-    Options = _NoOptions
-
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 29)
-
-    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
-        """Torchvision's, with its first convolution and its head."""
-        return 6_944_448 + 64 * 49 * shape[0] + dense(1_024, num_classes)
-
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W) of at least 29x29."""
-        from fedplug_std import _networks
-
-        return build(lambda: _networks.from_torchvision("densenet121", shape, num_classes), shape, seed, device)
+    _module, _sizes = "densenet121", (6_944_448, 64 * 49, 1_024)
+    _least = 29
 
 
-class EfficientNetB0(fedplug.ModelSource):
+class EfficientNetB0(_Published):
     """EfficientNet-B0 (Tan & Le 2019), torchvision's."""
 
-    Options = _NoOptions
-
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 1)
-
-    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
-        """Torchvision's, with its first convolution and its head."""
-        return 4_006_684 + 32 * 9 * shape[0] + dense(1_280, num_classes)
-
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W)."""
-        from fedplug_std import _networks
-
-        return build(lambda: _networks.from_torchvision("efficientnet_b0", shape, num_classes), shape, seed, device)
+    _module, _sizes = "efficientnet_b0", (4_006_684, 32 * 9, 1_280)
 
 
-class MobileNetV2(fedplug.ModelSource):
+class MobileNetV2(_Published):
     """MobileNetV2 (Sandler et al. 2018), torchvision's."""
 
-    Options = _NoOptions
-
-    def __init__(self, options: _NoOptions) -> None:
-        self.options = options
-
-    def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
-        """Refuses data that are not images, too small, or with a class a pixel."""
-        return refuse(shape, per, 1)
-
-    def num_parameters(self, shape: tuple[int, ...], num_classes: int) -> int:
-        """Torchvision's, with its first convolution and its head."""
-        return 2_223_008 + 32 * 9 * shape[0] + dense(1_280, num_classes)
-
-    def build(self, shape: tuple[int, ...], num_classes: int, seed: int, device: str) -> TorchModel:
-        """Builds the model for images (C, H, W)."""
-        from fedplug_std import _networks
-
-        return build(lambda: _networks.from_torchvision("mobilenet_v2", shape, num_classes), shape, seed, device)
+    _module, _sizes = "mobilenet_v2", (2_223_008, 32 * 9, 1_280)
 
 
 class Gpt(fedplug.ModelSource):
@@ -384,9 +308,6 @@ class Gpt(fedplug.ModelSource):
                 raise ValueError(f"heads={self.heads} must divide width={self.width}")
             return self
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def refuses(self, shape: tuple[int, ...], num_classes: int | None, per: Literal["example", "pixel"]) -> str | None:
         """Refuses data that are not sequences of tokens."""
         return None if len(shape) == 1 else "it takes tokens (positions); use data such as std.text"
@@ -408,8 +329,16 @@ class Gpt(fedplug.ModelSource):
         )
 
 
-def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str) -> TorchModel:
+def build(
+    make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int, device: str, count: Any = None
+) -> TorchModel:
     """Makes the module with weights of this seed and checks that it takes an example of this shape, or such tokens.
+
+    Args:
+        make: makes it.
+        shape: of an example.
+        seed: of its weights.
+        device, count: as `TorchModel` takes them.
 
     Raises:
         DataError: it does not.
@@ -436,4 +365,4 @@ def build(make: Callable[[], torch.nn.Module], shape: tuple[int, ...], seed: int
             raise DataError(
                 f"this model cannot take examples of shape {size}: {error}; use larger images or std.mlp"
             ) from error
-    return TorchModel(module.train(), device)
+    return TorchModel(module.train(), device, count)

@@ -6,8 +6,28 @@ from typing import Annotated, Any, Literal, Self
 
 import fedplug
 from fedplug import Field, File
-from pydantic import BeforeValidator, field_validator, model_validator
+from fedplug.api.grids import power_of_two
+from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
 
+Source = Annotated[
+    Literal["secure", "reproducible"],
+    Field(
+        description="secure: AES-256 keyed by the system; reproducible: from the recipe's seed, which protects nobody"
+    ),
+]
+"""Of noise."""
+ExactSource = Annotated[
+    Literal["secure", "exact", "reproducible"],
+    Field(
+        description="secure: AES-256 keyed by the system; exact: discrete Gaussian; reproducible: from the recipe's "
+        "seed, which protects nobody"
+    ),
+]
+"""Of Gaussian noise."""
+PowerOfTwo = Annotated[float | None, AfterValidator(power_of_two)]
+OtherZone = Annotated[
+    str, Field(json_schema_extra={"formerly": "rest"}, description="zone of the scalars that are not encrypted")
+]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from fedplug_std.he_keys import Terms
 
-WORD = np.dtype("<i8")
-"""Slots outside a plaintext."""
-
 
 class OnePerSlot:
     """One word a slot, counted in ones."""
@@ -36,7 +33,7 @@ class OnePerSlot:
         self.numbers = numbers
 
     def pack(self, words: NDArray[Any]) -> NDArray[Any]:
-        return words.astype(WORD, copy=False)
+        return words.astype(np.int64, copy=False)
 
     def num_slots(self, size: int) -> int:
         return size
@@ -55,18 +52,18 @@ class PackedPaillier:
     A context is a `SecretKey` or a `PublicKey`.
 
     Attributes:
-        field_bytes: of one slot, 1 to 7. Sums of slots must stay below 256^field_bytes, which the codec ensures.
+        width: bits of one field, 8 to 56. Sums of slots must stay below 2^width, which the codec ensures.
         key_bits: of the keys it takes.
         short_exponents: see `PublicKey.encrypt`.
     """
 
-    field_bytes: int
+    width: int
     key_bits: int
     short_exponents: bool = False
 
     def most_slots(self) -> int:
         """The number of fields in a plaintext."""
-        return (self.key_bits - 1) // (8 * self.field_bytes)
+        return (self.key_bits - 1) // self.width
 
     def encrypt(self, context: PublicKey | SecretKey, rows: NDArray[Any]) -> tuple[bytes, ...]:
         """One serialised ciphertext for each row of slots, shape (m, slots).
@@ -129,17 +126,18 @@ class PackedPaillier:
     # -- plaintexts ----------------------------------------------------------------------------------------------------
 
     def pack(self, rows: NDArray[Any]) -> list[int]:
-        """A number for each row of slots, shape (m, slots), without a loop over the slots."""
-        if rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < 1 << 8 * self.field_bytes):
+        """A number for each row of slots, shape (m, slots)."""
+        if rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < 1 << self.width):
             # Without the number: this travels to the server.
             raise ProtectionError(
-                f"a slot must be 0 to {(1 << 8 * self.field_bytes) - 1} to fit a field of {self.field_bytes} bytes; it "
-                "would spill into its neighbour"
+                f"a slot must be 0 to {(1 << self.width) - 1} to fit a field of {self.width} bits; it would spill into "
+                "its neighbour"
             )
-        num_bytes = rows.shape[1] * self.field_bytes
-        words = np.ascontiguousarray(rows, WORD).view(np.uint8).reshape(*rows.shape, WORD.itemsize)
-        data = words[:, :, : self.field_bytes].tobytes()
-        return [int.from_bytes(data[start : start + num_bytes], "little") for start in range(0, len(data), num_bytes)]
+        places, numbers = np.arange(self.width), []
+        for row in rows:
+            bits = (row[:, np.newaxis] >> places & 1).astype(np.uint8)
+            numbers.append(int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little"))
+        return numbers
 
     def unpack(self, plaintexts: Sequence[int], slots: int) -> NDArray[np.int64]:
         """Inverse of `pack`, of sums too.
@@ -147,19 +145,20 @@ class PackedPaillier:
         Raises:
             MessageError: a number is longer than this number of slots.
         """
-        num_bytes = slots * self.field_bytes
-        if any(plaintext.bit_length() > 8 * num_bytes for plaintext in plaintexts):
-            raise MessageError(
-                f"a plaintext is longer than {slots} fields of {self.field_bytes} bytes; its ciphertext was damaged, "
-                "or is of another key"
-            )
-        data = b"".join(plaintext.to_bytes(num_bytes, "little") for plaintext in plaintexts)
-        words = np.zeros((len(plaintexts), slots, WORD.itemsize), np.uint8)
-        words[:, :, : self.field_bytes] = np.frombuffer(data, np.uint8).reshape(*words.shape[:2], self.field_bytes)
-        return words.view(WORD)[:, :, 0].astype(np.int64)
+        rows, powers = np.empty((len(plaintexts), slots), np.int64), 1 << np.arange(self.width, dtype=np.int64)
+        for index, plaintext in enumerate(plaintexts):
+            if plaintext.bit_length() > slots * self.width:
+                raise MessageError(
+                    f"plaintext {index} is longer than {slots} fields of {self.width} bits; its ciphertext was "
+                    "damaged, or is of another key"
+                )
+            data = np.frombuffer(plaintext.to_bytes((slots * self.width + 7) // 8, "little"), np.uint8)
+            bits = np.unpackbits(data, count=slots * self.width, bitorder="little")
+            rows[index] = bits.reshape(slots, self.width) @ powers
+        return rows
 
     def _packing(self, slots: int) -> str:
-        return f"{slots} fields of {self.field_bytes} bytes"
+        return f"{slots} fields of {self.width} bits"
 
 
 class Paillier(Encryption):
@@ -199,7 +198,7 @@ class Paillier(Encryption):
 
         @model_validator(mode="after")
         def _fit(self) -> Paillier.Options:
-            most = PackedPaillier(self.field_bytes, self.key_bits).most_slots() - 1
+            most = PackedPaillier(8 * self.field_bytes, self.key_bits).most_slots() - 1
             if self.values is not None and self.values > most:
                 raise ValueError(
                     f"values={self.values} must be at most {most}, the capacity of {self.key_bits} bits at "
@@ -211,7 +210,7 @@ class Paillier(Encryption):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.backend: PackedPaillier = PackedPaillier(options.field_bytes, options.key_bits, options.short_exponents)
+        self.backend = PackedPaillier(8 * options.field_bytes, options.key_bits, options.short_exponents)
         self.position_block = options.values or self.backend.most_slots() - 1
         self.slots = self.position_block + 1  # one counts the clients
 

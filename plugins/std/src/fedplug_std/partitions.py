@@ -23,12 +23,6 @@ _RESAMPLES = 100  # draws of a Dirichlet partition before it is repaired instead
 class Iid(fedplug.Partition):
     """Spread examples evenly and at random; sizes differ by at most one."""
 
-    class Options(fedplug.Options):
-        """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
         """For each client, the ascending indices of its examples.
 
@@ -55,9 +49,6 @@ class Dirichlet(fedplug.Partition):
         min_examples: int = Field(
             10, ge=1, description="fewest examples of a client; draws that give a client fewer are repeated"
         )
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
         """For each client, the ascending indices of its examples.
@@ -101,9 +92,6 @@ class ClassesPerClient(fedplug.Partition):
 
         k: int = Field(2, ge=1, description="classes a client holds")
         others: int = Field(0, ge=0, description="examples of each class that a client does not hold")
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def assign(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> list[Indices]:
         """For each client, the ascending indices of its examples.
@@ -165,9 +153,6 @@ class Categories(fedplug.Partition):
 
         categories: int = Field(4, ge=1, description="number of equally large groups of clients, each with its own "
                                                      "classes")
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def check(self, recipe: Any) -> list[str]:
         """The clients must divide evenly."""

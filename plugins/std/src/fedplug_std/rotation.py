@@ -27,10 +27,7 @@ class Rotate(fedplug.Protector, fedplug.Opener):
             "server", description="the party that rotates the opened sum back; clients, if they open it themselves"
         )
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: Rotate.Options = options
+    options: Options
 
     @property
     def site(self) -> Literal["server", "client"]:

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 class Magnitude(fedplug.Scorer):
     """Score a scalar by how far local training moved it: |update|."""
 
-    class Options(fedplug.Options):
-        """No options."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """|local minus global model|, (P,), in units of the parameters."""
         if client.update is None:
@@ -40,11 +34,6 @@ class Random(fedplug.Scorer):
             description="one draw a round for all clients, from the recipe's seed: a mask from it is public and does "
             "not depend on data; false: every client draws its own",
         )
-
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
 
     def score_parameters(self, client: Client, facts: Facts) -> Scores:
         """Independent uniform values in [0, 1), (P,); the same for equal seeds, new in every round."""

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import ProtectionError
 
 if TYPE_CHECKING:
-    from fedplug import Recipe
+    from fedplug import Client, Recipe
     from numpy.typing import NDArray
 
 
-def unknown_scorer(recipe: Recipe, by: str | None) -> str:
-    """The problem with the scorer that a component names; empty if there is none, or if it names none."""
+def scorer_problems(recipe: Recipe, by: str | None, missing: str) -> list[str]:
+    """Why the recipe's scorers do not serve a component; empty if they do.
+
+    Args:
+        recipe: the recipe.
+        by: the scorer that the component names; None: the first.
+        missing: what to say where there is no scorer, with a remedy.
+    """
     names = [use.name for use in recipe.score_parameters]
-    return "" if by is None or by in names else f"by: {by!r} is not a scorer of this recipe; it has {names or 'none'}"
+    if not names:
+        return [missing]
+    return [] if by is None or by in names else [f"by: {by!r} is not a scorer of this recipe; it has {names}"]
+
+
+def count_of(ratio: float, size: int) -> int:
+    """Number of scalars in a share of `size`: floor(ratio * size)."""
+    # The tiny addend keeps products such as 0.29 * 100 from falling below the integer that they represent.
+    return math.floor(ratio * size + 1e-9)
+
+
+def require_finite(values: NDArray[Any], client: Client, what: str, remedy: str = "lower lr in train") -> None:
+    """Refuses what a client works out of a model that diverged.
+
+    Args:
+        values: any.
+        client: whose.
+        what: they are, such as "the Fisher information of its scalars".
+        remedy: against divergence.
+
+    Raises:
+        ProtectionError: a value is not finite.
+    """
+    wrong = int(np.count_nonzero(~np.isfinite(values)))
+    if wrong:
+        raise ProtectionError(
+            f"client {client.client_id}: {what}: {wrong} of {len(values)} are NaN or infinite; its training diverged: "
+            f"{remedy}"
+        )
 
 
 _SAMPLE = 4096

@@ -62,10 +62,7 @@ class FedOpt(fedplug.Opener):
                 return 0.0 if self.optimiser == "adagrad" else 0.9
             return self.beta1
 
-    name: str
-
-    def __init__(self, options: Options) -> None:
-        self.options: FedOpt.Options = options
+    options: Options
 
     @property
     def site(self) -> Literal["server", "client"]:

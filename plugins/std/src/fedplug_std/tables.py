@@ -56,9 +56,6 @@ class Table(fedplug.DataSource):
                 raise ValueError("test_file and test_column both select the test rows; leave one out")
             return self
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
     @property
     def declares(self) -> Declares:
         """The number of input columns and the task, if the recipe gives them."""

@@ -23,14 +23,9 @@ _WIDEST = 1000.0
 """Largest magnitude of unscaled inputs; training cannot start with larger ones."""
 
 
-class _NoOptions(fedplug.Options):
-    """No options."""
-
-
 class Classification(fedplug.Task):
     """One class an example: cross entropy, judged by accuracy. The default task of a recipe."""
 
-    Options = _NoOptions
     judged_by: tuple[Figure, ...] = (ACCURACY,)
 
     @property
@@ -211,7 +206,6 @@ class MultiLabel(fedplug.Task):
     above 0.
     """
 
-    Options = _NoOptions
     judged_by = (Figure("micro F1", better="higher"), Figure("macro F1", better="higher"))
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import fedplug
 from fedplug import Field, Learns
@@ -73,11 +73,6 @@ class Sgd(fedplug.Trainer):
         weight_decay: float = Field(
             0.0, ge=0, allow_inf_nan=False, description="L2 penalty: this times the parameter is added to its gradient"
         )
-
-    name: str
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
 
     def learns(self, facts: Facts) -> Learns | None:
         """Sums of gradients of the mean loss of the task over batches, times the round's learning rate."""

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Facts, Field, Known, Misplaced, Opened, Operations, Reveals, Seal, Sealed, at_client
+from fedplug import Client, Facts, Field, Known, Opened, Operations, Reveals, Seal, Sealed, at_client
 from fedplug.api import secrets
 from fedplug.api.errors import MessageError, ProtectionError, TooFewClients
 from fedplug.api.links import seal_of
 from fedplug.api.records import shown
+from fedplug_std.fixed_point import bound_of
 from fedplug_std.letters import Correspondent
 
-from fedplug_threshold import shamir
 from fedplug_threshold.fixed_point import FixedPoint
 from fedplug_threshold.parameters import choose
 from fedplug_threshold.scheme import Scheme
@@ -50,8 +50,6 @@ LEAST = 3
 """Fewest updates in an opened sum. With two, each client could subtract its own update and get the other's."""
 MOST_VALUES = 2**26
 """Most values in a zone, for which `check` computes the leakage that smudging leaves."""
-_TAILS = 12.0
-"""Standard deviations of one client's noise that fit into its numbers; P(|e| > 12 std) is 4e-33 per value."""
 _OF_DELTA = 1e-2
 """Largest share of delta for the distance of all openings from ideal ones, which the ledger leaves out."""
 _NONCE = 16
@@ -121,7 +119,6 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             "fewer bytes per value",
         )
 
-    name: str
     options: Options
 
     @property
@@ -172,27 +169,15 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             ProtectionError: no ring holds a sum of that many clients.
         """
         parameters = self.parameters(facts.num_clients)
+        bound = self.options.range or bound_of(known, self.name, "overflow")
         who = f"{parameters.threshold} of {facts.num_clients} clients open a sum"
         return (
             Seal(
                 scheme=f"threshold BFV, {who}; {parameters.describe()}", opened_by="shares",
                 opens_with=parameters.threshold, sums_visible_to=self.options.sums_visible_to,
-                numbers=self._numbers(known, facts),
+                numbers=FixedPoint(bound, facts.num_clients, parameters.bits),
             ),
         )  # fmt: skip
-
-    def _numbers(self, known: Known, facts: Facts) -> FixedPoint:
-        bound = self.options.range
-        if bound is None:
-            norms = [norm for order in (math.inf, 2, 1) if (norm := known.sensitivity(order)) is not None]
-            if not norms:
-                raise Misplaced(
-                    f"nothing bounds the {known.zone} values before {self.name}, so a sum could overflow; put a clip "
-                    "before it, such as {use: std.clip, norm: 1.0}, or say range: the largest magnitude of a value"
-                )
-            stds = [r.clipping_norm * r.noise_multiplier for r in known.releases if r.trust != "central"]
-            bound = min(norms) + _TAILS * math.hypot(*stds)
-        return FixedPoint(bound, facts.num_clients, self.parameters(facts.num_clients).bits)
 
     def check(self, recipe: Recipe) -> list[str]:
         """Obstacles to opening the sums of the recipe's clients."""
@@ -284,7 +269,7 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
                 cohort.drop(client_id, f"{self.name}: its nonce is not {_NONCE} bytes")
         self._require(len(nonces), needed, "have sent a nonce")
         everybody, dealers, holders = sorted(nonces), list[int](), set(nonces)
-        joint = scheme.total(())
+        joint = scheme.chain.total(())
         at_once = max(1, _RELAYED_BYTES // (len(everybody) * scheme.chain.packed))
         for start in range(0, len(everybody), at_once):
             some = everybody[start : start + at_once]
@@ -376,7 +361,8 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         contents = self.read_letters(client, letters, "shares")
         parts = [memory["share"]] if "share" in memory else []
         parts += contents.values()
-        (memory["share"],) = scheme.chain.pack(scheme.total(scheme.chain.unpack(parts, "shares of the key"))[None])
+        share = scheme.chain.total(scheme.chain.unpack(parts, "shares of the key"))
+        (memory["share"],) = scheme.chain.pack(share[None])
         memory["dealers"] = [*before, *sorted(letters)]
         return True
 
@@ -427,19 +413,9 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
         Raises:
             MessageError: some cannot be read.
         """
-        scheme, terms, total = self.scheme(facts), 0, None
-        for upload in uploads:
-            pairs = self._pairs(upload, scheme)
-            if total is None:
-                total = pairs
-            else:
-                total += pairs
-            if (terms := terms + 1) == scheme.chain.most_terms:
-                scheme.chain.reduce(total)
-                terms = 1
-        assert total is not None
-        scheme.chain.reduce(total)
-        return scheme.pack_pairs(total)
+        scheme = self.scheme(facts)
+        pairs = (self._pairs(upload, scheme) for upload in uploads)
+        return scheme.pack_pairs(scheme.chain.total(pairs, (scheme.count(uploads[0].size), 2)))
 
     def _pairs(self, total: Total, scheme: Scheme) -> Residues:
         """The ciphertexts of an upload, or of a sum.
@@ -593,5 +569,5 @@ class ThresholdBfv(Correspondent, fedplug.Sealer):
             return None
         packed = {client.client_id: client.memory(self)["share"] for client in clients[:needed]}
         shares = scheme.chain.unpack(list(packed.values()), "shares of the key")
-        secret = shamir.combine(scheme.chain, dict(zip(packed, shares, strict=True)))
+        secret = scheme.secret(dict(zip(packed, shares, strict=True)))
         return Opened(scheme.decrypt(secret, self._pairs(upload, scheme), upload.size))

@@ -18,14 +18,12 @@ import dataclasses
 import functools
 import math
 
+import gmpy2
 from fedplug.api.errors import ProtectionError
 
 LIMITS = {4096: 106, 8192: 214, 16384: 430}
 """Largest log2 q at 128 bits of security against classical attacks, with a ternary secret and errors of deviation 3.19,
 by degree: Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption" (IACR CiC 1(4), 2024)."""
-STANDARD = {4096: 109, 8192: 218, 16384: 438}
-"""The same by the HomomorphicEncryption.org standard (2018, Table 1), which is slightly less strict."""
-
 ERROR_VARIANCE, TERNARY_VARIANCE = 42 / 4, 2 / 3
 """Of `fedplug_std.he_random`: centred binomial of 42 bits (deviation 3.24), and -1, 0, 1 with equal probability. Both
 are strictly sub-Gaussian: their moments are at most those of a normal distribution of this variance."""
@@ -34,7 +32,7 @@ TAIL = 12.0
 SPREAD = 4
 """Number of uniform integers whose sum is a coefficient of smudging noise; see `fedplug_threshold.smudging`."""
 MOST_BITS, FEWEST_BITS = 55, 30
-"""Of a prime. Below, products in `fedplug_threshold.ring` are exact; above, there are primes that are 1 modulo 2N."""
+"""Of a prime. Below, products in `fedplug_std.prime_field` are exact; above, there are primes that are 1 modulo 2N."""
 MARGIN_BITS = 8
 """Sums stay below (1 - 2^-8) of their field, so that they fit below a prime just under a power of two."""
 _MOST_FIELDS = 64
@@ -218,27 +216,9 @@ def _primes(sizes: tuple[int, ...], step: int) -> tuple[int, ...]:
     found: list[int] = []
     for bits in sizes:
         number = (1 << bits) - step + 1
-        while number in found or not _is_prime(number):
+        while number in found or not gmpy2.is_prime(number):
             number -= step
         if number < (1 << bits) - (1 << bits - MARGIN_BITS):
             raise ProtectionError(f"there are too few primes of {bits} bits that are 1 modulo {step}; lower bits")
         found.append(number)
     return tuple(found)
-
-
-def _is_prime(number: int) -> bool:
-    """Miller and Rabin's test, which with these bases is exact below 3 10^24 (Sorenson & Webster 2017)."""
-    odd, halvings = number - 1, 0
-    while odd % 2 == 0:
-        odd, halvings = odd // 2, halvings + 1
-    for base in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41):
-        power = pow(base, odd, number)
-        if power in (1, number - 1) or base == number:
-            continue
-        for _ in range(halvings - 1):
-            power = power * power % number
-            if power == number - 1:
-                break
-        else:
-            return False
-    return True

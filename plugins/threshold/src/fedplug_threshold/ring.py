@@ -1,7 +1,7 @@
 """Polynomials modulo X^N + 1 and q, a product of primes, as residues modulo each; `fedplug_std.he_ring` handles one.
 
 That module multiplies by small polynomials. This one has products of two arbitrary polynomials, which partial
-decryptions need, products modulo a prime of up to 55 bits, and the digits of a number whose residues are known.
+decryptions need, and the digits of a number whose residues are known.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from fedplug.api.errors import MessageError
 from fedplug_std.he_packing import pack, packed_bytes, unpack
 from fedplug_std.he_random import uniform
 from fedplug_std.he_ring import Ring
+from fedplug_std.prime_field import joined, times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 Residues: TypeAlias = "NDArray[np.uint64]"
@@ -25,26 +28,6 @@ Residues: TypeAlias = "NDArray[np.uint64]"
 
 _LIMBS, _LIMB = 3, 19
 """A residue of at most 55 bits is cut into three limbs of 19, 19 and 17 bits."""
-_AT_ONCE = 1024
-"""Columns of a matrix product: a few megabytes with all limbs."""
-_MOST_TERMS = 4096
-"""Most terms of a sum of products of limbs that floating-point arithmetic adds exactly: 3 x 2^12 x 2^38 < 2^53."""
-
-
-def times(first: NDArray[Any], second: NDArray[Any] | int, modulus: int) -> NDArray[np.uint64]:
-    """Products modulo a number of at most 55 bits, exactly.
-
-    The quotient is computed in floating point, with an error of at most 17. The remainder then has a magnitude below
-    2^60, so arithmetic modulo 2^64 gives it, even if intermediate results wrap.
-
-    Args:
-        first, second: residues in [0, modulus), of shapes that fit each other.
-    """
-    other = np.asarray(second, np.uint64)
-    quotient = first.astype(np.float64) * (other.astype(np.float64) / modulus)
-    rest = first * other - quotient.astype(np.uint64) * np.uint64(modulus)
-    signed = np.asarray(rest).view(np.int64)
-    return np.remainder(signed, modulus).view(np.uint64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +60,17 @@ class Chain:
     def reduce(self, sums: Residues) -> None:
         """Sums of at most `most_terms` residues become residues, in place."""
         np.remainder(sums, self.moduli, out=sums)
+
+    def total(self, parts: Iterable[Residues], count: tuple[int, ...] = ()) -> Residues:
+        """The sum of any number of residues, shape (*count, L, N) each."""
+        total, terms = np.zeros((*count, len(self.primes), self.degree), np.uint64), 1
+        for part in parts:
+            total += part
+            if (terms := terms + 1) == self.most_terms:
+                self.reduce(total)
+                terms = 1
+        self.reduce(total)
+        return total
 
     def plus(self, first: Residues, second: Residues) -> Residues:
         """Sums of residues."""
@@ -172,7 +166,7 @@ class Chain:
             for i, j in itertools.product(range(_LIMBS), repeat=2):
                 sums[:, i + j] += spectra[:, i] * fixed[:, j]
             for place, ring in enumerate(self.rings):
-                found[row, place] = _joined(ring.products(sums[place], one), ring.modulus)
+                found[row, place] = joined(ring.products(sums[place], one), _LIMB, ring.modulus)
         return found
 
     # -- numbers given by their residues -------------------------------------------------------------------------------
@@ -197,40 +191,3 @@ class Chain:
                 rest = times(rest, self._inverses[lower][place], prime)
             found[:, place] = rest
         return found
-
-
-def _joined(limbs: NDArray[np.float64], modulus: int) -> NDArray[np.uint64]:
-    """Sum of limb k times 2^(19 k), modulo a prime, shape (N,) for (K, N)."""
-    whole = np.remainder(limbs.astype(np.int64), modulus).view(np.uint64)
-    total: NDArray[np.uint64] = whole[-1]
-    for limb in whole[-2::-1]:
-        total = times(total, (1 << _LIMB) % modulus, modulus) + limb
-        np.remainder(total, np.uint64(modulus), out=total)
-    return total
-
-
-def matrix_product(first: NDArray[np.uint64], second: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
-    """The matrix product modulo a number of at most 55 bits, exactly: nine products of BLAS, of limbs.
-
-    Args:
-        first: shape (n, t).
-        second: shape (t, m).
-    """
-    found = np.zeros((len(first), second.shape[1]), np.uint64)
-    for start in range(0, first.shape[1], _MOST_TERMS):
-        left = _cut(first[:, start : start + _MOST_TERMS])
-        for column in range(0, second.shape[1], _AT_ONCE):
-            right = _cut(second[start : start + _MOST_TERMS, column : column + _AT_ONCE])
-            sums = np.zeros((2 * _LIMBS - 1, len(first), right.shape[2]))
-            for i, j in itertools.product(range(_LIMBS), repeat=2):
-                sums[i + j] += left[i] @ right[j]
-            part = found[:, column : column + _AT_ONCE]
-            part += _joined(sums, modulus)
-            np.remainder(part, np.uint64(modulus), out=part)
-    return found
-
-
-def _cut(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Non-negative limbs, shape (3, ...)."""
-    mask = np.uint64((1 << _LIMB) - 1)
-    return np.stack([(numbers >> np.uint64(_LIMB * place) & mask).astype(np.float64) for place in range(_LIMBS)])

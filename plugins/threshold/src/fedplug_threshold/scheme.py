@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api.errors import MessageError, ProtectionError
 from fedplug_std.he_random import Secrets
+from fedplug_std.prime_field import times
+from fedplug_std.shamir import Sharing
 
-from fedplug_threshold import shamir, smudging
-from fedplug_threshold.ring import Chain, times
+from fedplug_threshold import smudging
+from fedplug_threshold.ring import Chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -81,27 +83,29 @@ class Scheme:
         public = np.empty_like(common)
         for place, ring in enumerate(chain.rings):
             public[place] = ring.phase(errors, common[None, place], key)[0].view(np.uint64)
-        shares = shamir.deal(chain, chain.of(secret.astype(np.int64)), holders, self.parameters.threshold)
-        return public, shares
+        shared = zip(self._sharings, chain.of(secret.astype(np.int64)), strict=True)
+        return public, np.stack([sharing.deal(part[None], holders) for sharing, part in shared], axis=1)
 
-    def total(self, parts: Iterable[Residues]) -> Residues:
-        """The sum of polynomials: of b_i, or of shares of one client, shape (L, N)."""
-        total = np.zeros((len(self.chain.primes), self.chain.degree), np.uint64)
-        for part in parts:
-            total = self.chain.plus(total, part)
-        return total
+    @functools.cached_property
+    def _sharings(self) -> list[Sharing]:
+        """A polynomial is a vector of coefficients modulo each prime p of q, and each is shared over the field of p."""
+        return [Sharing(prime, self.parameters.threshold) for prime in self.chain.primes]
+
+    def secret(self, shares: Mapping[int, Residues]) -> Residues:
+        """The secret key that t colluding clients reconstruct from their shares S_j, shape (L, N).
+
+        Raises:
+            ProtectionError: there are fewer than t shares, or they do not belong together.
+        """
+        parts = enumerate(self._sharings)
+        return np.concatenate([sharing.open({j: share[i] for j, share in shares.items()}) for i, sharing in parts])
 
     def public_key(self, joint: Residues, common: Residues) -> list[NDArray[np.complex128]]:
         """Transforms of b and a for products, by prime: shape (2, 2, N / 2)."""
         keys = []
         for place, ring in enumerate(self.chain.rings):
             both = np.stack([joint[place], common[place]])
-            centred = both.astype(np.int64)
-            centred[both > ring.modulus // 2] -= ring.modulus
-            base = 1 << ring.low_bits
-            low = (centred + base // 2 & base - 1) - base // 2
-            halves = np.stack([low, centred - low >> ring.low_bits], axis=-2).astype(np.float64)
-            keys.append(ring.fixed(halves, base))
+            keys.append(ring.fixed(ring.centred_halves(both), 1 << ring.low_bits))
         return keys
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -205,35 +209,17 @@ class Scheme:
                 it.
         """
         chain = self.chain
-        weights = shamir.weight(tuple(holders), me, chain.primes)
-        scaled = np.stack([times(share[i], weights[i], prime) for i, prime in enumerate(chain.primes)])
+        weighted = zip(share, self._sharings, strict=True)
+        scaled = np.stack([times(part, sharing.weight(me, holders), sharing.prime) for part, sharing in weighted])
         total = chain.product(c1, chain.limbs(scaled))
         total = chain.plus(total, smudging.draw(chain, noise, len(c1), self.parameters.smudge_bits))
-        total = chain.plus(total, self._masks([masks[other] for other in holders if other > me], len(c1)))
-        return chain.minus(total, self._masks([masks[other] for other in holders if other < me], len(c1)))
-
-    def _masks(self, seeds: Sequence[bytes], count: int) -> Residues:
-        """The sum of the polynomials that seeds give, shape (count, L, N)."""
-        chain, terms = self.chain, 1
-        total = np.zeros((count, len(chain.primes), chain.degree), np.uint64)
-        for seed in seeds:
-            total += chain.uniform(seed, count)
-            if (terms := terms + 1) == chain.most_terms:
-                chain.reduce(total)
-                terms = 1
-        chain.reduce(total)
-        return total
-
-    def open(self, c0: Residues, parts: Iterable[Residues], size: int) -> NDArray[np.int64]:
-        """Sums of fields from c0 and the parts of all clients of the set, shape (size,).
-
-        Raises:
-            ProtectionError: they do not open it.
-        """
-        return self.read(functools.reduce(self.chain.plus, parts, c0), size)
+        added = (chain.uniform(masks[other], len(c1)) for other in holders if other > me)
+        taken = (chain.uniform(masks[other], len(c1)) for other in holders if other < me)
+        total = chain.plus(total, chain.total(added, (len(c1),)))
+        return chain.minus(total, chain.total(taken, (len(c1),)))
 
     def decrypt(self, secret: Residues, pairs: Residues, size: int) -> NDArray[np.int64]:
-        """The content of ciphertexts, by the secret key, which t colluding clients can reconstruct.
+        """The content of ciphertexts, by the secret key.
 
         Raises:
             ProtectionError: it is another key.

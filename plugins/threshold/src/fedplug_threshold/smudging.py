@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from fedplug_std.prime_field import times
 
 from fedplug_threshold.parameters import SPREAD
-from fedplug_threshold.ring import times
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

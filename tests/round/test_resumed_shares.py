@@ -1,4 +1,4 @@
-"""A run that is killed and resumed: the cost of the repeated round is that of its releases."""
+"""A run that is killed and resumed, whose sums open with shares: a repeated round costs what it has released."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from fedplug.round.sums import Sums
 from fedplug_ledger.charging import Charging
 from fedplug_runs import execution
 from fedplug_runs.settings import Settings
-from threshold_toys import recipe
+from shares_toys import shared_recipe
 from toy_components import toy_catalog
 
-NOISED = {"protect": {"encrypted": [
-    {"use": "std.clip", "norm": 8.0}, {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}, "threshold.bfv",
-]}}  # fmt: skip
+SEALERS = ["secagg.bonawitz", "threshold.bfv"]
+ALIKE = ["secagg.bonawitz", pytest.param("threshold.bfv", marks=pytest.mark.slow)]  # the same charges
 
 
-def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, **changes: Any) -> Path:
+def repeated(
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, **changes: Any
+) -> Path:
     """The folder of a run that died in its second round, when this method was called, and that was resumed."""
     settings = Settings.load().replace({"engine": "local", "output": tmp_path / "runs", "quiet": True})
+    chain = [{"use": "std.clip", "norm": 8.0}, {"use": "std.distributed_gaussian", "noise_multiplier": 2.0}, use]
+    plain = shared_recipe(use, rounds=3, protect={"encrypted": chain}, **changes)
     real, catalog, calls = getattr(owner, method), toy_catalog(), itertools.count()
 
     def killed(self: Any, *given: Any, **named: Any) -> Any:
@@ -34,16 +37,17 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, metho
     with monkeypatch.context() as patch:
         patch.setattr(owner, method, killed)
         with pytest.raises(ZeroDivisionError):
-            execution.start(Recipe.from_plain(recipe(rounds=3, **NOISED, **changes), catalog), settings, catalog)
+            execution.start(Recipe.from_plain(plain, catalog), settings, catalog)
     (folder,) = (tmp_path / "runs").iterdir()
     assert execution.resume(folder, settings, None, catalog) == 0
     return folder
 
 
+@pytest.mark.parametrize("use", SEALERS)
 def test_a_round_that_died_after_its_sum_was_opened_is_paid_for_as_a_sum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = repeated(tmp_path, monkeypatch, Charging, "_released")
+    folder = repeated(use, tmp_path, monkeypatch, Charging, "_released")
     ledger = json.loads((folder / "ledger.json").read_text())
     entries = [(entry["round"], entry["zones"]["encrypted"]) for entry in ledger["log"]]
     assert [round for round, _ in entries] == [1, 2, 2, 3]
@@ -53,24 +57,24 @@ def test_a_round_that_died_after_its_sum_was_opened_is_paid_for_as_a_sum(
     assert "round 2 was repeated; zone encrypted was not opened a second time" in ledger["warnings"]
 
 
-@pytest.mark.slow  # test_secagg_resumed.py tries the same charges under masks
+@pytest.mark.parametrize("use", ALIKE)
 def test_a_repeated_round_of_clients_that_weigh_unequally_gets_no_more_credit_than_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The noise of heavy clients is a smaller part of the sum than that of as many equal ones."""
     weighted = {"aggregate": {"use": "std.mean"}}
-    folder = repeated(tmp_path, monkeypatch, Charging, "_released", **weighted)
+    folder = repeated(use, tmp_path, monkeypatch, Charging, "_released", **weighted)
     ledger = json.loads((folder / "ledger.json").read_text())
     usual, lost = (entry["zones"]["encrypted"]["sum_factor"] for entry in ledger["log"][:2])
     assert lost == pytest.approx(usual)
     assert lost < 6**0.5 - 0.05
 
 
-@pytest.mark.slow  # likewise
+@pytest.mark.parametrize("use", ALIKE)
 def test_a_round_that_died_before_anybody_was_asked_for_shares_released_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = repeated(tmp_path, monkeypatch, Sums, "open")
+    folder = repeated(use, tmp_path, monkeypatch, Sums, "open")
     ledger = json.loads((folder / "ledger.json").read_text())
     closed = [(entry["round"], bool(entry["zones"]["encrypted"].get("closed"))) for entry in ledger["log"]]
     noted = [json.loads(line)["what"] for line in (folder / "charging.jsonl").read_text().splitlines()]
