@@ -88,7 +88,7 @@ class Link:
         zone: the zone.
         hook: which hook of the component it calls.
         name: of the component.
-        component: the instance that parties call: it seals, and opens.
+        component: seals, and opens. In facts it is one that was built for them, which nobody else has in hand.
         site: the party at which it runs.
         path: its place in the recipe.
         call: calls a hook of a component as a run does, so that extensions see it; None: the method alone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,11 @@ def facts_of(
         public: the examples that everybody has.
         published: what this party was told that components have published.
     """
-    recipe = composition.recipe
+    recipe, fresh = composition.recipe, Fresh(composition.makers)
+    links = {
+        zone: tuple(dataclasses.replace(link, component=fresh[link.name]) for link in chain)
+        for zone, chain in composition.links.items()
+    }
     return Facts(
         round=round,
         rounds=recipe.rounds,
@@ -96,9 +101,9 @@ def facts_of(
         min_clients=recipe.min_clients,
         seed=recipe.seed,
         digest=recipe.digest,
-        components=Fresh(composition.makers),
+        components=fresh,
         public=public,
-        links=composition.links,
+        links=links,
         published=in_force(published or {}, round),
         _memo=composition.memo,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -353,3 +354,23 @@ def test_sections_and_services_of_others_are_named(monkeypatch: pytest.MonkeyPat
     of_acme = {SERVICE: {"evaluation": strange}}
     monkeypatch.setattr(composing, "installed", lambda group: real(group) | of_acme.get(group, {}))
     assert set(_words(composition)) - set(before) == {"section acme", "service evaluation"}
+
+
+def test_facts_lead_to_no_component_that_a_function_has_had_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue is not frozen: a bound could follow from values that a function put there in an earlier round."""
+    found: list[int] = []
+
+    def build(self: Any, options: Any) -> None:
+        Acts.__init__(self, options)
+        self.seen = collections.deque()
+
+    def queues(self: Any, facts: Facts) -> list[Any]:
+        return [each.component.seen for chain in facts.links.values() for each in chain if each.name == self.name]
+
+    def protect(self: Any, known: Known, facts: Facts) -> Operations:
+        found.extend(len(seen) for seen in queues(self, facts) if facts.round)
+        return (Look(lambda block, client, facts: queues(self, facts)[0].append(float(np.abs(block.plain()).max()))),)
+
+    link(monkeypatch, protect, __init__=build)
+    assert found
+    assert not any(found)
