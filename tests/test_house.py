@@ -226,7 +226,6 @@ OUTSIDE_RUNS = {
     "fedplug_flower.app_folder": "an app that the user asked for",
     "fedplug_terminal.shelf": "a copy of a shipped recipe that the user asked for",
     "fedplug_runs.files": "the door",
-    "fedplug_kit.hostile": "folders that are meant to be wrong",
     "fedplug_trackers.to_wandb": "a folder that the user may name; wandb writes in it",
     "fedplug_ray.trial": "a folder of temporary files, of mode 0700",
     "fedplug_runs.machine": "a file of the system, not on a disk",

@@ -14,8 +14,8 @@ from fedplug.api.errors import MessageError
 from fedplug.api.parties import KEY_SERVER
 from fedplug.recipe.recipe import Recipe
 from fedplug.wire.calls import read_reply
-from fedplug_kit.hostile import altered
 from fedplug_kit.lies import Lies
+from hostile import altered
 from toy_components import TOYS, UNANIMOUS, paraaegis, recipe_of, toy_catalog
 
 WITH_A_KEY_SERVER = paraaegis(

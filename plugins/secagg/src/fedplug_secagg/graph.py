@@ -99,7 +99,8 @@ class Parameters:
 
     def describe(self) -> str:
         """All of it in one line."""
-        graph = "all others" if self.degree == self.clients - 1 else f"{self.degree} of {self.clients - 1} others, whom the server names"
+        some = f"{self.degree} of {self.clients - 1} others, whom the server names"
+        graph = "all others" if self.degree == self.clients - 1 else some
         return (
             f"masks with {graph}, {self.threshold} shares open; insecure {_chance(self.log2_insecure)}, "
             f"stuck {_chance(self.log2_incorrect)}"

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
+import hostile
 import pytest
 from cli_calls import call
 from examples import examples
 from fedplug.api import codec
 from fedplug.wire.calls import read_reply
-from fedplug_kit import hostile
-from fedplug_kit.hostile import folder_problems, frame_problem, hostile_frame, make_hostile
 from fedplug_runs.wire_record import read_wire
+from hostile import folder_problems, frame_problem, hostile_frame, make_hostile
 
 RECIPE: dict[str, Any] = {
     "name": "given",
