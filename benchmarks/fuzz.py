@@ -8,7 +8,7 @@ Each recipe is cut down to the bundled digits, a small model and five clients, r
 one party, altered anywhere, is played to the server (`fedplug_kit.lies`). Prints a line per recipe, and the first
 lies with a consequence other than their sender's exclusion, with the seed that repeats them; exit code 1 then.
 
-Frames (`tests/hostile.py`) are made from all messages of small recorded runs, and go to every reader of messages at
+Frames (`hostile.py`) are made from all messages of small recorded runs, and go to every reader of messages at
 a party and at the server. Run folders are copies of such runs, changed, and are reported, compared, attacked and
 resumed by the command line in this process. Prints a line per kind, and each fault with its seed.
 """
@@ -36,11 +36,9 @@ from fedplug.wire.post_office import Transport
 from fedplug_kit.lies import Lies
 from fedplug_kit.world import build
 from fedplug_runs.overlay import load_recipe
+from hostile import altered, folder_problems, frame_problem, hostile_frame, make_hostile
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tests"))
-from hostile import altered, folder_problems, frame_problem, hostile_frame, make_hostile  # noqa: E402
-
 FOLDERS = ("recipes", "recipes/baselines", "recipes/hybrids", "plugins-contrib/*/src/*/recipes")
 SMALL = (
     "rounds=2", "data.use=std.digits", "data.clients=5", "min_clients=3", "model={use: std.mlp, hidden: [4]}",

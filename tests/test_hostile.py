@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
-import hostile
 import pytest
 from cli_calls import call
 from examples import examples
 from fedplug.api import codec
 from fedplug.wire.calls import read_reply
 from fedplug_runs.wire_record import read_wire
-from hostile import folder_problems, frame_problem, hostile_frame, make_hostile
+from scripts import script
+
+hostile = script(Path(__file__).parents[1] / "benchmarks/hostile.py")
 
 RECIPE: dict[str, Any] = {
     "name": "given",
@@ -48,16 +49,16 @@ def test_any_frame_is_read_or_refused(honest: list[bytes]) -> None:
     readers = {"decode": lambda data: codec.decode(codec.unframe(data)), "reply": read_reply}
     kinds = set()
     for seed in range(examples(400)):
-        kind, data = hostile_frame(honest, random.Random(seed))
+        kind, data = hostile.hostile_frame(honest, random.Random(seed))
         kinds.add(kind)
-        assert frame_problem(data, readers) == "", (seed, kind)
+        assert hostile.frame_problem(data, readers) == "", (seed, kind)
     assert len(kinds) == 9
 
 
 def test_a_reader_that_stumbles_or_is_busy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hostile, "SECONDS", 0.05)
-    assert frame_problem(b"", {"bad": lambda data: data[0]}) == "bad: IndexError: index out of range"
-    assert "busy: 0." in frame_problem(b"abc", {"busy": lambda data: sum(range(10_000_000))})
+    assert hostile.frame_problem(b"", {"bad": lambda data: data[0]}) == "bad: IndexError: index out of range"
+    assert "busy: 0." in hostile.frame_problem(b"abc", {"busy": lambda data: sum(range(10_000_000))})
 
 
 def test_a_hostile_run_folder_gives_a_sentence(
@@ -70,14 +71,14 @@ def test_a_hostile_run_folder_gives_a_sentence(
     (outside / "precious").write_text("mine")
     for seed in range(examples(20)):
         shutil.copytree(made, run)
-        said = make_hostile(run, outside, random.Random(seed))
+        said = hostile.make_hostile(run, outside, random.Random(seed))
         commands: dict[str, Callable[[], int]] = {
             "report": lambda: call(monkeypatch, "report", str(run)),
             "compare": lambda: call(monkeypatch, "compare", str(run), str(made), "--output", "compared"),
             "attack": lambda: call(monkeypatch, "attack", str(run), "-q"),
             "resume": lambda: call(monkeypatch, "resume", str(run), "--round", "1", "-q"),
         }
-        assert list(folder_problems(run, outside, commands)) == [], (seed, said)
+        assert list(hostile.folder_problems(run, outside, commands)) == [], (seed, said)
         shutil.rmtree(run)
 
 
@@ -100,7 +101,7 @@ def test_what_goes_wrong_with_a_folder_is_said(tmp_path: Path, monkeypatch: pyte
         return 0
 
     commands = {"raises": lambda: 1 // 0, "writes": writes, "prints": prints, "silent": lambda: 1, "hangs": hangs}
-    said = list(folder_problems(tmp_path, tmp_path, commands))
+    said = list(hostile.folder_problems(tmp_path, tmp_path, commands))
     assert [line.split(":")[0] for line in said] == ["raises", "writes", "prints", "silent", "hangs"]
     assert "ZeroDivisionError" in said[0]
     assert "wrote outside" in said[1]
