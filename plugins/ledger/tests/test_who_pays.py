@@ -115,9 +115,12 @@ def test_exact_noise_on_a_sum_has_no_grid_to_lie_on(monkeypatch: pytest.MonkeyPa
 
 
 def test_public_examples_are_nobodys_training_examples() -> None:
-    plain = recipe_of(public={"use": "std.digits"})
-    with pytest.raises(DataError, match=r"public: 1\d+ training examples of std.digits are among the public ones"):
-        run_protocol(plain)
+    data = {"use": "std.digits", "clients": 4, "partition": {"use": "std.iid"}}
+    with pytest.raises(fedplug.RecipeError, match=r"public: std\.digits is the data of the clients"):
+        Recipe.from_plain(recipe_of(data=data, public={"use": "std.digits"}), toy_catalog())
+    fewer = {"use": "std.digits", "train_size": 100}
+    with pytest.raises(DataError, match=r"public: 100 training examples of .* are among the public ones"):
+        run_protocol(recipe_of(data=data, public=fewer))
 
 
 class Watch(fedplug.Extension):

@@ -38,6 +38,7 @@ def problems(rules: Rules) -> Iterator[Complaint]:
     yield from absent_clients(rules)
     yield from undone(rules)
     yield from masks(rules)
+    yield from public_examples(rules)
     yield from fitting.problems(rules)
 
 
@@ -119,6 +120,14 @@ def scores(rules: Rules) -> Iterator[Complaint]:
         other = "scalar" if reads.per == "layer" else "layer"
         message = f"{use.name} needs a score for each {reads.per}, but {name} scores {other}s"
         yield use.path, f"{message}; {remedy}"
+
+
+def public_examples(rules: Rules) -> Iterator[Complaint]:
+    """What everybody has is not what the clients have."""
+    public, data = rules.draft.known.get("public"), rules.draft.known.get("data")
+    if public and data and (public.use, public.options) == (data.use, data.options):
+        remedy = "name another data set, or set examples aside: data: {public: 32, ...}"
+        yield public.path, f"public: {public.use} is the data of the clients, which nobody else has; {remedy}"
 
 
 def public_plan(rules: Rules) -> Iterator[Complaint]:
