@@ -141,7 +141,8 @@ def of_component(name: str, what: str) -> Iterator[None]:
         yield
     except FedplugError:
         raise
-    except Exception as error:
+    # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
+    except (Exception, SystemExit) as error:
         raise PluginError(f"component {name}, {what}: {cause_of(error)}") from error
 
 

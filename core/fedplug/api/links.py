@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from fedplug.api import grids
-from fedplug.api.errors import FedplugError, PluginError, cause_of, of_component
+from fedplug.api.errors import FedplugError, of_component
 from fedplug.api.facts import Facts
 from fedplug.api.known import Known
 from fedplug.api.operations import (
@@ -111,15 +111,11 @@ class Link:
             PluginError: the hook itself fails.
         """
         component = facts.components.get(self.name, self.component)
-        try:
+        with of_component(self.name, f"hook {self.hook}"):
             if self.call is not None:
                 given = self.call(self.hook, component, known=known, facts=facts)
             else:
                 given = getattr(component, self.hook)(known=known, facts=facts)
-        except FedplugError:
-            raise
-        except Exception as error:
-            raise PluginError(f"component {self.name}, hook {self.hook}: {cause_of(error)}") from error
         return as_operations(given, self.hook, self.name)
 
     def fold(self, links: Iterable[Link], facts: Facts) -> tuple[Step, ...]:

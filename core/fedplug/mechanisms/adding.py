@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from fedplug.api.blocks import Block, add_blocks, check_alike, in_float32
+from fedplug.api.blocks import block_problem as fields_problem
 from fedplug.api.errors import ProtectionError
 from fedplug.api.facts import Facts
 from fedplug.api.links import Link, Step
 from fedplug.api.operations import Combine, WeightedSum
 from fedplug.api.parties import Server
 from fedplug.mechanisms.closing import Closing
-from fedplug.mechanisms.execution import execute
-from fedplug.mechanisms.functions import called, not_finite, refusal, shape_problem
+from fedplug.mechanisms.execution import called, execute, not_finite, refusal
 
 
 def add_up(
@@ -105,3 +105,15 @@ def _shares_problem(given: Any, blocks: Mapping[int, Block], layers: int) -> str
         if (np.asarray(pair[1]) < 0).any():
             return f"it adds less than 0 to the divisor for client {client_id}"
     return ""
+
+
+def shape_problem(given: Any, zone: str) -> str:
+    """What keeps something from being a block of a zone; empty if it is one."""
+    if not isinstance(given, Block):
+        what = f"an array {given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
+        return f"it gave {what}; it must give a Block (block.replace(values=...) makes one)"
+    if given.zone != zone:
+        return f"it gave a block of zone {given.zone}; a link gives the zone that it is handed"
+    if given.values is None and given.sealed_by is None:
+        return "it gave a block without values that nobody has closed"
+    return fields_problem(given)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from fedplug.api.blocks import Block, add_blocks
-from fedplug.api.errors import FedplugError, MessageError, PluginError, ProtectionError, cause_of
+from fedplug.api.errors import FedplugError, MessageError, ProtectionError, of_component
 from fedplug.api.facts import Facts
 from fedplug.api.links import Link, closing_of
 from fedplug.api.operations import Scramble, Seal
@@ -361,13 +361,8 @@ class Closing:
             ProtectionError: it gives something else.
         """
         name = method.__name__
-        try:
+        with of_component(self.name, f"zone {self.link.zone}, {name}"):
             given = method(*arguments)
-        except FedplugError:
-            raise
-        # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
-        except (Exception, SystemExit) as error:
-            raise PluginError(f"component {self.name}, zone {self.link.zone}, {name}: {cause_of(error)}") from error
         if not isinstance(given, kind):
             raise self._refusal(name, f"it gave {shown(given)}; it must give a {kind.__name__}")
         return given

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedplug.api import grids, norms
 from fedplug.api.blocks import RETAINED, Block, unchangeable
-from fedplug.api.errors import ProtectionError
+from fedplug.api.errors import ProtectionError, of_component
 from fedplug.api.facts import Facts
 from fedplug.api.known import Known
 from fedplug.api.links import Link, Step, ballot_states, grids_of_layers, settled
@@ -43,10 +43,38 @@ from fedplug.api.operations import (
 )
 from fedplug.api.parties import Client, Party, Server
 from fedplug.mechanisms.closing import Closing
-from fedplug.mechanisms.functions import called, float32, not_finite, refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+def called(link: Link, operation: Operation, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a plugin's function.
+
+    Raises:
+        PluginError: it fails; names the component, the hook and the operation.
+    """
+    with of_component(link.name, _place(link, operation)):
+        return function(*arguments)
+
+
+def _place(link: Link, operation: Operation) -> str:
+    return f"hook {link.hook}, zone {link.zone}, {type(operation).__name__}"
+
+
+def refusal(link: Link, operation: Operation, problem: str) -> ProtectionError:
+    return ProtectionError(f"component {link.name}, {_place(link, operation)}: {problem}")
+
+
+def not_finite(block: Block) -> int:
+    """How many plain values of a block are NaN or infinite."""
+    return 0 if block.values is None else int(np.count_nonzero(~np.isfinite(block.values)))
+
+
+def float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return cast("NDArray[np.float32]", values.astype(np.float32))
+
 
 _MARGIN = 1 - 2.0**-23
 """Twice what rounding a value to float32 can add, so that the rounded values do not exceed the bound either."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from fedplug.api.blocks import RETAINED
-from fedplug.api.errors import FedplugError, PluginError, cause_of
+from fedplug.api.errors import PluginError, of_component
 from fedplug.api.facts import Facts
 from fedplug.api.links import Link, ballot_states, ballots_of
 from fedplug.api.operations import Operations
@@ -194,13 +194,8 @@ class Composition:
             PluginError: it gave None where the hook must give a value, or raised an error other than `FedplugError`;
                 the message names the component and the hook.
         """
-        try:
+        with of_component(name, f"hook {hook}"):
             result = self.call(hook, self.components[name], **arguments)
-        except FedplugError:
-            raise
-        # A component that calls sys.exit() fails as any other does; it must not end the program without a word.
-        except (Exception, SystemExit) as error:
-            raise PluginError(f"component {name}, hook {hook}: {cause_of(error)}") from error
         if result is None and hook != "negotiate_mask":
             raise PluginError(f"component {name}, hook {hook}: it gave nothing; the hook must return a value")
         return result
