@@ -387,11 +387,14 @@ def stated_reveals(component: Component, facts: Facts) -> list[Reveals]:
     Raises:
         PluginError: it fails to say, or gives something else.
     """
-    with of_component(component.name, "reveals"):
-        given = component.reveals(facts)
-        if not isinstance(given, list | tuple) or not all(isinstance(shown, Reveals) for shown in given):
-            raise TypeError(f"it gave {given!r:.80}; give a list of Reveals(...), and [] where nobody sees more")
-    return list(given)
+    def stated(_: Facts) -> list[Reveals]:
+        with of_component(component.name, "reveals"):
+            given = component.reveals(facts)
+            if not isinstance(given, list | tuple) or not all(isinstance(shown, Reveals) for shown in given):
+                raise TypeError(f"it gave {given!r:.80}; give a list of Reveals(...), and [] where nobody sees more")
+        return list(given)
+
+    return list(facts.once(f"reveals {component.name}", stated))  # many ask, of one round
 
 
 def _fixed(value: Any) -> Any:

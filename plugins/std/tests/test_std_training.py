@@ -266,7 +266,7 @@ def test_the_step_written_out_is_that_of_autograd() -> None:
             gradients = torch.autograd.grad(loss, parameters)
             wanted = [p.detach() - 0.1 * g for p, g in zip(parameters, gradients, strict=True)]
             with torch.no_grad():
-                mean = float(-found.step(inputs, labels, 0.1).mean())
+                mean = float(-found.steps([(inputs, labels)], 0.1).mean())
             assert mean == pytest.approx(float(loss.detach()), rel=1e-5)
             for ours, theirs in zip(parameters, wanted, strict=True):
                 torch.testing.assert_close(ours.detach(), theirs, rtol=1e-5, atol=1e-6)
@@ -288,7 +288,7 @@ def test_few_examples_take_a_wide_perceptron_where_steps_would(hidden: tuple[int
         update, said = found.update(inputs, labels, lengths, 0.5)
         assert torch.equal(torch.cat([parameter.reshape(-1) for parameter in module.parameters()]), start)
         batches = zip(torch.split(inputs, lengths), torch.split(labels, lengths), strict=True)
-        steps = torch.cat([found.step(*batch, 0.5) for batch in batches])
+        steps = found.steps(batches, 0.5)
         moved = torch.cat([parameter.reshape(-1) for parameter in module.parameters()]) - start
     assert moved.abs().max() > 0.1
     torch.testing.assert_close(update, moved, rtol=1e-4, atol=1e-6)

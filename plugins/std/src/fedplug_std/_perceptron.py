@@ -53,18 +53,17 @@ class Perceptron:
             return None
         return cls([weight.data for weight in own[::2]], [bias.data for bias in own[1::2]])
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor, lr: float) -> torch.Tensor:
-        """One step against the gradient of the batch's mean cross entropy.
+    def steps(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], lr: float) -> torch.Tensor:
+        """Steps against the gradient of the mean cross entropy of each batch.
 
         Args:
-            inputs: float32 (n, ...), standardised.
-            labels: int64 (n,).
-            lr: the step, > 0.
+            batches: float32 inputs (n, ...), standardised, and int64 labels (n,), of each.
+            lr: the length of a step, > 0.
 
         Returns:
-            Log-probability of every label before the step, (n, 1).
+            Log-probability of every label before the step of its batch, (m, 1).
         """
-        return self._step(inputs.flatten(1), labels, lr, back=False)[0]
+        return torch.cat([self._step(inputs.flatten(1), labels, lr, back=False)[0] for inputs, labels in batches])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The logits of a batch, (n, classes), as the module gives them."""

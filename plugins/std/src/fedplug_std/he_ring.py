@@ -33,7 +33,7 @@ class Ring:
     degree: int
     modulus: int
 
-    @property
+    @functools.cached_property
     def bits(self) -> int:
         """Of one residue."""
         return self.modulus.bit_length()

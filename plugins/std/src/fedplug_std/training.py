@@ -184,8 +184,7 @@ class Sgd(fedplug.Trainer):
                 else:
                     model.moves()
                     for _ in range(options.epochs):
-                        losses = [perceptron.step(*batch, lr) for batch in self.batches(client, model, rng)]
-                    found = torch.cat(losses)
+                        found = perceptron.steps(self.batches(client, model, rng), lr)
             return {"loss": -float(found.sum(dtype=torch.float64)) / count}
         take_step = self._by_autograd(client, model, self._rates(client, facts, model))
         _training_mode(model, single=min(count, options.batch_size) == 1)
@@ -202,14 +201,14 @@ class Sgd(fedplug.Trainer):
         import numpy as np
         import torch
 
-        train, epochs = client.data.train, self.options.epochs
-        order = np.concatenate([rng.permutation(len(train)) for _ in range(epochs)])
-        inputs = torch.index_select(self._inputs(client, model), 0, torch.from_numpy(order))
-        slices = batch_slices(len(train), self.options.batch_size, merge_single=False)
+        (inputs, answers), epochs = self._kept(client, model), self.options.epochs
+        count = len(answers)
+        places = torch.from_numpy(np.concatenate([rng.permutation(count) for _ in range(epochs)]))
+        slices = batch_slices(count, self.options.batch_size, merge_single=False)
         lengths = [part.stop - part.start for part in slices] * epochs
-        update, found = perceptron.update(inputs, torch.from_numpy(train.answers[order]), lengths, lr)
+        update, found = perceptron.update(inputs[places], answers[places], lengths, lr)
         model.move_by(update.numpy())
-        return found[-len(train) :]
+        return found[-count:]
 
     def _perceptron(self, model: TorchModel, task: Judge | None) -> Perceptron | None:
         """The model, if it is a perceptron and steps are plain, with their derivatives written out; else None."""
@@ -313,36 +312,41 @@ class Sgd(fedplug.Trainer):
         """One epoch: standardised inputs and their labels, or targets, in a new order, on the model's device."""
         import torch
 
-        from fedplug_std.torch_model import as_tensor, to_tensor
-
-        train, data = client.data.train, client.data
-        order = rng.permutation(len(train))
-        labels = as_tensor(train.answers[order]).to(model.device)
-        slices = batch_slices(len(train), self.options.batch_size, merge_single=model.noted(_has_batch_norm))
-        batches = torch.split_with_sizes(labels, lengths := [part.stop - part.start for part in slices])
+        data, train = client.data, client.data.train
+        merge = model.noted(_has_batch_norm)
         if not self._keeps(client):
-            for part, answers in zip(slices, batches, strict=True):
-                yield to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), answers
-            return
-        inputs, places = self._inputs(client, model), as_tensor(order).to(model.device)
+            from fedplug_std.torch_model import as_tensor, to_tensor
+
+            order = rng.permutation(len(train))
+            slices = batch_slices(len(order), self.options.batch_size, merge)
+            labels = as_tensor(train.answers[order]).to(model.device)
+            return (
+                (to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), labels[part])
+                for part in slices
+            )
+        inputs, answers = self._kept(client, model)
+        places = torch.from_numpy(rng.permutation(len(answers))).to(model.device)
+        lengths = [part.stop - part.start for part in batch_slices(len(answers), self.options.batch_size, merge)]
+        batches = torch.split_with_sizes(torch.index_select(answers, 0, places), lengths)
         if inputs.nbytes <= _EPOCH_BYTES:
-            yield from zip(torch.split_with_sizes(torch.index_select(inputs, 0, places), lengths), batches, strict=True)
-            return
-        for place, answers in zip(torch.split_with_sizes(places, lengths), batches, strict=True):
-            yield torch.index_select(inputs, 0, place), answers  # a batch at a time stays in the processor's cache
+            return zip(torch.split_with_sizes(torch.index_select(inputs, 0, places), lengths), batches, strict=True)
+        ordered = zip(torch.split_with_sizes(places, lengths), batches, strict=True)
+        # A batch at a time stays in the processor's cache.
+        return ((torch.index_select(inputs, 0, place), labels) for place, labels in ordered)
 
     def _keeps(self, client: Client) -> bool:
         """Whether a client keeps its standardised inputs between rounds."""
         return client.data.train.inputs.size * 4 * client.facts.num_clients <= _CACHE_BYTES
 
-    def _inputs(self, client: Client, model: TorchModel) -> torch.Tensor:
-        """All standardised training inputs of a client, in the order in which it has them."""
-        from fedplug_std.torch_model import to_tensor
+    def _kept(self, client: Client, model: TorchModel) -> tuple[torch.Tensor, torch.Tensor]:
+        """All standardised training inputs of a client and their answers, in the order in which it has them."""
+        from fedplug_std.torch_model import as_tensor, to_tensor
 
         data = client.data
-        kept: torch.Tensor | None = client.cache.get(self.name)
+        kept: tuple[torch.Tensor, torch.Tensor] | None = client.cache.get(self.name)
         if kept is None:
-            kept = to_tensor(data.train.inputs, data.mean, data.std, model.device)
+            inputs = to_tensor(data.train.inputs, data.mean, data.std, model.device)
+            kept = inputs, as_tensor(data.train.answers).to(model.device)
             if self._keeps(client):
                 client.cache[self.name] = kept
         return kept
