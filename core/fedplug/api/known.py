@@ -64,6 +64,11 @@ class Release(NoiseTerms):
     link: Text = ""
     words: list[Text] = dataclasses.field(default_factory=list)
 
+    @property
+    def shifted_step(self) -> float:
+        """The largest step to which values with this noise may be rounded when a public vector is added."""
+        return max(grids.COARSER * self.step, self.noise_multiplier * self.clipping_norm * 2.0**-16)
+
 
 @dataclasses.dataclass(frozen=True)
 class Clipped:
@@ -263,7 +268,7 @@ class Known:
                 if isinstance(by, float):
                     shifted = self._off_grid(True)
                     return replace(shifted, grid=0.0, bounds=(), beneath=beneath, releases=tuple(
-                        r if self.summed or r.mechanism in INTEGER else replace(r, step=r.step * grids.COARSER)
+                        r if self.summed or r.mechanism in INTEGER else replace(r, step=r.shifted_step)
                         for r in shifted.releases
                     ))  # fmt: skip
                 # Of a sum without noise nobody can say that the vector does not follow from it.

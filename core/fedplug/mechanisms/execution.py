@@ -517,8 +517,8 @@ class _Execution:
         if start is None:
             raise refusal(self.link, shift, "the global model at these values is not known here")
         values: NDArray[np.float32] = block.plain() + np.float32(factor) * start
-        steps = [release.step for release in self.known.releases if release.trust != "central" and release.step]
-        most = grids.STEPS * grids.COARSER * min(steps) if steps and not self.known.summed else math.inf
+        steps = [release.shifted_step for release in self.known.releases if release.trust != "central" and release.step]
+        most = grids.STEPS * min(steps) if steps and not self.known.summed else math.inf
         if (largest := float(np.abs(values).max(initial=0.0))) > most:
             why = f"float32 holds values of up to {most:.3g} as finely as their noise asks, and one is {largest:.3g}"
             raise refusal(self.link, shift, f"{why}: the model has diverged; lower lr in train")

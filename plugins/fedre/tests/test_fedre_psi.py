@@ -338,7 +338,7 @@ def test_wrong_recipes_are_refused_before_anything_runs(changes: Any, message: s
 def test_a_public_section_is_as_good() -> None:
     plain = recipe()
     plain["data"] = plain["data"] | {"public": 0}
-    Recipe.from_plain(plain | {"public": {"use": "toy.stripes"}}, toy_catalog())
+    Recipe.from_plain(plain | {"public": {"use": "std.digits"}}, toy_catalog())
 
 
 # -- what it refuses ---------------------------------------------------------------------------------------------------
