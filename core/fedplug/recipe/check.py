@@ -45,7 +45,7 @@ def find_problems(draft: Draft, recipe: Resolved | None) -> tuple[list[Complaint
     if recipe is not None and not problems and not rules.failed:
         problems += rules.own_checks(recipe)
     found = rules.failed + problems
-    return found, [] if found else [note for each in others for note in each.notes(rules)]
+    return found, [] if found else [note for each in others if hasattr(each, "notes") for note in each.notes(rules)]
 
 
 class Rules:

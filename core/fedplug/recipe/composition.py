@@ -91,11 +91,14 @@ class Composition:
         retained: the links that a client's own values of the zone `retained` pass, after the global model has moved.
         makers: by name, what builds the component anew from its options; without extensions.
         memo: what all facts of this composition share.
-        engine: that runs it; None where there is no run.
     """
 
-    def __init__(self, recipe: Resolved) -> None:
+    def __init__(self, recipe: Resolved, around: Iterable[str] = ()) -> None:
         """Builds every component.
+
+        Args:
+            recipe: the recipe.
+            around: what else runs it, or hears it, and is not of fedplug itself; see `strange`.
 
         Raises:
             PluginError: a component cannot be built or registered.
@@ -104,7 +107,7 @@ class Composition:
         self.components: dict[str, Component] = {}
         self.makers: dict[str, Callable[[], Component]] = {}
         self.memo: dict[Any, Any] = {}
-        self.engine: Entry | None = None
+        self._around = tuple(around)
         self._looking_on: pluggy.PluginManager | None = None
         # Of several extensions, pluggy makes the one registered last the outermost.
         for use in recipe.components.values():
@@ -142,13 +145,12 @@ class Composition:
     @property
     def strangers(self) -> list[str]:
         """What else is not of fedplug itself, and sees the whole run from inside: sections, services, rules, displays,
-        the engine.
+        and what is around the run.
         """
         known = {key for key, entry in installed(SECTION).items() if entry.distribution in _shipped()}
         sections = [f"section {key}" for key in self.recipe.sections if key not in known]
         others = [entry for group in (SERVICE, EXAMINE, RULES, DISPLAY) for entry in installed(group).values()]
-        others += [] if self.engine is None else [self.engine]
-        return sections + [entry.title for entry in others if entry.distribution not in _shipped()]
+        return [*sections, *strange(others), *self._around]
 
     @property
     def trainer(self) -> Trainer:
@@ -221,6 +223,11 @@ def shipped(use: Use) -> bool:
     brings; never one of the user's own files, or of another distribution under the same name.
     """
     return all(each.distribution in _shipped() for each in use.nested)
+
+
+def strange(entries: Iterable[Entry]) -> list[str]:
+    """The titles of the offers that are not of fedplug itself."""
+    return [entry.title for entry in entries if entry.distribution not in _shipped()]
 
 
 @functools.cache

@@ -153,7 +153,7 @@ def _public(dataset: Dataset, examples: Examples) -> PublicData:
     return PublicData(examples, **dataset.about)
 
 
-def require_apart(train: Examples, public: PublicData | None, where: str) -> None:
+def require_none_shared(train: Examples, public: PublicData | None, where: str) -> None:
     """Refuses public examples that are private ones: what follows from those costs somebody, and nobody would pay.
 
     Raises:
@@ -240,7 +240,7 @@ class World:
         )
         self._require_task(data.train, data.test, data)
         if recipe.public is not None:
-            require_apart(data.train, public, recipe.data.use)
+            require_none_shared(data.train, public, recipe.data.use)
         targets = data.train.targets
         per: Literal["example", "pixel"] = "example" if targets is None or targets.ndim < 3 else "pixel"
         self._holds = Declares(shape=data.shape, num_classes=len(data.classes), per=per)
@@ -330,7 +330,7 @@ class World:
             for client_id, held in found.items():
                 at = f" of client {client_id}, in {held.folder}"
                 self._require_task(held.data.train, held.data.own_test, held.data, at)
-                require_apart(held.data.train, self.public, f"client {client_id}")
+                require_none_shared(held.data.train, self.public, f"client {client_id}")
             return {
                 c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
                 for c, held in found.items()

@@ -16,6 +16,7 @@ from fedplug.mechanisms.execution import execute
 from fedplug.recipe import catalog as installed_catalog
 from fedplug.recipe.catalog import DISPLAY, RULES, Entry
 from fedplug.recipe.composition import Composition
+from fedplug.recipe.composition import strange as titles_of_strangers
 from fedplug.recipe.recipe import Recipe
 from toy_components import recipe_of, toy_catalog
 from toy_protocol import run_protocol
@@ -165,10 +166,10 @@ def test_rules_displays_and_engines_of_strangers_are_named(monkeypatch: pytest.M
     def offered(group: str) -> dict[str, Entry]:
         return {**found(group), **({"odd": strange[group]} if group in (RULES, DISPLAY) else {})}
 
-    composition = Composition(Recipe.from_plain(recipe_of(), toy_catalog()))
-    assert not composition.strangers
+    recipe = Recipe.from_plain(recipe_of(), toy_catalog())
+    assert not Composition(recipe).strangers
     monkeypatch.setattr("fedplug.recipe.composition.installed", offered)
-    composition.engine = strange["engine"]
+    composition = Composition(recipe, titles_of_strangers([strange["engine"]]))
     assert composition.strangers == ["rules odd", "display odd", "engine component odd"]
 
 

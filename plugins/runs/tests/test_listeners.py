@@ -220,6 +220,18 @@ def test_what_cannot_listen_is_refused_before_anything_runs(
     assert not list(Path("runs").iterdir())
 
 
+def test_the_verdict_names_listeners_that_the_recipe_does_not(catalog: Catalog) -> None:
+    def words(folder: Path) -> list[str]:
+        stated: list[str] = json.loads((folder / "ledger.json").read_text("utf-8"))["words"]
+        return [word for word in stated if word.startswith("extension")]
+
+    folder = run(catalog, "ear.one", rounds=1)
+    assert words(folder) == ["extension component ear.every", "extension component ear.one"]
+    assert words(run(catalog, rounds=1, muted=("ear.every",))) == []
+    resume(folder, Settings(device="cpu", quiet=True, listeners=("ear.rows",), muted=("ear.every",)), 0, catalog)
+    assert words(folder) == [f"extension component ear.{name}" for name in ("every", "one", "rows")]
+
+
 # ---- what listeners may do
 
 

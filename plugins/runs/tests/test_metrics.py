@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fedplug.api.events import ReplyArrived
 from fedplug.api.reports import Reports
+from fedplug_runs.compared import Compared
 from fedplug_runs.events import RowComplete
 from fedplug_runs.metrics import means_by_name, too_large
 from fedplug_runs.rows import Row
@@ -137,6 +138,18 @@ def test_an_evaluation_that_cannot_be_costs_its_client_the_figures_and_nothing_e
     assert 1 not in row.client_accuracy
     assert row.client_accuracy, "of the others"
     assert [note for note in notes if note.startswith("client 1 reports what cannot be, and it does not count: ")]
+
+
+def test_an_evaluation_that_cannot_be_hides_no_comparison() -> None:
+    compared = Compared(1, {"noised": 4}, {"noised": 4})
+    protocol, engine, _ = build(recipe_of(rounds=1))
+    notes: list[str] = []
+    protocol.events.note = notes.append  # type: ignore[method-assign]
+    engine.close()
+    report = Reports(evaluation={"count": "many"}, compared=compared.to_plain())
+    protocol.events.tell(ReplyArrived(0, "upload", 1, report, 1, 4))
+    assert notes
+    assert protocol.books.metrics._looked == [compared]
 
 
 def test_a_site_cannot_make_itself_count_for_more(tmp_path: Path) -> None:

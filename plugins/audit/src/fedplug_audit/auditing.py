@@ -270,7 +270,8 @@ def audit(
     for folder in filter(None, (last.folder, run_dir)):
         write_text(folder / FILE, found.to_json(indent=2))
         events = Events()
-        listen(listeners(offered, settings.listeners, settings.muted), events, folder)
+        others = listeners(offered, settings.listeners, settings.muted)
+        listen((extension for _, extension in others), events, folder)
         events.tell(ResultsWritten(folder))
     return found, last.folder
 

@@ -16,6 +16,7 @@ from fedplug.api.operations import INTEGER, OF_EPSILON
 from fedplug.api.roles import Accountant, Reveals
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition, instantiate, shipped
+from fedplug.recipe.composition import strange as titles_of_strangers
 from fedplug.recipe.parts import Sampling, Use
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import leaves
@@ -174,8 +175,10 @@ def _begun(contents: Contents, catalog: Catalog) -> _Begun:
     if not (own := sorted(own_uses(plain))):
         try:
             recipe = Recipe.from_plain(plain, catalog)
-            composition, layout = Composition(recipe), Layout.of([("all", (contents.facts.parameters,))])
-            composition.engine = catalog.get("engine", contents.facts.engine)
+            engine = catalog.get("engine", contents.facts.engine)
+            # More words than the recipe has never promise more: listeners are known from them alone.
+            around = [*contents.ledger.words, *titles_of_strangers([engine] if engine else [])]
+            composition, layout = Composition(recipe, around), Layout.of([("all", (contents.facts.parameters,))])
             facts = facts_of(composition, layout, 0)
             return _Begun(ledger_of(recipe, composition, layout), (recipe, composition, facts))
         except (FedplugError, ImportError) as error:

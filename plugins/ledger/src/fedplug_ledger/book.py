@@ -265,13 +265,17 @@ class Book:
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs in addition to the log; plain data."""
         shown = [each.to_plain() for each in self.reveals]
-        return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown}
+        words = list(self.words)
+        return {"uncovered": self.uncovered, "unopened": self.unopened, "reveals": shown, "words": words}
 
     def restore(self, state: Mapping[str, Any], log: Iterable[RoundEntry]) -> None:
-        """Inverse of `state`, with the log until then. What was shown stays listed: another version may show less."""
+        """Inverse of `state`, with the log until then. What was shown stays listed, and so does whose word it is on:
+        another version may show less, and another engine, or listener, may go on.
+        """
         self._reset()
         before = map(Reveals.from_plain, state["reveals"])
         self.reveals = [*self.reveals, *(shown for shown in before if shown not in self.reveals)]
+        self.words = sorted({*self.words, *state.get("words", ())})  # a checkpoint of before 2026-11-29 has none
         self.uncovered = list(state["uncovered"])
         for entry in log:
             self._enter(entry)

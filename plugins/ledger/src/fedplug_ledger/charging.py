@@ -121,7 +121,7 @@ def _words(composition: Composition) -> list[str]:
     questions, a data set may hold one person's records twice, and a model may mix the examples of a batch.
     """
     others = (name for name in composition.components if not composition.shipped(name))
-    return sorted([*others, *composition.strangers])
+    return sorted({*others, *composition.strangers})
 
 
 def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:

@@ -17,8 +17,8 @@ from fedplug.api.errors import CheckpointError, FedplugError, PluginError, Setup
 from fedplug.api.events import Asking, Events, RoundClosed
 from fedplug.api.roles import Extension
 from fedplug.engines.base import TIMEOUT, Engine, Job
-from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition
+from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.composition import Composition, strange
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
@@ -245,8 +245,11 @@ class Execution:
     def _prepare(self, resumed: bool) -> None:
         """Builds what needs no engine, and has everybody listen who is to hear all of the run."""
         recipe, self.memory = self.recipe, PeakMemory()
-        self.composition = Composition(recipe)
-        self.composition.engine = self.equipment.entry
+        self.events = Events()
+        show(self.display, self.events)
+        others = self._others_who_listen()
+        around = strange([self.equipment.entry, *(entry for entry, _ in others)])
+        self.composition = Composition(recipe, around)
         device = resolve_device(self.settings.device)
         self.world = World(recipe, self.composition, self.settings.data_root)
         self.archive.data = self.world.digest.hex()
@@ -271,9 +274,10 @@ class Execution:
             figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
             not_repeatable=self.in_memory,
         )
-        self.events = Events()
-        show(self.display, self.events)
-        self._have_extensions_listen()
+        extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
+        listen(extensions, self.events, self.run_dir, self.settings.allow_outside)
+        wanted = [*(extension for _, extension in others), *of_session(self.settings.listeners)]
+        listen(wanted, self.events, self.run_dir)  # the user's word
         self.events.subscribe(Asking, self._note_charge)
 
     def _note_charge(self, event: Asking) -> None:
@@ -281,15 +285,13 @@ class Execution:
         public = self.books.charging.public() if event.what == "upload" else ""
         self.archive.charges.note(event.round, list(event.clients), event.what, public)
 
-    def _have_extensions_listen(self) -> None:
+    def _others_who_listen(self) -> list[tuple[Entry, Extension]]:
+        """Extensions of every run, and those that the user asks for."""
         settings, recipe = self.settings, self.recipe
         inside = {use.use for use in recipe.extensions if use.own is None}  # hear it already
         catalog = with_files(self.equipment.catalog, settings.plugins, RUNS)
         named = [each for each in settings.listeners if isinstance(each, str | Mapping)]
-        others = listeners(catalog, named, (*settings.muted, *inside), self.events.note, recipe)
-        extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
-        listen(extensions, self.events, self.run_dir, settings.allow_outside)
-        listen([*others, *of_session(settings.listeners)], self.events, self.run_dir)  # the user's word
+        return listeners(catalog, named, (*settings.muted, *inside), self.events.note, recipe)
 
     def _run(self, checkpoint: Checkpoint | None) -> None:
         """From the first round or from a checkpoint to the last, up to what is known at the end alone."""

@@ -11,7 +11,7 @@ from typing import Any
 from fedplug.api.errors import FedplugError, PluginError, SetupError, cause_of, log_error, of_component
 from fedplug.api.events import Event, Events
 from fedplug.api.roles import Extension
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import instantiate, wrapped_hooks
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
@@ -76,8 +76,9 @@ def listeners(
     unwanted: Sequence[str] = (),
     broken: Callable[[str], None] | None = None,
     recipe: Recipe | None = None,
-) -> list[Extension]:
-    """The extensions that hear a run without standing in its recipe: those for every run, and those asked for.
+) -> list[tuple[Entry, Extension]]:
+    """The extensions that hear a run, though its recipe does not name them: those for every run, and those asked for;
+    each with who offers it.
 
     Args:
         catalog: the components on offer.
@@ -110,14 +111,14 @@ def listeners(
             uses.append((entry.name, {}))
     made = [_built(catalog, *use) for use in uses]
     if recipe is not None:
-        for extension in made:
+        for _, extension in made:
             with of_component(extension.name, "check"):
                 if complaints := list(extension.check(recipe)):
                     raise SetupError("\n".join(f"--with {extension.name}: {complaint}" for complaint in complaints))
     return made
 
 
-def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
+def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> tuple[Entry, Extension]:
     offered = in_file(name, RUNS) if is_own(name) else catalog.named(name)
     entry = next((entry for entry in offered if entry.group == "extension"), None)
     if entry is None:
@@ -134,8 +135,7 @@ def _built(catalog: Catalog, name: str, options: dict[str, Any]) -> Extension:
         checked = options_of(name, kind, options)
     except SetupError as error:
         raise SetupError(f"--with {name}: {'; '.join(str(error).splitlines())}") from error
-    extension: Extension = instantiate(Use(name, name, "extension", checked, made_of=kind))
-    return extension
+    return entry, instantiate(Use(name, name, "extension", checked, made_of=kind))
 
 
 class _Listener:

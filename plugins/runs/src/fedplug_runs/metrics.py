@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from fedplug.api.data import ACCURACY, OWN_MODELS, Figure
 from fedplug.api.errors import cause_of
@@ -23,6 +24,7 @@ from fedplug.api.events import (
     Uploaded,
 )
 from fedplug.api.parties import Server
+from fedplug.api.records import Record
 from fedplug.api.reports import Reports
 from fedplug.api.roles import ModelSource, Task
 from fedplug.recipe.composition import Composition
@@ -51,6 +53,9 @@ def figures_of(recipe: Recipe, composition: Composition) -> list[Figure]:
     """What they are judged by, the leading figure first: accuracy, where the recipe names no task."""
     said = [figure for judge in judges_of(recipe, composition) for figure in judge.judged_by]
     return said if recipe.task else [ACCURACY, *said]
+
+
+_Report = TypeVar("_Report", bound=Record)
 
 
 class Metrics:
@@ -198,15 +203,20 @@ class Metrics:
         if reports.pictures or reports.unpictured:  # a round of many clients would hold all of them
             reports = dataclasses.replace(reports, pictures={}, unpictured={})
         self._reports.append((event.client_id, reports))
-        try:
-            if reports.evaluation:
-                self._evaluated[event.client_id] = Evaluated.from_plain(reports.evaluation)
-            if reports.compared:
-                self._looked.append(Compared.from_plain(reports.compared))
-        except ValueError as error:
-            self.events.note(f"client {event.client_id} reports what cannot be, and it does not count: {error}")
+        if evaluated := self._report(event.client_id, Evaluated, reports.evaluation):
+            self._evaluated[event.client_id] = evaluated
+        if compared := self._report(event.client_id, Compared, reports.compared):
+            self._looked.append(compared)
         if event.answered == event.asked:
             self._note_drop_outs()
+
+    def _report(self, client_id: int, kind: type[_Report], plain: Mapping[str, Any]) -> _Report | None:
+        """A report of a client; None where there is none, or one that cannot be, after a note."""
+        try:
+            return kind.from_plain(plain) if plain else None
+        except ValueError as error:
+            self.events.note(f"client {client_id} reports what cannot be, and it does not count: {error}")
+            return None
 
     def _show(self, client_id: int | None, pictures: Mapping[str, str], left_out: Mapping[str, str]) -> None:
         if pictures or left_out:

@@ -42,11 +42,6 @@ def problems(rules: Rules) -> Iterator[Complaint]:
     yield from fitting.problems(rules)
 
 
-def notes(rules: Rules) -> list[str]:
-    """Nothing."""
-    return []
-
-
 def hooks(rules: Rules) -> Iterator[Complaint]:
     """A component that a place refers to implements what that section calls, too."""
     for use in rules.draft.uses:

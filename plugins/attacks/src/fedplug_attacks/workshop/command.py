@@ -99,7 +99,8 @@ def execute(
     watch = make_attack_display(settings.quiet)
     data_root = settings.data_root
     events = Events()
-    listen(listeners(catalog, settings.listeners, settings.muted), events, run_dir)
+    others = listeners(catalog, settings.listeners, settings.muted)
+    listen((extension for _, extension in others), events, run_dir)
     events.subscribe(Note, lambda event: watch.note(event.text))
 
     def redraw(folder: Path) -> None:
