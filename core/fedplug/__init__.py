@@ -22,13 +22,14 @@ def __getattr__(name: str) -> object:
     except KeyError:
         raise AttributeError(f"module 'fedplug' has no attribute {name!r}") from None
     try:
-        return getattr(importlib.import_module(home), name)
+        globals()[name] = thing = getattr(importlib.import_module(home), name)
     except ModuleNotFoundError as error:
         package = home.partition(".")[0]
         if error.name != package:
             raise
         missing = package.replace("_", "-")
         raise ImportError(f"fedplug.{name} is of {missing}, which is not installed: pip install {missing}") from error
+    return thing
 
 
 def __dir__() -> list[str]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from fedplug.api.blocks import Block, Plan, block_problem, unchangeable
 from fedplug.api.errors import MessageError
-from fedplug.api.records import is_count, kind_of, shown, with_keys
+from fedplug.api.records import is_count, kind_of, shown
 
 
 def pack_positions(positions: np.ndarray[Any, Any]) -> Any:
@@ -342,7 +342,7 @@ class _Writer:
     def write(self, value: Any) -> bytes:
         """The encoded value."""
         try:
-            return msgpack.packb(with_keys(value), default=self._extend)  # type: ignore[no-any-return]
+            return msgpack.packb(_with_keys(value), default=self._extend)  # type: ignore[no-any-return]
         except (TypeError, ValueError, OverflowError) as error:
             raise MessageError(f"this value cannot travel: {error}") from error
 
@@ -389,6 +389,36 @@ class _Writer:
         number = (len(self.apart) - 1).to_bytes(4, "big")
         self.larger += size - _extension_size(len(number))
         return msgpack.ExtType(_APART, number)
+
+
+_KEYS = frozenset({str, bytes, bool, type(None)})
+_HOLDING = frozenset({dict, list, tuple})
+
+
+def _with_keys(value: Any) -> Any:
+    """The value, all of whose dictionaries, however deep, have keys that arrive as they were: a tuple would as a list.
+
+    Raises:
+        TypeError: one has another key.
+    """
+    left, seen = [value], set()
+    while left:  # of every message, several times a round
+        item = left.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        inside = item
+        if type(item) is dict:
+            for key in item:
+                if type(key) in _KEYS or isinstance(key, str | np.integer | np.str_):
+                    continue
+                if not isinstance(key, int) or not -(2**63) <= key < 2**64:  # a larger one travels as an extension
+                    raise TypeError(f"a dict has {kind_of(key)} as a key; use text or whole numbers as keys")
+            inside = item.values()
+        elif type(item) not in _HOLDING:
+            continue
+        left += [held for held in inside if type(held) in _HOLDING]
+    return value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -71,36 +71,6 @@ def kind_of(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-_KEYS = frozenset({str, bytes, bool, type(None)})
-_HOLDING = frozenset({dict, list, tuple})
-
-
-def with_keys(value: Any) -> Any:
-    """The value, all of whose dictionaries, however deep, have keys that arrive as they were: a tuple would as a list.
-
-    Raises:
-        TypeError: one has another key.
-    """
-    left, seen = [value], set()
-    while left:  # of every message, several times a round
-        item = left.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        inside = item
-        if type(item) is dict:
-            for key in item:
-                if type(key) in _KEYS or isinstance(key, str | np.integer | np.str_):
-                    continue
-                if not isinstance(key, int) or not -(2**63) <= key < 2**64:  # a larger one travels as an extension
-                    raise TypeError(f"a dict has {kind_of(key)} as a key; use text or whole numbers as keys")
-            inside = item.values()
-        elif type(item) not in _HOLDING:
-            continue
-        left += [held for held in inside if type(held) in _HOLDING]
-    return value
-
-
 def at_least(least: float, default: Any = dataclasses.MISSING, *, nan: bool = False) -> Any:
     """A number of at least so much, or several; NaN only where that says that it is unknown."""
     rules = {"least": least, "nan": nan}

@@ -9,15 +9,8 @@ from pydantic import AfterValidator, Field
 
 from fedplug.api.records import Amount, Count, Number, Record, one_line, shown
 
-
-def _printable(name: str) -> str:
-    if not name.isprintable():
-        raise ValueError(f"the name {shown(name)} holds what cannot be printed")
-    return name
-
-
-Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
-"""A component's name and a word."""
+Name = Annotated[str, Field(strict=True, max_length=200, pattern=r"^([^\p{C}\p{Z}]| )*$")]
+"""A component's name and a word, of characters that can be printed."""
 Reason = Annotated[str, Field(strict=True), AfterValidator(one_line)]
 MOST_NAMES = 1000
 """The most of each kind in one reply: rows and reports hold every name that any client has given."""

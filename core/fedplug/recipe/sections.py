@@ -212,7 +212,7 @@ class Resolved:
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    @property
+    @functools.cached_property
     def zones(self) -> tuple[str, ...]:
         """The zones in label order: the four that every protocol knows, then the recipe's own, sorted."""
         return zone_order([*self.protect, *self.postprocess])
