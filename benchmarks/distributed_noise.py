@@ -60,7 +60,7 @@ class Round:
             parts[name].name = name
         layout = Layout.of([("vector", (size,))])
         links = tuple(Link("encrypted", "protect", name, part, "client") for name, part in parts.items())
-        self.facts = Facts(0, 1, layout, ("encrypted",), clients, clients, 1, "", parts, links={"encrypted": links})
+        self.facts = Facts(0, 1, layout, ("encrypted",), clients, clients, 1, "", parts, chains={"encrypted": links})
         self.steps = self.facts.steps("encrypted")
         (release,) = self.steps[-1].after.releases
         self.std, self.norm, self.grid = release.noise_multiplier * release.clipping_norm, release.clipping_norm, grid

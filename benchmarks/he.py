@@ -115,7 +115,7 @@ class Component:
         self.facts = Facts(
             round=0, rounds=1, layout=Layout.of([("all", (size,))]), zones=("encrypted",), num_clients=num_clients,
             min_clients=min_clients or num_clients, seed=0, digest="", components={component.name: component},
-            links={"encrypted": (Link("encrypted", "protect", component.name, component, "client"),)},
+            chains={"encrypted": (Link("encrypted", "protect", component.name, component, "client"),)},
         )  # fmt: skip
         component.setup(Setting(self), self, self.facts)
         self.closing = Closing.of("encrypted", self.facts)

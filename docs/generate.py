@@ -693,7 +693,7 @@ def absent() -> list[str]:
 
 if __name__ == "__main__":
     if lacking := absent():
-        sys.exit(f"not installed: {', '.join(lacking)}; `make test` installs all plugins")
+        sys.exit(f"not installed: {', '.join(lacking)}; `make .venv/.installed-extras` installs all plugins")
     wanted = made()
     for path in sorted({*REFERENCE.rglob("*.md")} - set(wanted)):
         path.unlink()

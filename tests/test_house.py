@@ -155,14 +155,15 @@ def test_a_circle_of_annotations_and_lazy_imports_is_found(tmp_path: Path) -> No
     assert sorted(circle_in(tmp_path / "toy")[1:]) == ["toy.one", "toy.three", "toy.two"]
 
 
-MOST_LINES, MOST_MODULES = 8_744, 53
+MOST_LINES, MOST_MODULES = 8_717, 53
 """Of the core. They may fall, and never rise: what does not fit is a plugin behind a seam."""
 
 
 def test_the_core_never_grows() -> None:
     lines, files = script(ROOT / "benchmarks/rooms.py").size()
-    assert lines <= MOST_LINES
-    assert files <= MOST_MODULES
+    remedy = "put it behind a seam, in a plugin; an operation belongs here: make the core smaller by as much elsewhere"
+    assert lines <= MOST_LINES, remedy
+    assert files <= MOST_MODULES, remedy
 
 
 @pytest.mark.parametrize("room", sorted(BELOW))

@@ -153,17 +153,16 @@ def test_what_a_function_gives_has_no_bound_until_it_is_clipped() -> None:
     assert behind(Clip(1.0), Look(lambda block, client, facts: None)) == behind(Clip(1.0)) == behind(Clip(1.0), *())
 
 
-def test_a_public_vector_moves_values_out_of_their_bounds_and_no_further_apart() -> None:
+def test_a_public_vector_moves_values_out_of_their_bounds() -> None:
     assert behind(Clip(1.0), SHIFT).norm() is None
     noised = behind(Clip(1.0), gaussian(2.0, grid=0.0), SHIFT)
-    assert noised.sensitivity() == 1.0
-    # Large numbers take the last bits of values with them, in each upload by itself.
+    assert noised.sensitivity() is None, "float32 rounds next to large numbers"
     assert only(noised).uncredited == "this changes values behind the noise, so others' noise earns no credit"
     assert only(noised).words == ["this"]
     assert (only(noised).noise_multiplier, noised.scales) == (2.0, (2.0,))
-    # Without noise, the sum of all shifts would show the number of uploads.
-    assert behind(Clip(1.0), SHIFT, ADD).sensitivity() is None
-    assert behind(Clip(1.0), ADD, Shift.model(1)).sensitivity() == 1.0
+    for shifted in ((SHIFT, ADD), (ADD, Shift.model(1)), (ADD, SHIFT)):
+        assert behind(Clip(1.0), *shifted).sensitivity() is None
+    assert behind(Clip(1.0), ADD, Shift.model(1), Clip(1.0)).sensitivity() == 2.0
 
 
 @pytest.mark.parametrize("factor", [1, -1])
@@ -172,9 +171,7 @@ def test_a_multiple_of_the_global_model_keeps_credit_and_rests_on_nobodys_word(f
     noised = behind(Clip(1.0), gaussian(2.0, grid=0.25), Shift.model(factor))
     assert (only(noised).uncredited, only(noised).words, noised.uncredited) == ("", [], ())
     assert (noised.norm(), noised.grid) == (None, 0.0)
-    assert noised.sensitivity() == pytest.approx(1.0 + 0.25 * 10)  # the noise's grid is no part of the noise
-    assert behind(Clip(1.0), Shift.model(factor), ADD).sensitivity() is None
-    assert behind(Clip(1.0), ADD, Shift.model(factor)).sensitivity() == 1.0
+    assert noised.sensitivity() is None
 
 
 @pytest.mark.parametrize("factor", [0, 2, 0.5, math.nan, "1", None])

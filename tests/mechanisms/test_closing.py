@@ -84,7 +84,7 @@ class Mirror(fedplug.Scrambler):
 def closing_of(component: Any, min_clients: int = 2) -> Closing:
     link = Link("encrypted", "protect", component.name, component, "client")
     facts = Facts(0, 3, LAYOUT, ("encrypted", "clear"), CLIENTS, min_clients, 7, "", {component.name: component},
-                  links={"encrypted": (link,)})  # fmt: skip
+                  chains={"encrypted": (link,)})  # fmt: skip
     return Closing.of("encrypted", facts)
 
 

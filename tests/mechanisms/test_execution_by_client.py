@@ -30,7 +30,7 @@ class Own(fedplug.Protector):
 def step_of(grid: float | None = None) -> tuple[Step, Facts]:
     part = Own(Own.Options(grid=grid))
     part.name = "own"
-    facts = Facts(0, 1, LAYOUT, ("noised",), 8, 2, 7, "", links={"noised": ()})
+    facts = Facts(0, 1, LAYOUT, ("noised",), 8, 2, 7, "", chains={"noised": ()})
     (step,) = fold([Link("noised", "protect", "own", part, "client")], facts)
     return step, facts
 

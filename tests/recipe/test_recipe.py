@@ -86,3 +86,8 @@ def test_a_recipe_of_the_design_document_is_understood(tmp_path: Path) -> None:
     assert isinstance(recipe.protect, Mapping)
     assert recipe.data.partition.use == "std.dirichlet"
     assert recipe.components["std.gaussian"].options.model_dump()["delta"] == 1e-5
+
+
+def test_a_new_key_changes_no_digest(tmp_path: Path, fake_catalog: Catalog) -> None:
+    """Runs of before could not be resumed: `Resolved.to_plain` leaves a key out where it has its default."""
+    assert load_recipe(write(tmp_path, GOOD), (), fake_catalog).digest[:16] == "ee88f61c5067f9f2"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -79,3 +81,17 @@ def test_a_recipe_reads_back_with_its_public_examples() -> None:
     assert again.data.public == 7
     assert again.digest == recipe.digest
     assert again.digest != Recipe.from_plain(recipe_of(), toy_catalog()).digest
+
+
+def test_what_equals_a_public_example_is_no_clients() -> None:
+    """Otherwise somebody's example is public, and nobody pays for that."""
+    everything, _ = loaded()
+    twice = np.repeat(np.arange(len(everything.train)), 2)
+    doubled = dataclasses.replace(everything, train=everything.train.take(twice))
+    recipe = Recipe.from_plain(recipe_of(data=data_with(public=16)), toy_catalog())
+    source = SimpleNamespace(load=lambda root: doubled)
+    private, public = load_data(recipe, {recipe.data.name: source}, None)
+    assert public is not None
+    assert len(public.examples) == 16
+    assert not keys(private.train) & keys(public.examples)
+    assert keys(private.train) | keys(public.examples) == keys(everything.train)

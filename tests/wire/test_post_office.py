@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from fake_parties import World
 from fedplug.api import codec
+from fedplug.api.events import ReplyArrived
+from fedplug.api.reports import Reports
 from fedplug.wire.post_office import alike, listed
 
 
@@ -138,3 +140,19 @@ def test_a_malformed_reply_costs_its_client_the_round(field: str, value: Any) ->
     world.exchange = exchange  # type: ignore[method-assign]
     world.office.begin_round(1)
     assert sorted(world.cohort().ask(world.component.hear, "b")) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("wrong", [{"log": dict.fromkeys(map(str, range(1001)), 0.0)}, {}], ids=["refused", "failed"])
+def test_what_a_client_found_in_its_messages_counts_whatever_else_is_wrong_with_the_reply(
+    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who hides a leak behind a report that is refused hides nothing."""
+    world, found, heard = World(), {"messages": 1, "found": {"noised": 4}}, []
+    world.office.events.subscribe(ReplyArrived, heard.append)
+    monkeypatch.setattr(world.parties["client:1"], "collect_reports", lambda: Reports(compared=found, **wrong))
+    world.component.broken = {} if wrong else {1: "broken"}
+    world.office.begin_round(0)
+    assert sorted(world.cohort().ask(world.component.hear, "a")) == [0, 2, 3]
+    assert {event.client_id: event.reports.compared for event in heard}[1] == found
+    sent = [zones for (direction, _, _), zones in world.wire.counts[0].items() if direction == "up"]
+    assert sent[0] > 1000 if wrong else sent[0] > 0

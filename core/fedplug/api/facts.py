@@ -55,6 +55,10 @@ class Fresh(Mapping[str, Any]):
     def __init__(self, makers: Mapping[str, Callable[[], Any]]) -> None:
         self._makers, self._made = makers, dict[str, Any]()
 
+    def anew(self) -> Fresh:
+        """The same components, none of which is made yet."""
+        return Fresh(self._makers)
+
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             self._made[name] = self._makers[name]()
@@ -82,7 +86,7 @@ class Facts:
         digest: of the resolved recipe.
         components: every component of the recipe by name, as its options make it.
         public: examples that everybody has, where the recipe names some; None at the key server.
-        links: for each zone that is sent, the links that its values pass, in order (`fedplug.api.links`).
+        chains: for each zone that is sent, the links that its values pass, in order, with any components; see `links`.
         published: what components have published so far, by name (`cohort.publish`); see `of`.
     """
 
@@ -96,10 +100,19 @@ class Facts:
     digest: str
     components: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     public: PublicData | None = None
-    links: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    chains: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     _memo: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)  # of all rounds of a run
     _kept: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    @functools.cached_property
+    def links(self) -> Mapping[str, tuple[Any, ...]]:
+        """For each zone that is sent, the links that its values pass (`fedplug.api.links`), with these components."""
+        made = {link.name: self.components.get(link.name, link.component) for c in self.chains.values() for link in c}
+        return {
+            zone: tuple(dataclasses.replace(link, component=made[link.name]) for link in chain)
+            for zone, chain in self.chains.items()
+        }
 
     def of(self, component: Any) -> Mapping[str, Any]:
         """What a component has published by now, by the names that it gave; empty before it has published anything."""
@@ -119,14 +132,20 @@ class Facts:
         """
         # Of all zones at once: a function that runs in one of them may change the component that gave it.
         steps: Mapping[str, tuple[Any, ...]] = self.once(
-            "steps", lambda now: {each: links[0].fold(links, now) for each, links in self.links.items() if links}
+            "steps", lambda now: {each: links[0].fold(links, now) for each, links in now.links.items() if links}
         )
         return steps.get(zone, ())
 
     def once(self, what: str, find: Callable[[Facts], T]) -> T:
-        """What these facts say, asked for once, before any function of it has run; before round 1 what holds in it."""
+        """What these facts say, asked for once; before round 1 what holds in it.
+
+        Asked of components that nobody has had in hand, and that nothing leads to: neither these facts, which every
+        function is handed, nor what says something else.
+        """
         if what not in self._kept:
-            self._kept[what] = find(self.at(max(self.round, 0)))
+            now = self.at(max(self.round, 0))
+            asked = now.components.anew() if isinstance(now.components, Fresh) else now.components
+            self._kept[what] = find(dataclasses.replace(now, components=asked))
         return cast("T", self._kept[what])
 
     # -- plans that everybody can work out -----------------------------------------------------------------------------

@@ -263,17 +263,17 @@ class Known:
                     ),
                 )  # fmt: skip
             case Shift(by):
-                # Without noise beneath, the sum of the shifts would show how many took part.
-                beneath = (self.bounds or self.beneath) if self.releases or self.summed else ()
+                # Next to large numbers float32 moves values by more than bounds say: none is left for noise to come.
+                lost = f"{self.link} adds a public vector, next to which float32 rounds; put a clip behind it"
                 if isinstance(by, float):
                     shifted = self._off_grid(True)
-                    return replace(shifted, grid=0.0, bounds=(), beneath=beneath, releases=tuple(
+                    return replace(shifted, grid=0.0, bounds=(), beneath=(), lost=lost, releases=tuple(
                         r if self.summed or r.mechanism in INTEGER else replace(r, step=r.shifted_step)
                         for r in shifted.releases
                     ))  # fmt: skip
                 # Of a sum without noise nobody can say that the vector does not follow from it.
                 shifted = replace(self._altered()._on_the_word(), loose=self.loose or self.summed)
-                return replace(shifted, grid=0.0, bounds=(), beneath=beneath)
+                return replace(shifted, grid=0.0, bounds=(), beneath=(), lost=lost)
             case Round(step, toward_zero, beta):
                 return self._rounded(step, toward_zero) if beta is None else self._rounded_at_random(step, beta)
             case Rotate(back):

@@ -163,10 +163,11 @@ class Scale(Checked):
 
 
 class Shift(Checked):
-    """Adds a public vector, so that two clients' values lie apart as they did.
+    """Adds a public vector.
 
     Large numbers take the last bits of others with them, in each upload by itself: behind a function's vector the noise
-    of other clients earns no credit. `Shift.model(factor)` adds a multiple of the global model, which keeps it.
+    of other clients earns no credit, and no bound is left for noise to come. `Shift.model(factor)` adds a multiple of
+    the global model, which keeps the credit.
 
     Attributes:
         by: gives it, float32 (n,), of the public facts; it is not handed the values. Or the multiple of the model.

@@ -387,9 +387,10 @@ def stated_reveals(component: Component, facts: Facts) -> list[Reveals]:
     Raises:
         PluginError: it fails to say, or gives something else.
     """
-    def stated(_: Facts) -> list[Reveals]:
+    def stated(now: Facts) -> list[Reveals]:
+        asked = now.components.get(component.name, component)  # an extension is in no facts
         with of_component(component.name, "reveals"):
-            given = component.reveals(facts)
+            given = asked.reveals(now.at(facts.round))
             if not isinstance(given, list | tuple) or not all(isinstance(shown, Reveals) for shown in given):
                 raise TypeError(f"it gave {given!r:.80}; give a list of Reveals(...), and [] where nobody sees more")
         return list(given)

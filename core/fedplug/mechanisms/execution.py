@@ -109,13 +109,14 @@ def execute(
         step = step.of(party.client_id, facts)
     for number, (operation, known) in enumerate(zip(step.operations, step.states, strict=False)):
         if not isinstance(operation, WeightedSum | Combine) and not (rests and _may_fill(operation, known)):
-            block = _Execution(step.link, known, party, facts, records, number, senders=senders).run(operation, block)
+            at = _Execution(step.link, known, party, facts, records, number, senders=senders, rests=rests)
+            block = at.run(operation, block)
     return block
 
 
 def _may_fill(operation: Operation, known: Known) -> bool:
     """Whether it may make something else of zeros than the noise that the core adds. Behind noise a `Post` has nothing
-    but that, and what it remembers there is of noised values.
+    but that: it is handed no memory of the rounds in which the client took part.
     """
     return isinstance(operation, Map | Look | Shift) or (isinstance(operation, Post) and not known.releases)
 
@@ -181,6 +182,7 @@ class _Execution:
     number: int
     purpose: str = ""
     senders: Sequence[int] = ()
+    rests: bool = False
 
     def run(self, operation: Operation, block: Block) -> Block:
         match operation:
@@ -529,7 +531,7 @@ class _Execution:
         facts = self.facts
         return Public(
             zone=block.zone, round=facts.round, rounds=facts.rounds, layout=facts.layout, positions=where,
-            start=start, memory=self._memory(),
+            start=start, memory={} if self.rests else self._memory(),
             stream=facts.public_rng(self.link.name, block.zone),
         )  # fmt: skip
 

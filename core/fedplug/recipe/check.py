@@ -120,7 +120,7 @@ class Rules:
         return Facts(
             round=round, rounds=general.rounds if general else 1, layout=Layout(()), zones=self.zone_names,
             num_clients=self.num_clients or 1, min_clients=general.min_clients if general else 1,
-            seed=general.seed if general else 0, digest="", components=self.parts, links=self.links, _memo=self.memo,
+            seed=general.seed if general else 0, digest="", components=self.parts, chains=self.links, _memo=self.memo,
         )  # fmt: skip
 
     def plans_are_public(self) -> bool:

@@ -87,7 +87,10 @@ class Split(Options):
     """The keys of `data` that are the recipe's own, whatever the data set."""
 
     clients: int = Field(ge=1, le=1_000_000, strict=True, description="among how many clients it is split")
-    public: int = Field(0, ge=0, strict=True, description="how many training examples are set aside as public ones")
+    public: int = Field(
+        0, ge=0, strict=True,
+        description="how many training examples are set aside as public ones; others that equal one are left out",
+    )  # fmt: skip
     at: Literal["here", "sites"] = Field(
         "here", description="here: one data set, split among the clients; sites: each client has what lies at its site"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -87,11 +86,7 @@ def facts_of(
         public: the examples that everybody has.
         published: what this party was told that components have published.
     """
-    recipe, fresh = composition.recipe, Fresh(composition.makers)
-    links = {
-        zone: tuple(dataclasses.replace(link, component=fresh[link.name]) for link in chain)
-        for zone, chain in composition.links.items()
-    }
+    recipe = composition.recipe
     return Facts(
         round=round,
         rounds=recipe.rounds,
@@ -101,9 +96,9 @@ def facts_of(
         min_clients=recipe.min_clients,
         seed=recipe.seed,
         digest=recipe.digest,
-        components=fresh,
+        components=Fresh(composition.makers),
         public=public,
-        links=links,
+        chains=composition.links,
         published=in_force(published or {}, round),
         _memo=composition.memo,
     )

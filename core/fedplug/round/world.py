@@ -90,7 +90,7 @@ def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -
     """The data set that is split among the clients, and the public examples, which none of them owns.
 
     Public examples are a separate data set (section `public`), or training examples set aside (`data.public`),
-    chosen by the recipe's seed; everybody who loads them gets the same.
+    chosen by the recipe's seed; everybody who loads them gets the same. What equals one of these is no client's either.
 
     Raises:
         DataError: there are too few examples to set aside, or the public ones do not look like the others.
@@ -108,8 +108,10 @@ def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -
             f"{recipe.data.clients} clients; set fewer aside"
         )
     order = stream(recipe.seed, "public").permutation(total)
-    mine = dataclasses.replace(data, train=data.train.take(np.sort(order[count:])))
-    return mine, _public(data, data.train.take(np.sort(order[:count])))
+    public = data.train.take(np.sort(order[:count]))
+    others = data.train.take(np.sort(order[count:]))
+    private = others.take(np.flatnonzero(~_among(others, public)))
+    return dataclasses.replace(data, train=private), _public(data, public)
 
 
 def load_public(
@@ -153,6 +155,12 @@ def _public(dataset: Dataset, examples: Examples) -> PublicData:
     return PublicData(examples, **dataset.about)
 
 
+def _among(examples: Examples, others: Examples) -> NDArray[np.bool_]:
+    """Which examples have inputs that others have too, (n,)."""
+    known = {row.tobytes() for row in others.inputs}
+    return np.fromiter((row.tobytes() in known for row in examples.inputs), np.bool_, len(examples))
+
+
 def require_none_shared(train: Examples, public: PublicData | None, where: str) -> None:
     """Refuses public examples that are private ones: what follows from those costs somebody, and nobody would pay.
 
@@ -161,8 +169,7 @@ def require_none_shared(train: Examples, public: PublicData | None, where: str) 
     """
     if public is None or public.examples.inputs.dtype != train.inputs.dtype:
         return
-    known = {row.tobytes() for row in public.examples.inputs}
-    if shared := sum(row.tobytes() in known for row in train.inputs):
+    if shared := np.count_nonzero(_among(train, public.examples)):
         raise DataError(
             f"public: {shared} training examples of {where} are among the public ones, which everybody has; choose "
             "another public data set, or set examples aside: data: {public: 32, ...}"
@@ -297,17 +304,17 @@ class World:
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """Of the training examples and of who has which, where code says so that is not of fedplug itself: it must give
-        the same in every process and in every part of a run, or clients share examples. Else empty.
+        """Of the training examples and of who has which: these must be the same in every process and in every part of a
+        run, or two clients have the same. Empty with data at sites.
         """
-        recipe, data = self._recipe, self.data
-        parts = [recipe.data.name, *([recipe.data.partition.name] if recipe.data.partition else [])]
-        if data is None or all(map(self._composition.shipped, parts)):
-            return b""
         found = hashlib.blake2b(digest_size=16)
-        for array in (data.train.inputs, data.train.labels, data.train.targets, *self.assignment):
+        if self.data is None:
+            return b""
+        train = self.data.train
+        for array in (train.inputs, train.labels, train.targets, *self.assignment):
             if array is not None:
-                found.update(f"{array.dtype.str} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+                found.update(f"{array.dtype.str} {array.shape}".encode())
+                found.update(np.ascontiguousarray(array).data)
         return found.digest()
 
     def holdings(self, client_ids: list[int]) -> dict[int, Holding]:

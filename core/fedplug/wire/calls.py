@@ -8,6 +8,7 @@ round has begun, or once the receiver was saved in that round or after it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections import Counter
@@ -145,6 +146,14 @@ def read_reply(data: Message) -> tuple[Reply, Counter[str]]:
         return Reply.from_plain(plain), zones
     except ValueError as problem:
         raise MessageError(f"a reply that cannot be: {problem}") from problem
+
+
+def compared_in(answer: Message | Exception) -> dict[str, Any]:
+    """What a party found of its plain values in an answer, whatever else is wrong with it; empty: it says nothing."""
+    with contextlib.suppress(MessageError, TypeError, KeyError):
+        found = {} if isinstance(answer, Exception) else codec.decode(codec.unframe(answer))["reports"]["compared"]
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _seconds(seconds: float) -> float:

@@ -159,10 +159,11 @@ class PostOffice:
             for client_id, answer in self._exchange({client_id: questions[client_id] for client_id in asked}):
                 try:
                     reply = self._read(client_id, answer)
-                    del answer  # an upload may be large, and the next one is being made
                 except (ClientError, MessageError) as error:
-                    self.dropped[client_id], reports = one_line(str(error), _LONGEST_REASON), Reports()
+                    self.dropped[client_id] = one_line(str(error), _LONGEST_REASON)
+                    reports = Reports(compared=calls.compared_in(answer))
                 else:
+                    del answer  # an upload may be large, and the next one is being made
                     if reply.behind:
                         behind.append(client_id)
                         continue
@@ -220,8 +221,7 @@ class PostOffice:
             self.lost.add(client_id)
         if isinstance(answer, Exception):
             raise ClientError(str(answer)) from answer
-        reply, zones = calls.read_reply(answer)
-        self.wire.record(client_address(client_id), SERVER, self.round, self.phase, answer, zones)
+        reply = self.received(client_address(client_id), answer)
         if not reply.saved <= reply.done <= self._sequence:
             claims = f"done={reply.done} and saved={reply.saved}"
             raise MessageError(f"a reply with {claims}, of {self._sequence} calls: it claims what was never asked")
@@ -230,6 +230,20 @@ class PostOffice:
             self._held[client_id] = [call for call in self._held[client_id] if call.sequence > reply.saved]
         if reply.error is not None and reply.error.kind != OpenedBefore.__name__:
             raise ClientError(f"{reply.error.call}: {reply.error.message}")
+        return reply
+
+    def received(self, sender: str, answer: Message) -> Reply:
+        """A reply that arrived; recorded even where it is none.
+
+        Raises:
+            MessageError: it is none.
+        """
+        zones: Counter[str] = Counter()
+        try:
+            reply, zones = calls.read_reply(answer)
+        finally:
+            phase = "open" if sender == KEY_SERVER else self.phase
+            self.wire.record(sender, SERVER, self.round, phase, answer, zones)
         return reply
 
     def hear(self, component: str, method: str, value: Any) -> None:
@@ -351,11 +365,9 @@ class KeyServerCalls(KeyServerLine):
         if isinstance(answer, Exception):
             raise ClientError(f"the key server is gone: {answer}") from answer
         try:
-            reply, zones = calls.read_reply(answer)
+            reply = office.received(KEY_SERVER, answer)
         except MessageError as error:
-            office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, {})
             raise Refusal(f"the key server's answer cannot be used: {one_line(str(error))}") from error
-        office.wire.record(KEY_SERVER, SERVER, office.round, "open", answer, zones)
         self.seconds += reply.reports.seconds_total
         for name, (count, took) in reply.reports.operations.items():
             total = self.operations.setdefault(name, [0.0, 0.0])

@@ -76,7 +76,7 @@ def giving(operations: Operations) -> Giving:
 def sent(*operations: Operations, learns: Learns | None = None, client_id: int | None = None) -> Sent:
     """The facts of a zone whose links give these operations."""
     links = tuple(Link("noised", "protect", f"link{i}", giving(each), "client") for i, each in enumerate(operations))
-    facts = Facts(0, 1, LAYOUT, ("noised",), 4, 2, 0, "", links={"noised": links})
+    facts = Facts(0, 1, LAYOUT, ("noised",), 4, 2, 0, "", chains={"noised": links})
     return Sent.of("noised", facts, learns or Learns(), client_id)
 
 

@@ -27,7 +27,7 @@ def bare_client(
     client.vector = np.zeros(layout.size, np.float32)
     client.facts = Facts(
         round=round, rounds=9, layout=layout, zones=BASE_ZONES, num_clients=4, min_clients=2, seed=7, digest="",
-        components=components or {}, links=links or {},
+        components=components or {}, chains=links or {},
     )  # fmt: skip
     for name, value in fields.items():
         setattr(client, name, value)

@@ -71,7 +71,7 @@ def in_run(component: Lwe, facts: Facts) -> Facts:
     clip = Clip(Clip.Options(norm=NORM))
     clip.name = "std.clip"
     links = tuple(Link("encrypted", "protect", each.name, each, "client") for each in (clip, component))
-    return dataclasses.replace(facts, links={"encrypted": links})
+    return dataclasses.replace(facts, chains={"encrypted": links})
 
 
 def chain(component: Lwe, facts: Facts) -> tuple[Step, ...]:

@@ -170,7 +170,7 @@ def summed(component: NbAFL, **changes: Any) -> tuple[tuple[Step, ...], Facts]:
         Link(ZONE, "aggregate", mean.name, mean, "server"),
         Link(ZONE, "postprocess", "baselines.nbafl_downlink", downlink(), "server"),
     )
-    facts = dataclasses.replace(facts_of(component), links={ZONE: links}, **changes)
+    facts = dataclasses.replace(facts_of(component), chains={ZONE: links}, **changes)
     return fold(links, facts), facts
 
 

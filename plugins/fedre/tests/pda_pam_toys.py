@@ -102,7 +102,7 @@ def total_of(component: PdaPam, blocks: dict[int, Block], server: Server, facts:
     links = [Link(block.zone, "aggregate", component.name, component, "server")]
     if block.sealed_by is not None:
         links.insert(0, Link(block.zone, "protect", block.sealed_by, facts.component(block.sealed_by), "client"))
-    facts = dataclasses.replace(facts, links={block.zone: tuple(links)})
+    facts = dataclasses.replace(facts, chains={block.zone: tuple(links)})
     return add_up(fold(links, facts)[-1], blocks, dict.fromkeys(blocks, 1.0), server, facts)
 
 

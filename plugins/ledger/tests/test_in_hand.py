@@ -374,3 +374,28 @@ def test_facts_lead_to_no_component_that_a_function_has_had_in_hand(monkeypatch:
     link(monkeypatch, protect, __init__=build)
     assert found
     assert not any(found)
+
+
+def test_what_runs_before_operations_are_asked_for_reaches_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scorer has the facts in hand before the chain is asked for, and all clients of a process have the same."""
+    found: list[int] = []
+
+    class Marks(Toy, fedplug.Scorer):
+        def score_parameters(self, client: Client, facts: Facts) -> Any:
+            facts.component("toy.acts").seen.append(1e6)
+            facts.links["noised"][0].component.seen.append(1e6)
+            return np.ones(facts.layout.size, np.float32)
+
+    def build(self: Any, options: Any) -> None:
+        Acts.__init__(self, options)
+        self.seen = collections.deque()
+
+    def protect(self: Any, known: Known, facts: Facts) -> Operations:
+        found.append(len(self.seen))
+        return Clip(1.0), Noise.gaussian(4.0)
+
+    install(monkeypatch, {"score_parameters": {"toy.marks": Marks}})
+    install(monkeypatch, {"protect": {"toy.acts": type("Linked", (Acts,), {"protect": protect, "__init__": build})}})
+    run_protocol(recipe_of("noised", [{"use": "toy.acts"}], score_parameters=[{"use": "toy.marks"}], rounds=2))
+    assert found
+    assert not any(found)

@@ -244,11 +244,10 @@ def test_no_bound_holds_of_values_that_float32_rounds_to_its_last_steps() -> Non
     assert behind(Clip(1.0), down, up).norm() == 1.0
 
 
-def test_noise_on_a_sum_is_measured_by_nothing_behind_a_vector_that_a_function_gives() -> None:
-    """Where the sum has no noise, nobody can say that the vector does not follow from it."""
-    shift = Shift(lambda facts: np.zeros(8, np.float32))
-    assert behind(Clip(1.0), WeightedSum(), shift).sensitivity() is None
-    assert behind(Clip(1.0), WeightedSum(), Shift.model(1)).sensitivity() == 1.0
+def test_noise_on_a_sum_is_measured_by_nothing_behind_a_vector() -> None:
+    """Next to a model of 1e8 neighbouring sums of norm 1 lie 200 apart in float32."""
+    for shift in (Shift(lambda facts: np.zeros(8, np.float32)), Shift.model(1)):
+        assert behind(Clip(1.0), WeightedSum(), shift).sensitivity() is None
 
 
 def test_noise_counts_for_nothing_where_a_client_has_the_sum_and_its_data_in_hand() -> None:

@@ -86,6 +86,34 @@ def test_a_function_behind_noise_runs_for_those_who_rest_and_no_other_does(monke
     assert np.abs(given[0] - 1).max() < 1e-4
 
 
+def test_who_rests_hands_no_function_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a noise that is too weak to be charged a function could otherwise send an earlier update once more."""
+
+    class Again(fedplug.Protector):
+        """Send the first values in every round."""
+
+        def protect(self, known: fedplug.Known, facts: Facts) -> Operations:
+            def first(values: Any, public: fedplug.Public) -> Any:
+                return public.memory.setdefault("first", values.copy())
+
+            return Clip(1.0), Noise.gaussian(1e-9, source="reproducible"), Post(first)
+
+    monkeypatch.setitem(toy_components.TOYS, "protect", {**toy_components.TOYS["protect"], "toy.again": Again})
+    given: list[float] = []
+
+    def prepare(protocol: Any, engine: Any) -> None:
+        client = engine.clients.clients["client:0"]
+        client.facts = protocol.facts(0)
+        step = client.facts.steps("noised")[0]
+        for value, rests in ((0.01, False), (0.0, True)):
+            block = Block("noised", client.vector.size, np.full(client.vector.size, value, np.float32))
+            given.append(float(np.abs(execute(step, block, client, client.facts, rests=rests).plain()).max()))
+
+    run_protocol({**recipe_of("noised", [{"use": "toy.again"}]), "rounds": 1}, prepare=prepare)
+    assert given[0] == pytest.approx(0.01, abs=1e-6)
+    assert given[1] < 1e-6
+
+
 def test_a_model_next_to_which_float32_rounds_noise_away_is_refused() -> None:
     plain = recipe_of(protect={"noised": [{"use": "baselines.nbafl", "norm": 1.0, "epsilon": 6.2, "delta": 0.01,
                                            "min_examples": 10}]},

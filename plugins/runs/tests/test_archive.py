@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fedplug.api.errors import CheckpointError, SetupError
 from fedplug.wire.post_office import PostOffice
@@ -222,3 +223,17 @@ def test_nobody_is_asked_where_a_request_cannot_be_kept(tmp_path: Path, monkeypa
     with pytest.raises(SetupError, match="Input/output error"):
         start(tmp_path)
     assert not any(asked)
+
+
+def test_a_file_of_data_that_has_changed_is_no_reason_to_go_on(tmp_path: Path) -> None:
+    """Its rows in another order would give one client's examples to another."""
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.random((60, 1, 4, 4), np.float32), np.arange(60) % 2
+    test = {"test_inputs": inputs[:20], "test_labels": labels[:20]}
+    np.savez(tmp_path / "d.npz", train_inputs=inputs, train_labels=labels, **test)
+    data = {"use": "std.arrays", "file": "d.npz", "classes": ["a", "b"], "clients": 2, "partition": "std.iid"}
+    folder = start(tmp_path / "runs", recipe_of(rounds=1, data=data), data=tmp_path)
+    assert resume(folder, 0, data=tmp_path) == 0
+    np.savez(tmp_path / "d.npz", train_inputs=inputs[::-1], train_labels=labels[::-1], **test)
+    with pytest.raises(CheckpointError, match="with other training examples, or another split, than"):
+        resume(folder, 0, data=tmp_path)

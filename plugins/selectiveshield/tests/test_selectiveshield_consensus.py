@@ -317,7 +317,7 @@ def test_it_says_what_the_masks_show() -> None:
     def what(*before: str, other_zone: str = "noised") -> list[str]:
         """The reported quantities where the noised zone passes these links."""
         links = tuple(Link("noised", "protect", name, parts[name], "client") for name in before)
-        facts = Facts(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", links={"noised": links})
+        facts = Facts(0, 1, Layout.of([("w", (4,))]), BASE_ZONES, 3, 2, 7, "", chains={"noised": links})
         shown = component_of(other_zone=other_zone).reveals(facts)
         assert all("server" in each.to and each.covered_by is None for each in shown)
         # Quantities that tell the classes of one client. The mask is that of all.

@@ -46,7 +46,7 @@ def noise(**options: Any) -> Noise:
 
 
 def facts_of(round: int = 0, rounds: int = 10, clients: int = K) -> Facts:
-    return Facts(round, rounds, Layout.of([("w", (SIZE,))]), BASE_ZONES, clients, 2, 7, "", links={"noised": ()})
+    return Facts(round, rounds, Layout.of([("w", (SIZE,))]), BASE_ZONES, clients, 2, 7, "", chains={"noised": ()})
 
 
 def client_at(client_id: int = 0, round: int = 0, rounds: int = 10, clients: int = K) -> Client:

@@ -35,7 +35,7 @@ def facts_of(component: Any, num_clients: int, min_clients: int, size: int = 10,
     return Facts(
         round=0, rounds=1, layout=Layout.of([("w", (size,))]), zones=("encrypted",), num_clients=num_clients,
         min_clients=min_clients, seed=1, digest="d", components={component.name: component},
-        links={"encrypted": (link,)}, published={} if terms is None else {component.name: {"terms": terms}},
+        chains={"encrypted": (link,)}, published={} if terms is None else {component.name: {"terms": terms}},
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def named(component: Any, name: str) -> Any:
 def facts_of(*components: Any, round: int = 0, rounds: int = 10, seed: int = 7) -> Facts:
     by_name = {component.name: component for component in components}
     layout = Layout.of([("weight", (SIZE,))])
-    return Facts(round, rounds, layout, ("noised",), 4, 2, seed, "digest", by_name, links={"noised": ()})
+    return Facts(round, rounds, layout, ("noised",), 4, 2, seed, "digest", by_name, chains={"noised": ()})
 
 
 def client(client_id: int = 0, **where: Any) -> Client:

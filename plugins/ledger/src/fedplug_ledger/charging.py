@@ -50,13 +50,13 @@ from fedplug.api.roles import (
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
-from fedplug.round.server_model import sized_in_public
 
 from fedplug_ledger import wording
 from fedplug_ledger.book import NOTHING
 from fedplug_ledger.curves import curve_problems, curves_of, stated_in
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import EncryptionReport
+from fedplug_ledger.public_sizes import sized_in_public
 
 _MACHINES = 1 - 1e-3
 """Scores that two machines work out differ by rounding, and the cost that follows from them by less than this."""

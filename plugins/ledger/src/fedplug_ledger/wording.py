@@ -108,6 +108,8 @@ def view_of(ledger: Book, party: Party) -> str:
         return f"{totals}, from which it can subtract its own, and the model"
     if party == "key_holder":
         return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
+    if party not in ("server", "client_and_server"):
+        raise ValueError(f"what {party} sees of the updates is said nowhere")
     plain = [zone for zone in ledger.costs if zone not in ledger.sealed]
     early = [zone for zone in plain if ledger.costs[zone].central and not ledger.costs[zone].bare]
     bare = [zone for zone in plain if ledger.costs[zone].bare]

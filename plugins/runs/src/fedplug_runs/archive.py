@@ -347,7 +347,7 @@ class Archive:
                 f"{folder} belongs to recipe {digest[:12]}, but {file} is {self.recipe.digest[:12]} now; undo the "
                 f"change, or start a new run: fedplug run {file}"
             )
-        if state.get("data", "") != self.data:
+        if state.get("data") not in (self.data, "", None):  # older runs did not always say
             raise CheckpointError(
                 f"{folder} was written with other training examples, or another split, than {self.recipe.data.use} has "
                 "now, so that two clients would have the same example; put the data back as they were"

@@ -6,6 +6,7 @@ The entry point is of the group `fedplug.rules`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from fedplug.api.errors import FedplugError
 from fedplug.api.operations import Clip, Noise, Seal
@@ -120,9 +121,20 @@ def scores(rules: Rules) -> Iterator[Complaint]:
 def public_examples(rules: Rules) -> Iterator[Complaint]:
     """What everybody has is not what the clients have."""
     public, data = rules.draft.known.get("public"), rules.draft.known.get("data")
-    if public and data and (public.use, public.options) == (data.use, data.options):
+    if public and data and public.use == data.use and _source(public) == _source(data):
         remedy = "name another data set, or set examples aside: data: {public: 32, ...}"
         yield public.path, f"public: {public.use} is the data of the clients, which nobody else has; {remedy}"
+
+
+_CHOOSES = ("file", "path", "dataset", "train_split", "part", "seed")
+
+
+def _source(use: Use) -> Any:
+    """What the examples of a data set are read from, where its options say that; else all of them. Scales, and names of
+    classes, make other values of the same people.
+    """
+    said = {name: getattr(use.options, name, None) for name in _CHOOSES}
+    return said if said["file"] or said["path"] else use.options
 
 
 def public_plan(rules: Rules) -> Iterator[Complaint]:

@@ -15,7 +15,7 @@ from fedplug.api.links import settled
 from fedplug.api.norms import Bound
 from fedplug.api.operations import Noise, Scramble
 from fedplug.mechanisms.rotation import rotate
-from fedplug.round.server_model import sized_in_public
+from fedplug_ledger.public_sizes import sized_in_public
 
 from fedplug_attacks.api.observation import Clipped, Meaning, Seen
 
