@@ -119,7 +119,7 @@ def chosen_way(model: TorchModel, shape: tuple[int, ...], tokens: int = 0) -> tu
             f"DP-SGD trains on examples that a model takes apart, and {type(module).__name__} fails at batches of "
             f"noise in training mode: {cause_of(error)}; correct the model, or choose std.sgd"
         ) from error
-    reasons = []
+    reasons: list[str] = []
     for way in (hooked, vectorised, alone):
         if not (why := _wrong(way, model, shape, tokens)):
             _CHOSEN[module] = way, "; ".join(reasons)

@@ -251,7 +251,7 @@ class Execution:
         around = strange([self.equipment.entry, *(entry for entry, _ in others)])
         self.composition = Composition(recipe, around)
         device = resolve_device(self.settings.device)
-        self.world = World(recipe, self.composition, self.settings.data_root)
+        self.world = self.make_world()
         self.archive.data = self.world.digest.hex()
         self.model = self.world.model("cpu")
         layout = self.model.layout
@@ -274,11 +274,18 @@ class Execution:
             figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
             not_repeatable=self.in_memory,
         )
-        extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
-        listen(extensions, self.events, self.run_dir, self.settings.allow_outside)
+        listen(self.extensions(), self.events, self.run_dir, self.settings.allow_outside)
         wanted = [*(extension for _, extension in others), *of_session(self.settings.listeners)]
         listen(wanted, self.events, self.run_dir)  # the user's word
         self.events.subscribe(Asking, self._note_charge)
+
+    def make_world(self) -> World:
+        """The data and the initial model; a trial has little data."""
+        return World(self.recipe, self.composition, self.settings.data_root)
+
+    def extensions(self) -> list[Extension]:
+        """Those of the recipe, which hear of the run; a trial has none."""
+        return [part for part in self.composition.components.values() if isinstance(part, Extension)]
 
     def _note_charge(self, event: Asking) -> None:
         assert self.books is not None  # they were made before the first round
@@ -362,7 +369,11 @@ class Execution:
     def _end_if_told(self, event: RoundClosed) -> None:
         """Once a round is saved; after the last one there is nothing to leave out."""
         if self._stop is not None and self._stop.is_set() and event.round + 1 < self.recipe.rounds:
-            raise _Enough
+            self.enough()
+
+    def enough(self) -> None:
+        """Ends the execution after the round that has closed."""
+        raise _Enough
 
     def _job(self) -> Job:
         settings = self.settings

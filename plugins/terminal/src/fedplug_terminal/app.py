@@ -151,11 +151,17 @@ def check(
     sets: Sets = None,
     plugins: Plugins = None,
     trust: Trust = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Folder of data sets: load them, and try two rounds with a few examples."),
+    ] = None,
 ) -> None:
-    """Check recipes without running them, and print every problem with file, line and column."""
+    """Check recipes without running them, and print every problem with file, line and column. With --data, try two
+    rounds with a few examples of each client.
+    """
     from fedplug_runs.own_files import with_files
     from fedplug_runs.trust import Consent
 
     from fedplug_terminal.catalog import check_recipes
 
-    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, Consent(trust, ask=True))))
+    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, Consent(trust, ask=True)), data))

@@ -11,17 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import PluginError, RecipeError
+from fedplug.api.errors import FedplugError, PluginError, RecipeError
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry
 from fedplug_runs import functions
 from fedplug_runs.docstrings import docstring
+from fedplug_runs.fitting import missing_files
 from fedplug_runs.hints import near, suggest
+from fedplug_runs.settings import Settings
 from fedplug_runs.trust import may_run, refusal
 
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
 
 if TYPE_CHECKING:
     from fedplug.recipe.catalog import Own
+    from fedplug.recipe.recipe import Recipe
     from pydantic import BaseModel
 
 _ROOM = 50
@@ -295,16 +298,20 @@ def _bounds(schema: dict[str, Any]) -> list[str]:
 
 
 def check_recipes(
-    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None
+    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None,
+    data: Path | None = None,
 ) -> int:  # fmt: skip
     """Prints of each recipe that it is well, with its digest, or everything that is wrong, and what could not be
     checked since code of the recipe's own has not run. Gives the exit code: 1 where something is wrong.
+
+    With `data`, a folder of data sets, two rounds of each recipe that is well are tried with a few examples.
     """
     problems = 0
     for path in map(Path, recipes):
         try:
             recipe = functions.check(path, sets, catalog=catalog)
-            tell("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in recipe.notes)]))
+            notes = [*recipe.notes, *_tried(recipe, data, catalog)]
+            tell("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in notes)]))
         except RecipeError as error:
             lines = [problem for problem in error.problems if problem not in error.not_run]
             problems += len(lines)
@@ -312,6 +319,23 @@ def check_recipes(
                 found = "more may be wrong" if lines else "nothing wrong so far"
                 lines.append(f"{path}: {found}; what these name, and what depends on it, was not checked:")
             tell("\n".join([*lines, *error.not_run]))
+        except FedplugError as error:
+            if data is None:
+                raise
+            problems += 1
+            tell(f"{path}: a run would fail: {error}")
     if problems:
         print(f"{problems} problem{'s' if problems > 1 else ''}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _tried(recipe: Recipe, data: Path | None, catalog: Catalog | None) -> list[str]:
+    """What a little of a run shows, with data sets in a folder; without one, the files that a run will miss."""
+    settings = Settings.load()
+    if data is None:
+        return list(missing_files(recipe, settings.data_root))
+    from fedplug_runs.trial import tried
+
+    found = tried(recipe, settings.replace({"data": data}), catalog)
+    rounds = "1 round" if found.rounds == 1 else f"{found.rounds} rounds"
+    return [*found.notes, f"tried {rounds} with a few examples of each of {found.clients} clients"]
