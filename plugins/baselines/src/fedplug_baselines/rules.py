@@ -5,25 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.recipe.check import Complaint, Rules
 from fedplug_std.rules import network
 
 from fedplug_baselines.dp_sgd import DpSgd
+from fedplug_baselines.dp_sgd_accounting import noise_multiplier_for
 
 if TYPE_CHECKING:
     import torch
     from fedplug_std.torch_model import TorchModel
 
+_USUAL = 1e-3, 1e3
+"""Epsilons for which a check does not look for noise, which takes a second."""
+
 
 def problems(rules: Rules) -> Iterator[Complaint]:
-    """A network that DP-SGD cannot train, with the layers that are to blame."""
+    """A network that DP-SGD cannot train, with the layers that are to blame, and an epsilon that no noise gives."""
     for use, part in rules.defined:
         if isinstance(part, DpSgd):
+            if why := _no_noise(part):
+                yield use.path, f"{use.use}: {why}"
             try:
                 _way(rules)
             except SetupError as error:
                 yield use.path, f"{use.use}: {error}"
+
+
+def _no_noise(part: DpSgd) -> str:
+    """Why there is no noise for an unusual epsilon; each client's own number of examples decides about others."""
+    options = part.options
+    if options.epsilon is None or options.delta is None or _USUAL[0] <= options.epsilon <= _USUAL[1]:
+        return ""
+    try:
+        noise_multiplier_for(options.epsilon, options.delta, 0.1, 10, options.calibration)
+    except ProtectionError as error:
+        return f"{error}; an epsilon between 0.1 and 20 is usual"
+    return ""
 
 
 def notes(rules: Rules) -> list[str]:

@@ -28,6 +28,9 @@ from fedplug.recipe.parts import Use
 
 from fedplug_runs import fitting
 
+_LONGEST = 100
+"""Characters of a zone's name."""
+
 
 def problems(rules: Rules) -> Iterator[Complaint]:
     """Complaints, each with its place."""
@@ -40,6 +43,7 @@ def problems(rules: Rules) -> Iterator[Complaint]:
     yield from undone(rules)
     yield from masks(rules)
     yield from public_examples(rules)
+    yield from long_names(rules)
     yield from fitting.problems(rules)
 
 
@@ -135,6 +139,14 @@ def _source(use: Use) -> Any:
     """
     said = {name: getattr(use.options, name, None) for name in _CHOOSES}
     return said if said["file"] or said["path"] else use.options
+
+
+def long_names(rules: Rules) -> Iterator[Complaint]:
+    """Names that files and pages can hold."""
+    for section, zones in (("protect", rules.protect), ("postprocess", rules.postprocess)):
+        for zone in zones:
+            if len(zone) > _LONGEST:
+                yield (section, zone), f"zone {zone[:20]}... has {len(zone)} characters, and {_LONGEST} at most fit"
 
 
 def public_plan(rules: Rules) -> Iterator[Complaint]:
