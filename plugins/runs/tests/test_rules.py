@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mix_toys import refused
 from fedplug_runs import functions
+from mix_toys import refused
 from toy_components import recipe_of
 
 

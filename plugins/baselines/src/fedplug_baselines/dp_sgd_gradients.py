@@ -5,8 +5,8 @@
 * `alone`: one pass for each example. It takes any module that answers a single example.
 
 Which way is right is tried out once for each module, on a copy with rows of noise: each example's gradient must be the
-one that its own pass gives. Opacus takes some modules wrongly and says nothing, such as those that use a weight outside
-its layer, fold positions into the batch, or have two inputs.
+one that a pass for it alone gives. Opacus takes some modules wrongly and says nothing, such as those that use a weight
+outside its layer, fold positions into the batch, or have two inputs.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def _trained(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _wrong(way: Way, model: TorchModel, shape: tuple[int, ...], tokens: int) -> str:
-    """Why a way is not right for a model; empty if each example's gradient is that of its own pass.
+    """Why a way is not right for a model; empty if each example's gradient is that of a pass for it alone.
 
     The loss is a sum of outputs with random weights, so that no task is needed. A module that draws in training mode is
     compared in evaluation mode; Opacus, whose hooks need training mode, on the same forward pass.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import ProtectionError, SetupError
-from fedplug.recipe.check import Complaint, Rules
 from fedplug_std.rules import network
 
 from fedplug_baselines.dp_sgd import DpSgd
@@ -16,11 +15,13 @@ if TYPE_CHECKING:
     import torch
     from fedplug_std.torch_model import TorchModel
 
+Complaint = tuple[tuple[str | int, ...], str]
+"""A place in the recipe, and what is wrong there."""
 _USUAL = 1e-3, 1e3
 """Epsilons for which a check does not look for noise, which takes a second."""
 
 
-def problems(rules: Rules) -> Iterator[Complaint]:
+def problems(rules: Any) -> Iterator[Complaint]:
     """A network that DP-SGD cannot train, with the layers that are to blame, and an epsilon that no noise gives."""
     for use, part in rules.defined:
         if isinstance(part, DpSgd):
@@ -44,15 +45,15 @@ def _no_noise(part: DpSgd) -> str:
     return ""
 
 
-def notes(rules: Rules) -> list[str]:
+def notes(rules: Any) -> list[str]:
     """That gradients are computed one example at a time, which takes longer."""
     if not any(isinstance(part, DpSgd) for _, part in rules.defined) or not (slow := _way(rules)):
         return []
-    return [f"baselines.dp_sgd computes the gradient of each example in a pass of its own, which is slow: torch "
+    return [f"baselines.dp_sgd takes a pass for the gradient of each example, which is slow: torch "
             f"vectorises no {slow}"]
 
 
-def _way(rules: Rules) -> str:
+def _way(rules: Any) -> str:
     """What makes the gradients of the network's examples take one pass each; empty if nothing does, or nobody knows.
 
     Raises:

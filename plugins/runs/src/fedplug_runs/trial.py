@@ -23,7 +23,7 @@ from fedplug.round.world import Holding, World
 
 from fedplug_runs import units
 from fedplug_runs.execution import INTERRUPTED, Execution
-from fedplug_runs.files import private_process
+from fedplug_runs.files import private_folder, private_process
 from fedplug_runs.folder import locked, write_recipe
 from fedplug_runs.own_files import keep
 from fedplug_runs.settings import Settings
@@ -90,8 +90,7 @@ def _run(recipe: Recipe, whole: Recipe, settings: Settings, catalog: Catalog | N
     quiet = settings.replace({"engine": "local", "quiet": True, "listeners": (), "record_wire": False})
     quiet = dataclasses.replace(quiet, engine_options={})
     with tempfile.TemporaryDirectory(prefix="fedplug-check-") as made:
-        folder = Path(made) / "run"
-        folder.mkdir()
+        folder = private_folder(Path(made) / "run")
         heard = _Heard()
         with locked(folder), private_process():
             write_recipe(folder, recipe)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedplug.api.errors import ProtectionError
-from fedplug.recipe.check import Complaint, Rules
 
 from fedplug_secagg.bonawitz import Bonawitz
 
+Complaint = tuple[tuple[str | int, ...], str]
+"""A place in the recipe, and what is wrong there."""
 
-def notes(rules: Rules) -> list[str]:
+
+def notes(rules: Any) -> list[str]:
     """That `min_clients` is below the threshold: a round with so few ends the run instead of going on."""
     general, clients, found = rules.draft.general, rules.num_clients, []
     for use, part in rules.defined:
@@ -27,6 +31,6 @@ def notes(rules: Rules) -> list[str]:
     return found
 
 
-def problems(rules: Rules) -> list[Complaint]:
+def problems(rules: Any) -> list[Complaint]:
     """None: each component says what is wrong with its own options."""
     return []

@@ -7,21 +7,21 @@ for something that not every network can give, so that a check seldom imports to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import FedplugError
 from fedplug.api.roles import DataSource, Declares, ModelSource
-from fedplug.recipe.check import Complaint, Rules
 
 from fedplug_std.training import Sgd
 
 if TYPE_CHECKING:
-    from fedplug.recipe.parts import Use
-
     from fedplug_std.torch_model import TorchModel
 
+Complaint = tuple[tuple[str | int, ...], str]
+"""A place in the recipe, and what is wrong there."""
 
-def problems(rules: Rules) -> Iterator[Complaint]:
+
+def problems(rules: Any) -> Iterator[Complaint]:
     """A batch norm that would see one example at a time."""
     for use, part in _in_parts(rules):
         if part.options.micro_batch == 1 and (layers := _batch_norms(rules)):
@@ -31,7 +31,7 @@ def problems(rules: Rules) -> Iterator[Complaint]:
             )
 
 
-def notes(rules: Rules) -> list[str]:
+def notes(rules: Any) -> list[str]:
     """What parts of a batch cannot add up to."""
     found = []
     for use, part in _in_parts(rules):
@@ -48,14 +48,14 @@ def notes(rules: Rules) -> list[str]:
     return found
 
 
-def _in_parts(rules: Rules) -> Iterator[tuple[Use, Sgd]]:
+def _in_parts(rules: Any) -> Iterator[tuple[Any, Sgd]]:
     """Trainers that compute a batch in parts."""
     for use, part in rules.defined:
         if isinstance(part, Sgd) and part.options.micro_batch:
             yield use, part
 
 
-def _batch_norms(rules: Rules) -> str:
+def _batch_norms(rules: Any) -> str:
     """The batch norms of the network, such as `norm1, norm2`; empty where there are none, or nobody knows yet."""
     if (found := network(rules)) is None:
         return ""
@@ -65,7 +65,7 @@ def _batch_norms(rules: Rules) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def network(rules: Rules) -> tuple[TorchModel, Declares] | None:
+def network(rules: Any) -> tuple[TorchModel, Declares] | None:
     """The recipe's network for the examples that its data set declares, and what it declares; None where that is not
     known before the data are loaded, or another rule complains about it. Built once a check.
     """
@@ -75,7 +75,7 @@ def network(rules: Rules) -> tuple[TorchModel, Declares] | None:
     return found
 
 
-def _built(rules: Rules) -> tuple[TorchModel, Declares] | None:
+def _built(rules: Any) -> tuple[TorchModel, Declares] | None:
     use, data, split = rules.draft.known.get("model"), rules.draft.known.get("data"), rules.draft.split
     model, source = (rules.parts.get(each.name) if each else None for each in (use, data))
     if split is None or not isinstance(model, ModelSource) or not isinstance(source, DataSource):
