@@ -56,7 +56,7 @@ def trained(section: dict[str, Any], folder: Path, **changes: Any) -> fedplug.Ru
 
 def test_the_draft_of_an_export_trains_as_it_is(export: Path) -> None:
     found = described(export, export.name)
-    section = section_in("\n" + "\n".join(lines_of(found.section)))
+    section = section_in("\n" + "\n".join(lines_of(found.here())))
     assert trained(section, export.parent).complete
     assert section == {"use": "std.table", **found.section, "clients": 3, "partition": {"use": "std.iid"}}
     assert {name: section[name] for name in ("encoding", "delimiter", "decimal", "answer", "drop_gaps")} == {
@@ -98,6 +98,25 @@ def test_the_command_shows_the_share_of_the_commonest_class(export: Path, capsys
     assert "has no column Outcome, which --answer names" in capsys.readouterr().err
 
 
+def test_a_draft_for_sites_says_what_they_agree_on(export: Path, tmp_path: Path) -> None:
+    found = described(export, export.name)
+    section = section_in("\n" + "\n".join(lines_of(found.at_sites())))
+    for client_id in range(3):
+        (tmp_path / f"client-{client_id}").mkdir()
+        (tmp_path / f"client-{client_id}" / export.name).write_bytes(export.read_bytes())
+    assert trained(section, tmp_path).complete
+    assert section["agreed"] == {"shape": [14], "classes": ["ill", "well"], "mean": [], "std": []}
+
+
+def test_numbers_in_another_form_are_named_and_drafted(export: Path) -> None:
+    given = {"file": "clinic.csv", "encoding": "cp1252", "delimiter": ";", "answer": "outcome"}
+    with pytest.raises(DataError, match=r"column crp has numbers in another form, such as '108,8'; for 108\.8") as it:
+        Table(Table.Options.model_validate(given)).load(str(export.parent))
+    section = section_in(it.value.__notes__[0])
+    assert section["decimal"] == ","
+    assert trained(section, export.parent).complete
+
+
 def test_a_regression_is_drafted_as_one(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "data.csv", rows())
     found = described(path, "data.csv", "income")
@@ -114,9 +133,10 @@ def test_all_that_is_wrong_is_in_one_message_with_a_section_that_trains(export: 
     assert [line.partition(": ")[0] for line in said.splitlines()] == [str(export)] * 11
     for each in (
         "column patient has 120 different texts (P0000, P0001, P0002 and 117 more)",
-        "column admitted has dates or times", "column sex has texts (F, f, m)", "column crp has no value in 80 lines",
+        "column admitted has dates or times", "column sex has texts (F, f, m)", "replace: {sex: {F: f}}",
+        "column crp has no value in 80 lines",
         "first 'old'", "column Größe has texts",
-        "column empty has no value in 120 lines", "column outcome has no value in 1 line (9)",
+        "column empty has no value in any row", "column outcome has no value in 1 line (9)",
     ):  # fmt: skip
         assert each in said
     (note,) = caught.value.__notes__

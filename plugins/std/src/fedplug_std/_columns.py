@@ -352,18 +352,18 @@ def inputs(
 ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """The inputs of the model, float32 (n, columns), and the names of their columns.
 
-    What is wrong is reported: a column has gaps, holds texts without stated categories, or a value that is not a
-    number; the inputs are then useless.
+    What is wrong is reported: an option names another column, or a column has gaps, holds texts without stated
+    categories, or a value that is not a number. The inputs are then useless.
 
     Raises:
-        DataError: an option names a column that is no input.
+        DataError: no column is an input.
     """
     for option in ("categories", "fill", "scale", "missing_indicators"):
         known = {*names, *(options.answer if option == "fill" else ())}
         if strange := [name for name in getattr(options, option) if name not in known]:
-            raise DataError(
-                f"{rows.place}: {option} names {listed(strange)}, which are not inputs of the model; its inputs are "
-                f"{listed(names)}. Add it to features, or take it out of {option}"
+            report(
+                f"{option} names {listed(strange)}, which are not inputs of the model; its inputs are {listed(names)}. "
+                f"Add it to features, or take it out of {option}"
             )
     if not names:
         raise DataError(f"{rows.place} has no column except the answer and those left out; name some with features")
@@ -376,7 +376,7 @@ def inputs(
             report(f"{name} has no name in the first line (it holds {shown}); name it, or write leave_out: [{name}]")
             continue
         if stated is None and column.is_text:
-            report(_uncategorised(name, column, options))
+            report(_uncategorised(name, column, options, rows.form))
             continue
         marked = name in options.missing_indicators
         missing = column.gaps
@@ -404,6 +404,10 @@ def inputs(
 
 def gap_problem(rows: Rows, name: str, column: Column, answer: bool = False) -> str:
     """What is wrong with gaps, and how a recipe may treat them. No value is suggested: that would be an invention."""
+    if column.gaps.all():
+        return f"column {name} has no value in any row; " + (
+            "name another answer" if answer else f"leave it out (leave_out: [{name}])"
+        )
     said = f"column {name} has no value in {rows.places(column.gaps)}; "
     if answer:
         return f"{said}leave these rows out (drop_gaps: [{name}]), or state their answer (fill)"
@@ -413,9 +417,16 @@ def gap_problem(rows: Rows, name: str, column: Column, answer: bool = False) -> 
     )
 
 
-def _uncategorised(name: str, column: Column, options: RowOptions) -> str:
+def _uncategorised(name: str, column: Column, options: RowOptions, form: Form) -> str:
     """What is wrong with a column of texts without categories, and the remedy."""
     found = [*column.different()]
+    if (other := form_of(found, FORMS)) is not None and other != form:
+        return (
+            f"column {name} has numbers in another form, such as {found[0]!r}; for {other.number(found[0]):.15g} write "
+            f"{flow(form_options(other))[1:-1]}"
+        )
+    if len(found) == 1 and not column.gaps.any():
+        return f"column {name} has one text, {listed(found)}, in all rows; leave it out (leave_out: [{name}])"
     if column.is_date:
         return (
             f"column {name} has dates or times, such as {listed(found[:1])}; leave it out (leave_out: [{name}]), or "
@@ -428,7 +439,10 @@ def _uncategorised(name: str, column: Column, options: RowOptions) -> str:
         )
     if name in options.fill and column.gaps.any() and str(options.fill[name]) not in found:
         found.append(str(options.fill[name]))
-    return f"column {name} has texts ({listed(found, 5)}); state its categories: {{{quoted(name)}: {flow(found)}}}"
+    said = f"column {name} has texts ({listed(found, 5)}); state its categories: {{{quoted(name)}: {flow(found)}}}"
+    if same := alike(found, form):
+        said += f", or read those that look alike as one: replace: {flow({name: merging(same, column.different())})}"
+    return said
 
 
 def _filled(column: Column, value: float | str, form: Form) -> Column:
@@ -497,6 +511,12 @@ def forms_of(word: str) -> list[Form]:
     return [form for form in FORMS if not math.isnan(form.number(word))]
 
 
+def form_of(words: Sequence[str], forms: Sequence[Form]) -> Form | None:
+    """The first form in which nearly all texts are numbers; None: there is none."""
+    return next((form for form in forms if sum(not math.isnan(form.number(word)) for word in words)
+                 >= 0.9 * len(words)), None)  # fmt: skip
+
+
 def form_options(form: Form) -> dict[str, str]:
     """The options that state a form."""
     said = {"decimal": form.decimal} if form.decimal != "." else {}
@@ -505,10 +525,11 @@ def form_options(form: Form) -> dict[str, str]:
 
 def _meant(word: str, form: Form, name: str) -> str:
     """How to have a text read that is no number in a form."""
-    if found := [each for each in forms_of(word) if each != form]:
-        ways = [
-            f"for {each.number(word):.15g} write {flow(form_options(each))[1:-1]}" for each in found[:2]
-        ]
+    found: dict[float, Form] = {}
+    for each in forms_of(word):
+        found.setdefault(each.number(word), each)
+    if found:
+        ways = [f"for {number:.15g} write {flow(form_options(each))[1:-1]}" for number, each in found.items()]
         return f"{', '.join(ways)}, or correct it"
     return (
         f"correct it, make it a gap (replace: {{{quoted(name)}: {{{quoted(word[:40])}: \"\"}}}}), leave the column out "

@@ -14,18 +14,15 @@ import os
 import secrets
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from fedplug.api.errors import SetupError
 from fedplug_runs.files import open_plain, open_private, private_folder
 
 from fedplug_std._columns import Column, Form, Rows
-
-if TYPE_CHECKING:
-    from fedplug_std._table_files import Reading
 
 ENVIRONMENT = "FEDPLUG_CACHE"
 """Names another folder, or is `off`."""
@@ -52,8 +49,13 @@ def folder() -> Path | None:
         return None
 
 
-def kept(path: Path, reading: Reading, parse: Callable[[bytes], Rows]) -> Rows:
+def kept(path: Path, reading: Sequence[Any], parse: Callable[[bytes], Rows]) -> Rows:
     """The rows of a file: from the cache, or parsed, and put there if the file is large.
+
+    Args:
+        path: of the file.
+        reading: how it is read, as JSON takes it.
+        parse: gives the rows of its content.
 
     Raises:
         OSError: the file cannot be read.
@@ -63,10 +65,7 @@ def kept(path: Path, reading: Reading, parse: Callable[[bytes], Rows]) -> Rows:
     where = folder() if len(content) >= LEAST else None
     if where is None:
         return parse(content)
-    told = json.dumps([
-        _FORMAT, path.suffixes[-2:], reading.delimiter, dataclasses.astuple(reading.form), reading.encoding,
-        sorted(reading.gaps), hashlib.sha256(content).hexdigest(),
-    ])  # fmt: skip
+    told = json.dumps([_FORMAT, path.suffixes[-2:], reading, hashlib.sha256(content).hexdigest()])
     file = where / f"{hashlib.sha256(told.encode()).hexdigest()}.npz"
     with contextlib.suppress(*_DAMAGED):
         return dataclasses.replace(_load(file), place=str(path))

@@ -56,6 +56,10 @@ class Reading:
         form = Form(options.decimal, options.thousands)
         return cls(options.delimiter, form, options.encoding, frozenset(gaps | {""}))
 
+    def plain(self) -> list[Any]:
+        """The same as JSON takes it."""
+        return [self.delimiter, dataclasses.astuple(self.form), self.encoding, sorted(self.gaps)]
+
     def separator(self, path: Path) -> str:
         """The separator of the columns of a CSV file."""
         return self.delimiter or ("\t" if ".tsv" in map(str.lower, path.suffixes) else ",")
@@ -70,7 +74,7 @@ def read(path: Path, reading: Reading) -> Rows:
     """
     kind = kind_of(path)
     try:
-        return _table_cache.kept(path, reading, lambda content: _parsed(path, kind, content, reading))
+        return _table_cache.kept(path, reading.plain(), lambda content: _parsed(path, kind, content, reading))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -176,6 +180,8 @@ def _undecoded(path: Path, content: bytes, encoding: str, error: UnicodeDecodeEr
     line = content[start : content.find(b"\n", error.start) % (len(content) + 1)]
     number = content.count(b"\n", 0, error.start) + 1
     place = f"{path}, line {number}, is not {encoding} ({error.reason})"
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "utf-8-sig"):
+        return f"{place}; write another encoding, or save the file as UTF-8"
     shown = repr(line.decode("cp1252", "replace").strip()[:60])
     return f"{place}; if it reads {shown}, write encoding: cp1252, else save the file as UTF-8"
 
@@ -269,7 +275,7 @@ def _require_columns(path: Path, titles: Sequence[str], between: str, text: str)
     ends = rf"[{re.escape(sign)}\r\n]"
     commas = sign != "," and re.search(rf"{ends}\s*-?\d+,\d+\s*(?:{ends}|$)", text)
     more = " and decimal: ','" if commas else ""
-    raise DataError(f"{path} has one column, {listed(titles)!r}; write delimiter: {sign!r}{more}")
+    raise DataError(f"{path} has one column, {titles[0]!r}; write delimiter: {sign!r}{more}")
 
 
 def _uneven(path: Path, ragged: Sequence[tuple[int, int]], count: int) -> str:

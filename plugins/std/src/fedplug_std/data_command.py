@@ -18,6 +18,9 @@ def data(
     predict: Annotated[
         str | None, typer.Option(metavar="KIND", help="classes or numbers. Default: by the values of the answer.")
     ] = None,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="Draft for sites that each have such a file, with what they agree on.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the columns of a table, and draft the section of a recipe that reads it."""
@@ -31,12 +34,12 @@ def data(
         raise SetupError(f"--predict {predict} must be classes or numbers")
     found = described(file.expanduser(), str(file), answer, predict)
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(found.as_dict(sites), indent=2, ensure_ascii=False))
         return
-    _tell(found)
+    _tell(found, sites)
 
 
-def _tell(found: object) -> None:
+def _tell(found: object, sites: bool) -> None:
     import sys
 
     from fedplug_terminal.lines import aligned, tell, width_of
@@ -46,7 +49,7 @@ def _tell(found: object) -> None:
     assert isinstance(found, Described)
     rows = [(each.name if each.name.isprintable() else repr(each.name), each.kind, str(each.gaps),
              str(each.different), each.values()) for each in found.columns]  # fmt: skip
-    tell(f"{found.file}: {len(found.rows)} rows, {len(rows)} columns\n")
+    tell(f"{found.file}: {len(found.rows)} rows, {len(rows)} column{'s' * (len(rows) > 1)}\n")
     for line in aligned(("column", "type", "gaps", "different", "values"), rows, width_of(sys.stdout)):
         print(line)
     print()
@@ -63,4 +66,4 @@ def _tell(found: object) -> None:
     for remark in found.remarks:
         tell(f"* {remark}")
     tell(f"\nA draft. It was made on this machine, and nobody else has seen it; {PUBLISHES}.\n")
-    print("\n".join(lines_of(found.section)))
+    print("\n".join(lines_of(found.at_sites() if sites else found.here())))

@@ -18,7 +18,7 @@ import numpy as np
 from fedplug.api.errors import DataError
 
 from fedplug_std import _columns
-from fedplug_std._columns import FEW, Column, Form, Rows, flow, listed, quoted
+from fedplug_std._columns import FEW, Column, Form, Rows, flow, listed
 
 if TYPE_CHECKING:
     from fedplug_std.options import RowOptions, TableOptions
@@ -186,7 +186,7 @@ class _Draft:
             return
         column = self._changed(name)
         kind = facts_of(dataclasses.replace(self.rows, columns={name: column}), name).kind
-        if name in self.categories:
+        if name in self.categories and kind != "empty":
             self._state(name, column)
         elif kind in ("empty", "constant", "dates", "texts", "ids"):
             self._leave(name)
@@ -303,15 +303,13 @@ def lines_of(section: Mapping[str, Any], clients: str = "") -> Iterator[str]:
     """A section `data` as YAML.
 
     Args:
-        section: the options of `std.table`.
+        section: what follows `use: std.table`.
         clients: a comment for the line with the number of clients.
     """
     yield "data:"
     yield "  use: std.table"
     for name, value in section.items():
-        yield f"  {name}: {flow(value) if name != 'file' else quoted(value)}"
-    yield f"  clients: 3{clients and f'  # {clients}'}"
-    yield "  partition: {use: std.iid}"
+        yield f"  {name}: {flow(value)}{f'  # {clients}' if name == 'clients' and clients else ''}"
 
 
 def note(options: TableOptions, rows: Rows, besides: Sequence[str]) -> str:
@@ -337,9 +335,13 @@ def note(options: TableOptions, rows: Rows, besides: Sequence[str]) -> str:
         "fill": {key: value for key, value in options.fill.items() if key in rows.columns},
         "missing_indicators": tuple(name for name in options.missing_indicators if name in known),
     }
+    if rows.form == Form() and (form := _form(rows, options.delimiter or ",")) != Form():
+        rows, given = _reformed(rows, form), given | _columns.form_options(form)
     section = draft(rows, given, options.model_copy(update=update), besides)
+    if not inputs_of(rows, section, (*options.answer, *besides)):
+        return ""
     told = [f"  {each}" for each in choices(rows, section, options.answer[0], [*options.scale])]
-    told += lines_of(section, "as in your recipe, and partition too")
+    told += lines_of(section | {"clients": 3, "partition": {"use": "std.iid"}}, "as in your recipe, and partition too")
     return "\n".join([f"A section that reads this file; {PUBLISHES}:", *told])
 
 
@@ -353,11 +355,28 @@ def written(options: TableOptions) -> dict[str, Any]:
     """How a file is written, where that is not the default."""
     fields = type(options).model_fields
     names = ("delimiter", "decimal", "thousands", "encoding", "gaps")
-    found = {name: getattr(options, name) for name in names}
+    found = {name: getattr(options, name) for name in names if name in fields}
     return {
         name: [*value] if isinstance(value, tuple) else value
         for name, value in found.items() if value != fields[name].default
     }  # fmt: skip
+
+
+def inputs_of(rows: Rows, section: Mapping[str, Any], others: Sequence[str]) -> list[str]:
+    """The columns that are inputs by a draft; `others` are answers, or neither."""
+    away = {*section.get("leave_out", ()), *others}
+    return [name for name in section.get("features") or rows.columns if name not in away]
+
+
+def _reformed(rows: Rows, form: Form) -> Rows:
+    """The rows with numbers read in another form."""
+    columns = {
+        name: column if column.words is None else Column.of(
+            [*column.words, ""], np.where(column.gaps, len(column.words), column.values), frozenset({""}), form
+        )
+        for name, column in rows.columns.items()
+    }  # fmt: skip
+    return dataclasses.replace(rows, columns=columns, form=form)
 
 
 def _one(names: Sequence[str]) -> Any:
@@ -396,7 +415,24 @@ class Described:
         counts = column.different()
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
-    def as_dict(self) -> dict[str, Any]:
+    def at_sites(self) -> dict[str, Any]:
+        """The section for sites that each have such a file: with the columns, their number, and the classes."""
+        features = inputs_of(self.rows, self.section, (self.answer,))
+        categories, marked = self.section.get("categories", {}), self.section.get("missing_indicators", ())
+        width = sum(len(categories.get(name, ("",))) + (name in marked) for name in features)
+        column = self.rows.columns[self.answer]
+        if said := self.section.get("replace", {}).get(self.answer):
+            column = _columns.replaced(column, said, self.rows.form)
+        classes = [*column.different()] if self.predict == "classes" else [self.answer]
+        agreed = {"shape": [width], "classes": classes, "mean": [], "std": []}
+        kept = {name: value for name, value in self.section.items() if name != "leave_out"}
+        return {**kept, "features": features, "at": "sites", "clients": 3, "partition": None, "agreed": agreed}
+
+    def here(self) -> dict[str, Any]:
+        """The section for one file that is split among clients."""
+        return {**self.section, "clients": 3, "partition": {"use": "std.iid"}}
+
+    def as_dict(self, sites: bool = False) -> dict[str, Any]:
         """As JSON has it."""
         classes = self.classes()
         answer: dict[str, Any] = {"column": self.answer, "predict": self.predict}
@@ -406,7 +442,7 @@ class Described:
         return {
             "file": self.file, "rows": len(self.rows), "columns": [each.as_dict() for each in self.columns],
             "answer": answer, "remarks": [*self.remarks],
-            "data": {"use": "std.table", **self.section, "clients": 3, "partition": {"use": "std.iid"}},
+            "data": {"use": "std.table", **(self.at_sites() if sites else self.here())},
         }  # fmt: skip
 
 
@@ -485,8 +521,8 @@ def choices(rows: Rows, section: Mapping[str, Any], answer: str, scaled: Sequenc
     if section.get("drop_gaps"):
         count = int(np.any([rows.columns[name].gaps for name in section["drop_gaps"]], 0).sum())
         if count:
-            without = f"{count} rows" if count > 1 else "1 row"
-            yield f"{listed(section['drop_gaps'])}: {without} without a value there left out"
+            without = f"{count} rows have no value there, and are" if count > 1 else "1 row has no value there, and is"
+            yield f"{listed(section['drop_gaps'])}: {without} left out"
     if wide := [by[name] for name in section.get("scale", ()) if name not in scaled]:
         shown = ", ".join(f"{each.name} ({each.values()})" for each in wide[:4] if not each.counts)
         more = " and others" if len(wide) > 4 else ""
@@ -497,6 +533,8 @@ def choices(rows: Rows, section: Mapping[str, Any], answer: str, scaled: Sequenc
 
 
 def _of_classes(made: Described) -> Iterator[str]:
+    if not inputs_of(made.rows, made.section, (made.answer,)):
+        yield "no column is left as an input; take one out of leave_out, or name another answer"
     classes = made.classes()
     if len(classes) == 1:
         yield f"{made.answer} has one class, {listed(classes)}; a model needs two: name another answer"
