@@ -18,6 +18,7 @@ OFFERED = {
     "fedplug-lab": ("compare", "new", "report", "schema", "sites", "sweep"),
     "fedplug-party": ("party",),
     "fedplug-search": ("search",),
+    "fedplug-std": ("data",),
 }
 """Commands of this project's own plugins, by distribution: one that is not installed cannot say what it would offer."""
 

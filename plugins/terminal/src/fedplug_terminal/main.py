@@ -73,6 +73,8 @@ def main() -> int:
         from fedplug_terminal.lines import tell
 
         tell(str(error) if "\n" in str(error) else f"error: {error}", sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(f"\n{note}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         return _interrupted(stop)
