@@ -24,10 +24,10 @@ from fedplug_ledger.grades import Grade
 from fedplug_ledger.verdict import Verdict
 from fedplug_ledger.verdict_words import MARKS
 from fedplug_runs import units
+from fedplug_runs.onward import resume_command
 from fedplug_runs.row_text import best_of, cells, grouped_title, thin_out, totals
 from fedplug_runs.rows import Row
 from fedplug_runs.shown import interruption
-from fedplug_terminal.plain import resume_command
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar

@@ -6,11 +6,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from fedplug_runs.onward import settings_of
 from fedplug_runs.settings import Settings
 
 from fedplug_terminal import completion
 from fedplug_terminal.commands import INSPECT, RUN, Commands
-from fedplug_terminal.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, Trust, WithEngine, takes
+from fedplug_terminal.options import (
+    Plugins,
+    RecipeFile,
+    RecipeFiles,
+    RunFolder,
+    Sets,
+    Trust,
+    WithEngine,
+    WithEngineOfRun,
+    takes,
+)  # fmt: skip
 
 completion.answer_zsh_at_once()
 app = typer.Typer(
@@ -55,11 +66,12 @@ def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> Non
 
 
 @app.command(
-    cls=WithEngine, rich_help_panel=RUN,
+    cls=WithEngineOfRun, rich_help_panel=RUN,
     epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5",
 )
 @takes("engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "data", "record_wire",
-       "plugins", "listeners", "muted", "allow_outside", "trust", "quiet")  # fmt: skip
+       "plugins", "listeners", "muted", "allow_outside", "trust", "quiet",
+       begun=lambda run, **_: settings_of(run))  # fmt: skip
 def resume(
     run: RunFolder,
     settings: Settings,
@@ -67,7 +79,7 @@ def resume(
         int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
     ] = None,
 ) -> None:
-    """Continue an interrupted run from its last checkpoint."""
+    """Continue an interrupted run from its last checkpoint, on the engine and with the data folder that it had."""
     from fedplug_runs import functions
 
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
