@@ -51,7 +51,7 @@ class Asked:
         baseline: the name of the one that the others are compared with; empty for that of the file, or the first.
         seeds: of all recipes; those of the file, or the recipes' own, if empty.
         sets: `path=value` for every recipe.
-        jobs: how many run at a time.
+        jobs: how many run at a time; None: as many as this machine has cores and memory for.
         dry_run: only checks, and says what is missing.
         format: print the table as `csv`, `json`, `latex` or `markdown`; empty: for people.
     """
@@ -59,7 +59,7 @@ class Asked:
     baseline: str = ""
     seeds: Sequence[int] = ()
     sets: Sequence[str] = ()
-    jobs: int = 1
+    jobs: int | None = 1
     dry_run: bool = False
     format: str = ""
 

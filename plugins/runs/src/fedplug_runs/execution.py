@@ -44,6 +44,7 @@ from fedplug_runs.folder import (
     write_recipe,
 )
 from fedplug_runs.listeners import listen, listeners, of_session
+from fedplug_runs.loaded import Once
 from fedplug_runs.machine import (
     PeakMemory,
     command_line,
@@ -253,7 +254,8 @@ class Execution:
         around = strange([self.equipment.entry, *(entry for entry, _ in others)])
         self.composition = Composition(recipe, around)
         device = resolve_device(self.settings.device)
-        self.world = World(recipe, self.composition, self.settings.data_root)
+        once = Once(recipe, self.composition)
+        self.world = World(recipe, once.composition, self.settings.data_root)
         self.archive.data = self.world.digest.hex()
         self.model = self.world.model("cpu")
         layout = self.model.layout
@@ -275,6 +277,7 @@ class Execution:
             origin=recipe.origin,
             figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
             not_repeatable=self.in_memory,
+            data=once.digest,
         )
         extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
         listen(extensions, self.events, self.run_dir, self.settings.allow_outside)

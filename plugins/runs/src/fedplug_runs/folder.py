@@ -252,6 +252,7 @@ class Summary(Record):
         figures: what the task is judged by besides accuracy, as the task and the model declare it.
         not_repeatable: why nobody can repeat the run elsewhere, a sentence for each object that was in memory alone;
             empty where everybody can.
+        data: a digest of the data sets that were loaded, in hex; empty with data at sites.
         peak_memory: bytes that the server's process held at most in this execution, libraries and all; with the engine
             `local` those of all parties. None where the system does not tell.
     """
@@ -273,6 +274,7 @@ class Summary(Record):
     peak_memory: Count | None = None
     figures: list[Figure] = dataclasses.field(default_factory=list)
     not_repeatable: list[Text] = dataclasses.field(default_factory=list)
+    data: Text = ""
 
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:
