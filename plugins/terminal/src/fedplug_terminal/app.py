@@ -12,6 +12,7 @@ from fedplug_runs.settings import Settings
 from fedplug_terminal import completion
 from fedplug_terminal.commands import INSPECT, RUN, Commands
 from fedplug_terminal.options import (
+    Json,
     Plugins,
     RecipeFile,
     RecipeFiles,
@@ -86,6 +87,22 @@ def resume(
 
 
 @app.command(
+    "runs", rich_help_panel=INSPECT, epilog="Example: fedplug runs, or fedplug runs runs/sweep-fedavg-norms --json",
+)
+def runs_command(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="Where to look. Default: the folder of runs.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List runs: date, recipe, rounds done, the figure that leads, the verdict, and whether they can be resumed."""
+    from fedplug_terminal.runs import list_runs
+
+    raise typer.Exit(list_runs(folder or Settings.load().output, as_json))
+
+
+@app.command(
     "list", rich_help_panel=INSPECT,
     epilog="Example: fedplug list protect std, or fedplug list --json | jq -r '.[].name'",
 )
@@ -120,6 +137,7 @@ def show(
             autocompletion=completion.components,
         ),
     ],
+    as_json: Json = False,
     plugins: Plugins = None,
     trust: Trust = False,
 ) -> None:
@@ -129,7 +147,7 @@ def show(
 
     from fedplug_terminal.catalog import show_component
 
-    raise typer.Exit(show_component(with_files(None, plugins, Consent(trust)), component))
+    raise typer.Exit(show_component(with_files(None, plugins, Consent(trust)), component, as_json))
 
 
 @app.command(
@@ -161,6 +179,7 @@ def recipes_command(
 def check(
     recipes: RecipeFiles,
     sets: Sets = None,
+    as_json: Json = False,
     plugins: Plugins = None,
     trust: Trust = False,
 ) -> None:
@@ -170,4 +189,5 @@ def check(
 
     from fedplug_terminal.catalog import check_recipes
 
-    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, Consent(trust, ask=True))))
+    consent = Consent(trust, ask=not as_json)
+    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, consent), as_json))

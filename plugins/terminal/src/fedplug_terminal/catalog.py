@@ -18,6 +18,7 @@ from fedplug_runs.docstrings import docstring
 from fedplug_runs.hints import near, suggest
 from fedplug_runs.trust import may_run, refusal
 
+from fedplug_terminal.as_json import document, problem
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _verify(catalog: Catalog) -> int:
     return 1 if failures else 0
 
 
-def show_component(catalog: Catalog, name: str) -> int:
+def show_component(catalog: Catalog, name: str, as_json: bool = False) -> int:
     """Prints the documentation, options and origin of a component that is installed, or in a file: `my.py:Thing`. Gives
     the exit code.
 
@@ -164,6 +165,9 @@ def show_component(catalog: Catalog, name: str) -> int:
                 f"{name} is a {recipe.kind}, not a component: fedplug recipes {name} shows its text{onward}"
             )
         raise PluginError(f"there is no component {name!r}; {suggest(catalog, None, name)}")
+    if as_json:
+        print(document("show", components=[_as_plain(entry) for entry in entries]))
+        return 0
     classes: dict[type, list[str]] = {}
     if (own := entries[0].own) and not may_run(own):
         _show_head(entries[0], [entry.group for entry in entries], docstring(entries[0]), [("class", entries[0].value)])
@@ -176,6 +180,29 @@ def show_component(catalog: Catalog, name: str) -> int:
         entry = next(e for e in entries if e.group == groups[0])
         _show(component, entry, groups)
     return 0
+
+
+def _as_plain(entry: Entry) -> dict[str, Any]:
+    """A component as plain data; of a file that has not run, what its text shows."""
+    import inspect
+
+    from fedplug_runs.choice import options_class
+
+    plain: dict[str, Any] = {
+        "name": entry.name, "group": entry.group, "plugin": entry.distribution, "version": entry.version,
+        "class": entry.value, "documentation": docstring(entry), "options": [], "inner": {},
+    }  # fmt: skip
+    if entry.own and not may_run(entry.own):
+        return plain | {"options": None, "not_run": _only_read(entry.own)}
+    component = entry.load()
+    kind = options_class(component)
+    keys = ("name", "type", "default", "bounds", "meaning")
+    return plain | dict(_declared(component)) | {
+        "class": entry.value if entry.own else f"{component.__module__}:{component.__qualname__}",
+        "documentation": inspect.getdoc(component) or "", "source": _source(component),
+        "options": [dict(zip(keys, row, strict=True)) for row in option_rows(kind)] if kind else [],
+        "inner": dict(getattr(component, "inner", {})),
+    }  # fmt: skip
 
 
 def _show(component: type, entry: Entry, groups: list[str]) -> None:
@@ -295,12 +322,15 @@ def _bounds(schema: dict[str, Any]) -> list[str]:
 
 
 def check_recipes(
-    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None
+    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None,
+    as_json: bool = False,
 ) -> int:  # fmt: skip
     """Prints of each recipe that it is well, with its digest, or everything that is wrong, and what could not be
     checked since code of the recipe's own has not run. Gives the exit code: 1 where something is wrong.
     """
     problems = 0
+    if as_json:
+        return _check_as_json(recipes, sets, catalog)
     for path in map(Path, recipes):
         try:
             recipe = functions.check(path, sets, catalog=catalog)
@@ -315,3 +345,22 @@ def check_recipes(
     if problems:
         print(f"{problems} problem{'s' if problems > 1 else ''}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _check_as_json(
+    recipes: Sequence[Path | str], sets: Sequence[str] | None, catalog: Catalog | None
+) -> int:  # fmt: skip
+    """The same as an object."""
+    found: list[dict[str, Any]] = []
+    for path in map(Path, recipes):
+        try:
+            recipe = functions.check(path, sets, catalog=catalog)
+            found.append({"file": str(path), "ok": True, "name": recipe.name, "digest": recipe.digest,
+                          "problems": [], "notes": list(recipe.notes), "not_checked": []})  # fmt: skip
+        except RecipeError as error:
+            wrong = [problem(each) for each in error.problems if each not in error.not_run]
+            found.append({"file": str(path), "ok": not wrong, "name": None, "digest": None, "problems": wrong,
+                          "notes": [], "not_checked": [problem(each) for each in error.not_run]})  # fmt: skip
+    ok = all(each["ok"] for each in found)
+    print(document("check", ok=ok, recipes=found))
+    return 0 if ok else 1

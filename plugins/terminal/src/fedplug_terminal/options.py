@@ -92,7 +92,11 @@ GridFile = Annotated[
         callback=lambda word: _located(word), autocompletion=completion.grids,
     )
 ]  # fmt: skip
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
+RunFolder = Annotated[
+    Path, typer.Argument(
+        metavar="RUN", help="The folder of a run.", show_default=False, autocompletion=completion.runs,
+    )
+]  # fmt: skip
 Sets = Annotated[
     list[str] | None,
     typer.Option(
@@ -110,6 +114,8 @@ Sets = Annotated[
 Plugins = Annotated[list[Path] | None, _option("plugins")]
 Trust = Annotated[bool, _option("trust")]
 """For commands that take no other setting."""
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: schema, ok, problems, notes, and what was found.")]
+"""See `fedplug_terminal.as_json`."""
 
 
 def takes(
