@@ -93,7 +93,15 @@ def test_it_runs_what_is_missing_and_leaves_a_page_and_tables(
     assert "4 of 4 are done already" in capsys.readouterr().out
     assert compared_json(settings, "large-small")["baseline"] == "small"
     assert compare(recipes, settings, Asked(seeds=[1, 2], dry_run=True), catalog) == 0
-    assert capsys.readouterr().out.count("  there: ") == 4
+    shown = capsys.readouterr().out
+    assert shown.count("  there: ") == 4
+    assert "estimate" not in shown
+    monkeypatch.undo()
+    assert compare(recipes, settings, Asked(seeds=[1, 2, 3], dry_run=True, jobs=2), catalog) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("estimate")]
+    assert [line.partition(": ")[0] for line in said] == ["estimate of small", "estimate of large", "estimate of all"]
+    assert re.fullmatch(r"estimate of small: about .+, .+ sent, .+ of memory, no epsilon", said[0])
+    assert said[2].endswith("with 2 runs to make, 2 at a time")
 
 
 def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
@@ -489,7 +497,7 @@ def test_the_command_line(
         return int(main() or 0)
 
     assert fedplug("compare", "x.yaml", "y.yaml", "--seeds", 1, 2, "--dry-run") == 0
-    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[:4]] == [
         "1/4 x seed=1", "2/4 x seed=2", "3/4 y seed=1", "4/4 y seed=2"
     ]  # fmt: skip
     assert not (tmp_path / "runs").exists(), "a dry run leaves nothing behind"

@@ -74,7 +74,9 @@ def compare(
     output: Annotated[
         Path | None, typer.Option(help="Folder of runs. Complete runs in it are used. New runs and the page go there.")
     ] = None,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all, list what would run, and estimate time, bytes and epsilon.")
+    ] = False,
 ) -> None:
     """Run the recipes that have no run yet, and compare all runs. The same command continues after an interruption."""
     from fedplug_lab import compare as comparing

@@ -34,6 +34,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_ledger.verdict_words import number
 from fedplug_runs import own_files, units
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.estimate import LIMIT, estimate, in_short
 from fedplug_runs.execution import INTERRUPTED, Equipment, resume, start
 from fedplug_runs.files import read_text
 from fedplug_runs.folder import load_run, versions, writer_of
@@ -493,6 +494,24 @@ class Study:
         for place, one in enumerate(self.runs, 1):
             found = self.found.get(one.recipe.digest)
             tell(f"{self._title(place, one)}  ({one.recipe.digest[:12]}){f'  there: {found}' if found else ''}")
+
+    def tell_estimates(self, jobs: int | None) -> None:
+        """Says what the missing runs would take: of each case its first is measured, see `fedplug_runs.estimate`."""
+        missing = [one for one in self.runs if one.recipe.digest not in self.found]
+        cases = collections.Counter(one.case for one in missing)
+        self._load([one.recipe for one in missing])
+        seconds: float | None = 0.0
+        for case, count in cases.items():
+            recipe = next(one.recipe for one in missing if one.case == case)
+            with keeping(self._loaded):
+                found = estimate(recipe, self.settings, self.catalog, LIMIT / len(cases))
+            many = f"{count} runs, each " if count > 1 else ""
+            tell(f"estimate of {case or recipe.name}: {many}{in_short(found)}")
+            seconds = None if seconds is None or found.seconds is None else seconds + count * found.seconds
+        if missing:
+            at_a_time = min(jobs or self.room(), len(missing))
+            whole = "not known" if seconds is None else f"about {units.duration(seconds / at_a_time)}"
+            tell(f"estimate of all: {whole}, with {len(missing)} runs to make, {at_a_time} at a time")
 
     def _unlike(self, run: OneRun) -> str:
         """Why a complete run is none of this study: code or data have changed since."""

@@ -59,10 +59,22 @@ def _common(version: Version = False) -> None:
 )  # fmt: skip
 @takes("plugins", "engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "output", "data",
        "record_wire", "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
-def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
+def run_recipe(
+    recipe: RecipeFile,
+    settings: Settings,
+    sets: Sets = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check, and estimate time, bytes, memory and epsilon by a round in memory."),
+    ] = False,
+) -> None:
     """Run a recipe and write the results to a new folder."""
     from fedplug_runs import functions
 
+    if dry_run:
+        from fedplug_terminal.dry import dry_run as estimated
+
+        raise typer.Exit(estimated(recipe, sets, settings))
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
 
