@@ -31,6 +31,7 @@ from fedplug_runs import units
 from fedplug_runs.archive import Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, holding
 from fedplug_runs.folder import Summary, recipe_file
+from fedplug_runs.installing import install
 from fedplug_runs.machine import parties_compute_with
 from fedplug_runs.onward import resume_command
 from fedplug_runs.row_text import cells, filled, sent, thin_out
@@ -229,7 +230,7 @@ class Run:
 
         for entry in installed(REPORT).values():
             return Path(entry.imported()(self.folder))
-        raise SetupError("no plugin that draws reports is installed: pip install fedplug-lab")
+        raise SetupError(f"no plugin that draws reports is installed: {install('fedplug-lab')}")
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())

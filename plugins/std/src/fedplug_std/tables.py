@@ -26,7 +26,7 @@ class Table(fedplug.DataSource):
     `answer` is the column of the answers. The others, or those in `features`, are the model's unchanged inputs. Texts
     become numbers only through `categories` of the recipe, gaps are filled only through `fill`, and values are scaled
     only through `scale`. The test rows come from another file (`test_file`), from a column (`test_column`), or are a
-    fraction of each class. Parquet needs `pip install "fedplug-std[tables]"`; CSV needs nothing.
+    fraction of each class. Parquet needs `pip install pyarrow`; CSV needs nothing.
     """
 
     class Options(RowOptions):
@@ -181,7 +181,7 @@ def _parquet(path: Path) -> Rows:
         import pyarrow.parquet
     except ImportError as error:
         raise SetupError(
-            f"pyarrow, which reads {path}, is not installed; pip install 'fedplug-std[tables]', or write it as CSV"
+            f"pyarrow, which reads {path}, is not installed; pip install pyarrow, or write it as CSV"
         ) from error
     try:
         found = pyarrow.parquet.read_table(path)
