@@ -327,7 +327,7 @@ class World:
         if agreed is not None:
             sites = service("sites")
             if sites is None:
-                raise SetupError(f"{recipe.data.place}: data at sites needs fedplug-runs; pip install fedplug-runs")
+                raise SetupError(f"{recipe.data.place}: this needs fedplug-runs, installed as fedplug was")
             if self._site is not None and self._root is not None:
                 folders = {self._site: Path(self._root)}
             else:

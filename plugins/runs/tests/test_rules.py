@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fedplug.recipe.recipe import Recipe
 from fedplug_runs import functions
 from mix_toys import refused
-from toy_components import recipe_of
+from toy_components import recipe_of, toy_catalog
 
 
 @pytest.mark.parametrize(("changes", "why"), [
@@ -56,3 +57,22 @@ def test_an_epsilon_is_a_positive_number(noise: dict[str, Any], value: Any) -> N
     said = refused(recipe_of(protect={"noised": [{"use": "std.clip", "norm": 1.0}, noise | {"epsilon": value}]}))
     assert "epsilon=" in said
     assert "must be" in said
+
+
+@pytest.mark.parametrize(
+    ("sampling", "chain", "noted"),
+    [
+        ({"scheme": "fixed", "rate": 0.5}, [], True),
+        ({"rate": 0.5}, [], True),
+        ({"scheme": "fixed", "rate": 0.5, "source": "reproducible"}, [], False),
+        ({"scheme": "cyclic", "rate": 0.5}, [], False),
+        ({"rate": 0.5}, [{"use": "std.clip", "norm": 1.0}, {"use": "std.gaussian", "noise_multiplier": 1.0}], False),
+        (None, [], False),
+    ],
+)  # fmt: skip
+def test_a_draw_that_does_not_follow_from_the_seed_is_said_where_no_noise_needs_it(
+    sampling: dict[str, Any] | None, chain: list[Any], noted: bool
+) -> None:
+    zone = "noised" if chain else "clear"
+    recipe = Recipe.from_plain(recipe_of(zone, chain, sampling=sampling, min_clients=1), toy_catalog())
+    assert any("does not follow from the seed" in note for note in recipe.notes) == noted

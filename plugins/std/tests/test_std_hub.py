@@ -122,7 +122,7 @@ def test_what_is_no_folder_of_hugging_face(tmp_path: Path) -> None:
 
 def test_without_the_library_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(SetupError, match=r"pip install 'fedplug-std\[huggingface\]'"):
+    with pytest.raises(SetupError, match=r"pip install datasets"):
         from_hub(tmp_path, answer="y")
 
 

@@ -114,7 +114,7 @@ def test_parquet_is_the_same_table(folder: Path) -> None:
 def test_without_pyarrow_the_remedy_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (folder / "data.parquet").write_bytes(b"PAR1")
-    with pytest.raises(SetupError, match=r"pip install 'fedplug-std\[tables\]', or write it as CSV"):
+    with pytest.raises(SetupError, match=r"pip install pyarrow, or write it as CSV"):
         load(folder, file="data.parquet")
 
 

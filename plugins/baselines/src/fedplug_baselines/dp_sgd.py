@@ -128,6 +128,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             ProtectionError: training diverged, or no noise exists for the epsilon.
         """
         import torch
+        from fedplug_std import progress
         from fedplug_std.torch_model import TorchModel, seeded, use_one_thread
         from torch.optim.sgd import sgd
 
@@ -157,6 +158,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
                         dampening=0.0, nesterov=False, maximize=False, foreach=True,
                     )  # fmt: skip
                 loss, seen = loss + batch_loss, seen + len(batch)
+                progress.step(client.client_id, facts.round, step + 1, steps)
         return {"loss": loss / max(1, seen)}
 
     def _apart(self, model: TorchModel, data: ClientData) -> contextlib.AbstractContextManager[Apart]:

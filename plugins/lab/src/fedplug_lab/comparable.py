@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from fedplug_runs.onward import resume_command
+
 from fedplug_lab.records import Compared, OneRun, attacks_on
 
 _MANY = 8  # names in one sentence
@@ -161,7 +163,7 @@ def _parts(everyone: Sequence[Compared]) -> list[Unlike]:
 def _incomplete(everyone: Sequence[Compared]) -> list[Unlike]:
     unequal = frozenset({ACCURACY, TRAFFIC, TIME})
     return [
-        Unlike(f"{each.name}, seed {run.seed}: {len(run.rows)} of {run.planned} rounds; fedplug resume {run.folder} "
+        Unlike(f"{each.name}, seed {run.seed}: {len(run.rows)} of {run.planned} rounds; {resume_command(run.folder)} "
                "goes on", frozenset(GROUPS))
         for each in everyone for run in each.runs if len(run.rows) < run.planned
     ] + [

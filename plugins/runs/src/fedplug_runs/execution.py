@@ -44,6 +44,7 @@ from fedplug_runs.folder import (
     write_recipe,
 )
 from fedplug_runs.listeners import listen, listeners, of_session
+from fedplug_runs.loaded import Once
 from fedplug_runs.machine import (
     PeakMemory,
     command_line,
@@ -53,6 +54,7 @@ from fedplug_runs.machine import (
     terminated_like_interrupted,
 )
 from fedplug_runs.metrics import figures_of
+from fedplug_runs.onward import keep_settings, resume_command, runs_here
 from fedplug_runs.own_files import keep, with_files
 from fedplug_runs.plan import plan_of
 from fedplug_runs.result import Run
@@ -122,7 +124,7 @@ def start(
                 shutil.rmtree(run_dir, ignore_errors=True)
             if isinstance(error, KeyboardInterrupt):  # before the first round, or after the last
                 nothing = "nothing had begun, and nothing is left behind"
-                words = f"to continue: fedplug resume {run_dir}" if saved else nothing
+                words = f"to continue: {resume_command(run_dir)}" if saved else nothing
                 raise KeyboardInterrupt(f"Interrupted; {words}") from error
             raise
 
@@ -151,7 +153,7 @@ def resume(
         error.run_folder = run_dir
         raise
     except KeyboardInterrupt as error:  # another one, or before it continues
-        raise KeyboardInterrupt(f"Interrupted; to continue: fedplug resume {run_dir}") from error
+        raise KeyboardInterrupt(f"Interrupted; to continue: {resume_command(run_dir)}") from error
 
 
 class Execution:
@@ -172,6 +174,7 @@ class Execution:
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
         self.equipment, self._stop = Equipment(settings, catalog), stop
+        runs_here(run_dir, settings, self.equipment.engine_class)
         self.in_memory = session.only_in_memory(recipe.own_files, run_dir)
         stays_here = session.only_in_memory(recipe.own_files)
         if stays_here and not self.equipment.engine_class.in_process:
@@ -251,7 +254,8 @@ class Execution:
         around = strange([self.equipment.entry, *(entry for entry, _ in others)])
         self.composition = Composition(recipe, around)
         device = resolve_device(self.settings.device)
-        self.world = self.make_world()
+        once = Once(recipe, self.composition)
+        self.world = self.make_world(once.composition)
         self.archive.data = self.world.digest.hex()
         self.model = self.world.model("cpu")
         layout = self.model.layout
@@ -273,15 +277,16 @@ class Execution:
             origin=recipe.origin,
             figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
             not_repeatable=self.in_memory,
+            data=once.digest,
         )
         listen(self.extensions(), self.events, self.run_dir, self.settings.allow_outside)
         wanted = [*(extension for _, extension in others), *of_session(self.settings.listeners)]
         listen(wanted, self.events, self.run_dir)  # the user's word
         self.events.subscribe(Asking, self._note_charge)
 
-    def make_world(self) -> World:
-        """The data and the initial model; a trial has little data."""
-        return World(self.recipe, self.composition, self.settings.data_root)
+    def make_world(self, composition: Composition) -> World:
+        """The data, which the composition loads, and the initial model; a trial has little data."""
+        return World(self.recipe, composition, self.settings.data_root)
 
     def extensions(self) -> list[Extension]:
         """Those of the recipe, which hear of the run; a trial has none."""
@@ -323,6 +328,7 @@ class Execution:
         for doubt in self.world.doubts[len(self._doubts) :]:  # of data at sites, which the engine has loaded by now
             events.note(doubt)
         self.books = books = Bookkeeping(protocol, wire, self.ledger)
+        keep = functools.partial(keep_settings, self.run_dir, self.settings, self.equipment.options.model_dump())
         # From here on, once everybody else listens, the run folder is kept up to date.
         events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
         events.subscribe(RowComplete, self._tell_of_divergence)
@@ -334,11 +340,13 @@ class Execution:
                 so = f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this"
                 events.note(f"{so} run: it begins again with round 1, and what was uploaded before is charged as well")
             self.archive.begin()
+            keep()
             protocol.setup()
             self.archive.charge_again(books, 0)
             end_of_round(0)
         else:
             self.archive.go_on(books, engine, checkpoint)
+            keep()  # not before: this may be the wrong engine
             for row in books.rows[-5:]:
                 self.display.round_done(row)
         if self.world.data is None:
@@ -398,7 +406,7 @@ class Execution:
         """What to do after an error, when there is a checkpoint."""
         alike = self.books is not None and self.books.protocol.office.all_failed_alike()
         if not alike and not isinstance(error, PluginError) and "diverged" not in str(error):
-            return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
+            return f"Nothing is lost: continue with {resume_command(self.run_dir)}"
         who = "Every client failed for the same reason" if alike else "Training failed"
         who = "A component failed" if isinstance(error, PluginError) else who
         own, causes = "", "this machine, its data or a plugin"
@@ -407,7 +415,7 @@ class Execution:
             own = f"If the cause is {files}, fix it and run the recipe anew: fedplug resume takes the run's copy.\n"
         return (
             f"{who}, so resuming fails again unless the cause changes.\n{own}"
-            f"If the cause is {causes}, fix it and continue: fedplug resume {self.run_dir}\n"
+            f"If the cause is {causes}, fix it and continue: {resume_command(self.run_dir)}\n"
             f"If the cause is the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 
@@ -447,7 +455,7 @@ class Execution:
         kept, folder = "Nothing was saved yet, so nothing is kept", self.run_dir.parent
         onward = "repeat the command"
         if rounds := self._saved():
-            many, folder, onward = rounds[-1], self.run_dir, f"continue: fedplug resume {self.run_dir}"
+            many, folder, onward = rounds[-1], self.run_dir, f"continue: {resume_command(self.run_dir)}"
             safe = f"The first {many} rounds are" if many > 1 else "Round 1 is" if many else "The set-up is"
             kept = f"{safe} safe in {self.archive.checkpoints.folder}"
         return f"{kept}; make room, or make the folder {folder} writable, and {onward}"

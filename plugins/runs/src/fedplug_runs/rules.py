@@ -47,6 +47,17 @@ def problems(rules: Rules) -> Iterator[Complaint]:
     yield from fitting.problems(rules)
 
 
+def notes(rules: Rules) -> list[str]:
+    """What is right and may surprise: a draw that no guarantee needs, and that nobody can repeat."""
+    sampling = rules.draft.general.sampling if rules.draft.general else None
+    if sampling is None or sampling.source != "secure" or sampling.scheme == "cyclic" or sampling.rate == 1:
+        return []
+    if any(step.has(Noise) for zone in rules.foldable for step in rules.steps(zone)):
+        return []  # where noise is on a sum, nobody may foresee who is in it
+    said = "who takes part in a round does not follow from the seed: it is drawn from the system's randomness"
+    return [f"sampling: {said}, so two runs differ. To repeat a run, write source: reproducible in sampling"]
+
+
 def hooks(rules: Rules) -> Iterator[Complaint]:
     """A component that a place refers to implements what that section calls, too."""
     for use in rules.draft.uses:

@@ -18,6 +18,7 @@ from fedplug.api.errors import FedplugError, RecipeError
 from fedplug.api.events import RoundClosed
 from fedplug.api.roles import Extension
 from fedplug.recipe.catalog import Catalog, Entry
+from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.world import Holding, World
 
@@ -128,8 +129,8 @@ class _Trial(Execution):
         super().__init__(recipe, run_dir, settings, catalog, heard)
         self.sizes: list[int] = []
 
-    def make_world(self) -> World:
-        return _LittleWorld(self.recipe, self.composition, self.settings.data_root)
+    def make_world(self, composition: Composition) -> World:
+        return _LittleWorld(self.recipe, composition, self.settings.data_root)
 
     def extensions(self) -> list[Extension]:
         return []

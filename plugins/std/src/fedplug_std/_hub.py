@@ -53,7 +53,7 @@ def _splits(options: HuggingFaceOptions, folder: Path) -> list[Any]:
         import datasets
     except ImportError as error:
         raise SetupError(
-            f"datasets, which reads {folder}, is not installed; pip install 'fedplug-std[huggingface]'"
+            f"datasets, which reads {folder}, is not installed; pip install datasets"
         ) from error
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; write it with save_to_disk, or name another with data.path")

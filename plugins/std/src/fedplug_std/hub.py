@@ -18,7 +18,7 @@ class HuggingFace(fedplug.DataSource):
     `inputs` names a column of images, of token ids, or of text; without it the numeric columns are a table, with the
     options of `std.table`. Token ids and text without an `answer` are for a language model: they are joined, cut into
     pieces of `context` tokens, and the model predicts the next one at every position; text becomes bytes, as in
-    `std.text`. Nothing is downloaded. It needs `pip install "fedplug-std[huggingface]"`.
+    `std.text`. Nothing is downloaded. It needs `pip install datasets`.
     """
 
     class Options(HuggingFaceOptions):

@@ -166,6 +166,7 @@ class Sgd(fedplug.Trainer):
         """
         import torch
 
+        from fedplug_std import progress
         from fedplug_std.torch_model import TorchModel, seeded, use_one_thread
 
         options, model = self.options, client.model
@@ -190,9 +191,12 @@ class Sgd(fedplug.Trainer):
         take_step = self._by_autograd(client, model, self._rates(client, facts, model))
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(seed, model.device):
-            for _ in range(options.epochs):
-                # Numbers stay tensors until the end, since reading one waits for the device.
-                losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
+            steps = math.ceil(count / options.batch_size)
+            for epoch in range(options.epochs):
+                losses = []  # numbers stay tensors until the end, since reading one waits for the device
+                for number, (inputs, labels) in enumerate(self.batches(client, model, rng), epoch * steps + 1):
+                    losses.append(take_step(inputs, labels))
+                    progress.step(client.client_id, facts.round, number, steps * options.epochs)
         return {"loss": float(torch.stack(losses).sum(dtype=torch.float64)) / count}
 
     def _few_examples(
