@@ -168,3 +168,9 @@ def test_what_torchvision_has_not(tmp_path: Path) -> None:
         from_torchvision(tmp_path, dataset="Food101")
     with pytest.raises(ValueError, match="download cannot be set in a recipe"):
         Torchvision.Options.model_validate({"dataset": "KMNIST", "arguments": {"download": True}})
+
+
+def test_options_of_tables_are_refused_where_one_column_is_the_input() -> None:
+    given = {"path": ".", "inputs": "pixels", "answer": "y", "replace": {"y": {"Ill": "ill"}}, "scale": {"x": [1, 2]}}
+    said = HuggingFace(HuggingFace.Options.model_validate(given)).check(None)
+    assert [each.partition(" ")[0] for each in said] == ["scale", "replace"]

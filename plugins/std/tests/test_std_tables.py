@@ -295,6 +295,21 @@ def test_other_texts_are_read_as_the_recipe_says(tmp_path: Path) -> None:
         load(tmp_path, **given)
 
 
+def test_numbers_are_replaced_in_a_file_with_decimal_commas(tmp_path: Path) -> None:
+    lines = [["1,125" if n % 2 else "90,5", n % 3, n % 2] for n in range(40)]
+    write_csv(tmp_path / "data.csv", lines, ("dose", "ward", "y"))
+    given: dict[str, Any] = {"answer": "y", "leave_out": [], "scale": {}, "categories": {}}
+    given |= {"decimal": ",", "thousands": ".", "replace": {"dose": {"90.5": 2.5}, "ward": {"2": 2.5}}}
+    data = load(tmp_path, **given)
+    assert np.unique(data.train.inputs[:, 0]).tolist() == [1.125, 2.5]
+    assert np.unique(data.train.inputs[:, 1]).tolist() == [0, 1, 2.5]
+    same = load(tmp_path, **given | {"replace": {"dose": {"90,5": "2,5"}, "ward": {"2": "2,5"}}})
+    assert np.array_equal(same.train.inputs, data.train.inputs)
+    with pytest.raises(DataError, match=r"column ward holds values that are not numbers in 13 lines") as caught:
+        load(tmp_path, **given | {"replace": {"ward": {"2": "many"}}})
+    assert "leave_out: [ward]" in caught.value.__notes__[0]
+
+
 @pytest.mark.parametrize(
     ("words", "classes"),
     [

@@ -318,9 +318,25 @@ def replaced(column: Column, said: Mapping[str, str], form: Form) -> Column:
     """A column with other texts in place of some; an empty one makes a gap."""
     words, places, readings = column.coded()
     places = np.where(column.gaps, len(words), places)
-    targets = [said[key] if (key := stated_as(word, number, [*said], form)) is not None else word
-               for word, number in zip(words, readings, strict=True)]  # fmt: skip
-    return Column.of([*targets, ""], places, frozenset({""}), form)
+    own = Form() if column.words is None else form
+    texts: list[str] = []
+    plain: list[str | None] = []
+    for word, number in zip(words, readings, strict=True):
+        key = stated_as(word, number, [*said], form)
+        texts.append(word if key is None else said[key])
+        # A recipe writes numbers as programs do, or as the file does.
+        plain.append(_plain_number(texts[-1], (own,) if key is None else (Form(), form)))
+    numbered = [each for each in plain if each is not None]
+    if len(numbered) == len(plain):
+        return Column.of([*numbered, ""], places, frozenset({""}))
+    return Column.of([*texts, ""], places, frozenset({""}), own)
+
+
+def _plain_number(text: str, forms: Sequence[Form]) -> str | None:
+    """A number in one of the forms as programs write it, an empty text as it is; None for others."""
+    if not text.strip():
+        return ""
+    return next((form.plain(text) for form in forms if _PLAIN.fullmatch(form.plain(text))), None)
 
 
 def stated_as(word: str, number: float, stated: Sequence[str], form: Form) -> str | None:

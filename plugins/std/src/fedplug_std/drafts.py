@@ -259,7 +259,8 @@ class _Draft:
             return False
         if wrong:
             self.replace[name] = self.replace.get(name, {}) | dict.fromkeys(wrong, "")
-        return True
+        changed = self._changed(name)
+        return changed.words is None or not np.isnan(changed.coded()[2][changed.coded()[1]][~changed.gaps]).any()
 
     def options(self, features: Sequence[str]) -> dict[str, Any]:
         """The options, without those that are empty."""
@@ -285,6 +286,7 @@ def rough_scale(column: Column) -> list[float] | None:
     """Round numbers that bring a column to about -1 to 1: a centre, and a spread of one digit; None: it is there."""
     values = column.values if column.words is None else column.coded()[2][column.coded()[1]]
     found = np.asarray(values, np.float64)[~column.gaps]
+    found = found[np.isfinite(found)]
     if not len(found) or bool((np.abs(found) <= 3).all()):
         return None
     low, middle, high = np.quantile(found, (0.05, 0.5, 0.95))

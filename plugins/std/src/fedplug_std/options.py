@@ -99,7 +99,7 @@ class RowOptions(Sized):
     replace: dict[str, Replaced] = Field(
         {},
         description="for a column, texts or numbers that are read as another, such as {sex: {F: f}}; an empty text "
-        'makes a gap: {pressure: {999: ""}}',
+        'makes a gap: {pressure: {"999": ""}}',
     )
     scale: dict[str, tuple[Finite, Positive]] = Field(
         {},
