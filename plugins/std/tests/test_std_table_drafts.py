@@ -164,3 +164,23 @@ def test_a_column_of_numbers_in_disorder_is_no_id(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "data.csv", lines, ("", "value", "case_no", "y"))
     kinds = {each.name: each.kind for each in described(path, "data.csv", "y").columns}
     assert kinds == {"column 1": "ids", "value": "whole numbers", "case_no": "ids", "y": "categories"}
+
+
+def test_a_form_that_other_columns_contradict_is_not_drafted(tmp_path: Path) -> None:
+    lines = [["12,5" if n % 2 else "3,5", 1.5 * n, "ab"[n % 2]] for n in range(20)]
+    path = write_csv(tmp_path / "data.csv", lines, ("comma", "point", "y"))
+    assert "decimal" not in described(path, "data.csv", "y").section
+    whole = write_csv(tmp_path / "whole.csv", [[row[0], 7, row[2]] for row in lines], ("comma", "whole", "y"))
+    assert described(whole, "whole.csv", "y").section["decimal"] == ","
+
+
+def test_a_draft_leaves_out_what_has_no_name_and_keeps_no_fill_of_another_kind(tmp_path: Path) -> None:
+    lines = [[n % 7, "" if n == 3 else n / 2, "f", "ab"[n % 2]] for n in range(30)]
+    write_csv(tmp_path / "data.csv", lines, ("", "x", "s", "y"))
+    given = {"answer": "y", "fill": {"x": "none"}}
+    with pytest.raises(DataError) as caught:
+        Table(Table.Options.model_validate(given)).load(str(tmp_path))
+    section = section_in(caught.value.__notes__[0])
+    assert (section["leave_out"], section["missing_indicators"], "fill" in section) == (["column 1", "s"], ["x"], False)
+    assert "column 1: left out, since the first line does not name it" in caught.value.__notes__[0]
+    assert trained(section, tmp_path).complete

@@ -184,6 +184,9 @@ class _Draft:
         """A column that may be an input."""
         if name in self.leave_out:
             return
+        if name in self.rows.nameless and not (self.base is not None and self.base.features):
+            self._leave(name)
+            return
         column = self._changed(name)
         kind = facts_of(dataclasses.replace(self.rows, columns={name: column}), name).kind
         if name in self.categories and kind != "empty":
@@ -202,6 +205,8 @@ class _Draft:
                 self._leave(name)
                 return
             column = self._changed(name)
+            if math.isnan(self.rows.form.number(str(self.fill.get(name, 0)))):
+                self.fill.pop(name)
             if name not in self.scale and (scale := rough_scale(column)):
                 self.scale[name] = scale
         if self._changed(name).gaps.any() and name not in (*self.fill, *self.marked, *self.dropped):
@@ -337,10 +342,12 @@ def note(options: TableOptions, rows: Rows, besides: Sequence[str]) -> str:
         "fill": {key: value for key, value in options.fill.items() if key in rows.columns},
         "missing_indicators": tuple(name for name in options.missing_indicators if name in known),
     }
-    if rows.form == Form() and (form := _form(rows, options.delimiter or ",")) != Form():
+    has_points = any(column.values.dtype.kind == "f" and not column.gaps.all() for column in rows.columns.values())
+    if rows.form == Form() and not has_points and (form := _form(rows, options.delimiter or ",")) != Form():
         rows, given = _reformed(rows, form), given | _columns.form_options(form)
     section = draft(rows, given, options.model_copy(update=update), besides)
-    if not inputs_of(rows, section, (*options.answer, *besides)):
+    none_left = options.features and "features" not in section
+    if none_left or not inputs_of(rows, section, (*options.answer, *besides)):
         return ""
     told = [f"  {each}" for each in choices(rows, section, options.answer[0], [*options.scale])]
     told += lines_of(section | {"clients": 3, "partition": {"use": "std.iid"}}, "as in your recipe, and partition too")
@@ -505,12 +512,14 @@ def choices(rows: Rows, section: Mapping[str, Any], answer: str, scaled: Sequenc
         scaled: columns that a recipe scaled before.
     """
     by = {name: facts_of(rows, name) for name in rows.columns}
+    if unnamed := [name for name in section.get("leave_out", ()) if name in rows.nameless]:
+        yield f"{listed(unnamed)}: left out, since the first line does not name it"
     for kind, why in (
         ("ids", "an id tells rows apart and nothing else"), ("dates", "dates are no numbers"),
         ("texts", "these are no categories"), ("codes", "these are no measurements"),
         ("constant", "a model learns nothing from it"), ("empty", "it has no value"),
     ):  # fmt: skip
-        names = [name for name in section.get("leave_out", ()) if by[name].kind == kind]
+        names = [name for name in section.get("leave_out", ()) if by[name].kind == kind and name not in unnamed]
         if names:
             yield f"{listed(names)}: left out, since {why}"
     for name, said in section.get("replace", {}).items():
@@ -607,6 +616,8 @@ def _form(rows: Rows, between: str) -> Form:
     best, most = Form(), 0
     forms = sorted(_columns.FORMS, key=lambda form: (form.decimal == ",") != (between == ";"))
     for form in forms:
+        if any(_contradicts(column, form) for column in rows.columns.values()):
+            continue
         gained = 0
         for column in rows.columns.values():
             if column.words is None or column.readings is None or not np.isnan(column.readings).any():
@@ -617,3 +628,17 @@ def _form(rows: Rows, between: str) -> Form:
         if gained > most:
             best, most = form, gained
     return best
+
+
+def _contradicts(column: Column, form: Form) -> bool:
+    """Whether a column has numbers that are none in this form."""
+    if column.words is not None and column.readings is not None:
+        pairs = zip(column.words, column.readings, strict=True)
+        return any(not math.isnan(number) and math.isnan(form.number(word)) for word, number in pairs)
+    if column.values.dtype.kind != "f" or form.decimal == "." or column.gaps.all():
+        return False
+    # 1.234 may be 1234, but 1.2 is not.
+    hundreds, thousands = (column.values[~column.gaps] * factor for factor in (100, 1000))
+    of_three = np.abs(thousands - np.rint(thousands)) < 1e-6
+    fewer = np.abs(hundreds - np.rint(hundreds)) < 1e-6
+    return form.thousands != "." or not bool(of_three.all()) or bool(fewer.all())
