@@ -186,12 +186,16 @@ class Evaluation:
         loss: summed over the answers, in nats where it is a cross entropy.
         task: whatever else a task is judged by, by name; `Task.figures`, and `ModelSource.figures`, make figures of the
             sums.
+        outputs: what the model gave, (count, classes), a larger number for a class that it holds more likely; in the
+            order of the examples. Figures by class are made of it, and it stays at the client. None where examples
+            have no one class each, and where it would take too much memory.
     """
 
     correct: int
     count: int
     loss: float
     task: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    outputs: NDArray[np.float32] | None = None
 
 
 Better = Literal["higher", "lower"]
