@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from examples import examples
-from fedplug.api.data import ACCURACY, Examples
+from fedplug.api.data import ACCURACY, Examples, Figure
 from fedplug_runs.by_class import (
     BALANCED,
     ByClass,
     auc,
     balanced,
     counted,
+    figure_named,
     figures_by_class,
     in_order_of_classes,
     rarest,
@@ -143,3 +144,10 @@ def test_a_site_sends_means_of_its_classes_and_no_counts() -> None:
     assert (sent["own_balanced"], sent["own_auc"], sent["rare"]) == (0.5, 0.75, True)
     with pytest.raises(ValueError, match=r"own_auc is 1\.5, and must be from 0 to 1"):
         Evaluated.from_plain({**sent, "own_auc": 1.5})
+
+
+def test_the_clients_own_models_are_judged_as_a_figure_says() -> None:
+    declared = (Figure("IoU", better="higher"), Figure("RMSE", better="lower", unit="m"))
+    assert figure_named("RMSE", declared) == declared[1]
+    assert figure_named("IoU, own models", declared) == declared[0]
+    assert figure_named("recall", declared) is None

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedplug.api.data import ACCURACY as LEADS_ELSE
-from fedplug.api.data import OWN_MODELS, Better, Figure, figure_named
+from fedplug.api.data import Better, Figure
 from fedplug.api.operations import Party
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.verdict import EXECUTED, Line
 from fedplug_ledger.verdict_words import named, number
 from fedplug_runs import units
+from fedplug_runs.by_class import OWN_MODELS, figure_named
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of

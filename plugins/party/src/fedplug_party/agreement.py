@@ -33,6 +33,7 @@ from fedplug_ledger.spent import level_epsilons
 from fedplug_ledger.verdict_words import named
 from fedplug_runs.plan import plan_of
 from fedplug_runs.trust import may_run
+from fedplug_runs.units import many
 
 
 def planned(
@@ -105,7 +106,8 @@ def agreement(
         repeats: how many repeated rounds the site allows.
     """
     ledger = planned(recipe, composition, layout, client)
-    lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {recipe.rounds} rounds, {recipe.data.clients} clients."]
+    size = f"{many(recipe.rounds, 'round')}, {many(recipe.data.clients, 'client')}"
+    lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {size}."]
     lines += ["", "What runs:"]
     lines += [f"  {hook}  {name}  {text}".rstrip() for hook, name, text in plan_of(recipe, composition)]
     lines += [
@@ -142,7 +144,7 @@ def preview(source: Source, catalog: Catalog, files: Iterable[Own]) -> str:
     """
     draft = Draft(source, catalog)
     general, split = draft.general, draft.split
-    size = f": {general.rounds} rounds, {split.clients} clients" if general and split else ""
+    size = f": {many(general.rounds, 'round')}, {many(split.clients, 'client')}" if general and split else ""
     lines = [f"Recipe {source.data.get('name')}{size}.", "", "What runs:"]
     known = {use.path: use for use in draft.uses if use.made_of is not None and use.options is not None}
     for place in leaves(places(source, {})):

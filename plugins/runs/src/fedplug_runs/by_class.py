@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.data import ACCURACY, OWN_MODELS, Figure
+from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.records import Count, Record
 
 if TYPE_CHECKING:
@@ -28,10 +28,17 @@ BALANCED = Figure("balanced accuracy", better="higher")
 """Mean recall of the classes that occur."""
 AUC = Figure("AUC", better="higher")
 """Area under the ROC curve; of several classes the mean of each against the rest."""
+OWN_MODELS = ", own models"
+"""Behind the name of a figure that all clients' own models have together, in a row."""
 WITH_ACCURACY = frozenset(f"{figure.name}{whose}" for figure in (BALANCED, AUC) for whose in ("", OWN_MODELS))
 """Figures that say hardly more than accuracy, where that leads: narrow tables are without them."""
 _MOST_CLASSES, _MOST_RANKED = 1000, 200
 _FEW = 0.1
+
+
+def figure_named(name: str, figures: Iterable[Figure]) -> Figure | None:
+    """The declaration of a figure of a row, of the clients' own models too; None where there is none."""
+    return next((figure for figure in figures if figure.name == name.removesuffix(OWN_MODELS)), None)
 
 
 class ByClass(Record):

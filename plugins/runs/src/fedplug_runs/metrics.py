@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fedplug.api.data import ACCURACY, OWN_MODELS, Figure
+from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
@@ -35,7 +35,7 @@ from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug_ledger.wording import PLAIN_VALUES
 
-from fedplug_runs.by_class import AUC, BALANCED, ByClass, Guess, figures_by_class, is_by_class, recalls_of
+from fedplug_runs.by_class import AUC, BALANCED, OWN_MODELS, ByClass, Guess, figures_by_class, is_by_class, recalls_of
 from fedplug_runs.compared import Compared
 from fedplug_runs.drawn import drawn
 from fedplug_runs.evaluation import Evaluated

@@ -135,7 +135,7 @@ class Metrics(list[Row]):
 
     def __repr__(self) -> str:
         lines = ("  ".join(["", f"round {row.round}", *filled(row)]) for row in thin_out(self, SHOWN))
-        return "\n".join([f"<Metrics of {len(self)} rounds>", *lines])
+        return "\n".join([f"<Metrics of {units.many(len(self), 'round')}>", *lines])
 
     def _repr_html_(self) -> str:
         texts = {"round": [str(row.round) for row in self], **cells(self)}
