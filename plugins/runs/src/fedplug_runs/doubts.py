@@ -163,7 +163,7 @@ class Doubts:
             return ". Give rare classes more weight with class_weights in train"
         counts = self._guess.counts
         example = "class_weights in train gives each class a weight"
-        if len(counts) <= _FEW_CLASSES and all(counts):
+        if 0 < len(counts) <= _FEW_CLASSES and all(counts):
             weights = ", ".join(f"{max(counts) / count:.2g}" for count in counts)
             example = f"write class_weights: [{weights}] in train"
         return f". To have rare classes count more, {example}"

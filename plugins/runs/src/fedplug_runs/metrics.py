@@ -128,6 +128,10 @@ class Metrics:
         counts, results = dict(sorted(self._evaluated.items())), {}
         if self.leads == ACCURACY and any(count.rare for count in counts.values()):  # at a site
             self.leads = BALANCED
+            self.events.note(
+                "a class is rare among the held-out examples of a site, so balanced accuracy leads. To have rare "
+                "classes count more in training, class_weights in train gives each class a weight"
+            )
         row.leads = self.leads
         public, worth = dict(counts), self._worth(counts)
         for group, ids in groups.items():
