@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score, recall_score, roc_auc_score
 
 
-def of(outputs: NDArray[Any], answers: NDArray[Any]) -> ByClass:
-    found = counted(outputs, answers)
+def of(outputs: NDArray[Any], answers: NDArray[Any], classes: int | None = None) -> ByClass:
+    found = counted(outputs, answers, classes or outputs.shape[1])
     assert found is not None
     return found
 
@@ -115,7 +115,15 @@ def test_scores_that_are_no_numbers_have_no_auc() -> None:
      (np.zeros((1, 1001)), np.array([0]))],
 )  # fmt: skip
 def test_what_is_no_class_an_example_is_not_counted(outputs: Any, answers: Any) -> None:
-    assert counted(outputs, answers) is None
+    assert counted(outputs, answers, 1001 if outputs is not None and outputs.shape[1] > 2 else 2) is None
+
+
+def test_outputs_beyond_the_classes_are_wrong_answers() -> None:
+    outputs = np.array([[1, 0, 2], [2, 0, 1], [0, 2, 1]], np.float32)
+    found = of(outputs, np.array([0, 0, 1]), 2)
+    assert (found.are, found.right) == ([2, 1], [1, 1])
+    assert found.above == [4, 4]
+    assert counted(outputs[:, :1], np.array([0, 0, 0]), 2) is None
 
 
 @pytest.mark.parametrize(

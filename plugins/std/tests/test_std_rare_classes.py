@@ -89,3 +89,17 @@ def test_sites_send_means_and_no_counts_by_class(tmp_path: Path, capsys: pytest.
     assert row.figures["balanced accuracy"] == pytest.approx(sum(row.client_leading.values()) / 2)
     assert row.guess == {"balanced accuracy": 0.5, "AUC": 0.5}
     assert "a class is rare among the held-out examples of a site" in capsys.readouterr().out
+
+
+def test_a_model_that_keeps_its_outputs_to_itself_is_led_by_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "table.csv", 600, 12, 1)
+    plain = {**RECIPE, "data": {**RECIPE["data"], "file": str(tmp_path / "table.csv")}}
+    monkeypatch.setattr("fedplug_std.torch_model._of_examples", lambda *_: None)
+    run = fedplug.run(plain, output=tmp_path / "runs", device="cpu")
+    assert [row.leads.name for row in run.metrics] == ["accuracy"] * 2
+    assert run.metrics[-1].no_better == "accuracy"
+    said = capsys.readouterr().out
+    assert said.count("std.logistic does not give its outputs") == 1
+    assert "no better than a guess: accuracy 0.980, a guess 0.980" in said

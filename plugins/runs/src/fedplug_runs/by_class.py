@@ -67,21 +67,23 @@ class ByClass(Record):
             raise ValueError("by_class has more pairs in the right order than there are pairs")
 
 
-def counted(outputs: NDArray[Any] | None, answers: NDArray[Any]) -> ByClass | None:
+def counted(outputs: NDArray[Any] | None, answers: NDArray[Any], classes: int) -> ByClass | None:
     """The counts of a model on examples; None where these have no one class each, or the model has not told enough.
 
     Args:
-        outputs: (n, classes), a larger number for a class that the model holds more likely.
+        outputs: (n, classes or more), a larger number for a class that the model holds more likely.
         answers: (n,), the classes.
+        classes: how many there are.
     """
     if outputs is None or answers.ndim != 1 or outputs.ndim != 2 or len(outputs) != len(answers):
         return None
-    classes = outputs.shape[1]
-    if not 2 <= classes <= _MOST_CLASSES or not len(answers) or answers.min() < 0 or answers.max() >= classes:
+    if not 2 <= classes <= min(outputs.shape[1], _MOST_CLASSES):
+        return None
+    if not len(answers) or answers.min() < 0 or answers.max() >= classes:
         return None
     right = answers[outputs.argmax(1) == answers]
     are = np.bincount(answers, minlength=classes)
-    above = _above(outputs, answers, are) if classes <= _MOST_RANKED else []
+    above = _above(outputs, answers, are)[:classes] if outputs.shape[1] <= _MOST_RANKED else []
     return ByClass(are.tolist(), np.bincount(right, minlength=classes).tolist(), above)
 
 
@@ -101,7 +103,7 @@ def _above(outputs: NDArray[Any], answers: NDArray[Any], are: NDArray[np.int64])
     last[:-1] = np.minimum.accumulate(np.where(tied, n - 1, place[:-1])[::-1], axis=0)[::-1]
     ranks = np.empty((n, classes), np.int64)
     np.put_along_axis(ranks, order, first + last + 2, 0)  # twice the rank, counted from 1
-    own = np.bincount(answers, weights=ranks[np.arange(n), answers], minlength=classes).astype(np.int64)
+    own = np.bincount(answers, weights=ranks[np.arange(n), answers], minlength=len(are)).astype(np.int64)
     return [max(0, int(total)) for total in own - are * (are + 1)]
 
 

@@ -145,14 +145,20 @@ class _Tests:
     Attributes:
         place: of the client among those who share the common test set, and how many these are.
         sets: that share, and the client's own test examples; at a site these alone.
+        classes: how many there are.
         rare: whether a class is rare: of the common test set, or of a site's held-out examples.
         kept: where the model may keep what it makes of them; None: it may not.
     """
 
     place: tuple[int, int]
     sets: list[Examples]
+    classes: int
     rare: bool = False
     kept: dict[str, Any] | None = None
+
+    def counted(self, found: Evaluation, place: int = -1) -> ByClass | None:
+        """What a model does on one of the sets, by class."""
+        return counted(found.outputs, self.sets[place].answers, self.classes)
 
 
 def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, members: list[int]) -> Evaluated:
@@ -176,7 +182,7 @@ def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, me
         if at_site:
             _count_at_site(counts, own, tests)
         else:
-            counts.by_class, counts.own_balanced = counted(public.outputs, tests.sets[0].answers), _mean(own, tests)
+            counts.by_class, counts.own_balanced = tests.counted(public, 0), _mean(own, tests)
         if client.personal is not None or recipe.postprocess.get(RETAINED):
             public, own = _judged(client, client.start, tests)
             counts.personal_correct, counts.personal_own_correct = public.correct, own.correct
@@ -190,14 +196,14 @@ def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, me
 
 def _count_at_site(counts: Evaluated, own: Evaluation, tests: _Tests) -> None:
     """The figures of a site that holds out examples of every class: means, not counts."""
-    found = counted(own.outputs, tests.sets[-1].answers)
+    found = tests.counted(own)
     if found is not None and all(found.are):
         counts.own_balanced, counts.own_auc, counts.rare = balanced([found]), auc([found]), tests.rare
 
 
 def _mean(found: Evaluation, tests: _Tests, place: int = -1) -> float | None:
     """Balanced accuracy on one of the sets, where a class is rare: elsewhere accuracy says it."""
-    by_class = counted(found.outputs, tests.sets[place].answers) if tests.rare else None
+    by_class = tests.counted(found, place) if tests.rare else None
     return balanced([by_class]) if by_class else None
 
 
@@ -236,14 +242,15 @@ def _tests(recipe: Recipe, client: HostedClient, members: list[int]) -> _Tests:
     if tests is not None and tests.place == place:
         return tests
     if at_site:
-        tests = _Tests(place, [data.own_test], _rare(data.own_test))
+        tests = _Tests(place, [data.own_test], len(data.classes), _rare(data.own_test))
     else:
         share = slice_of_test(*place, len(data.shared_test))
         if in_order_of_classes(data.shared_test):
             share = slice(place[0], None, place[1])  # else it is of one class
         # The shares of all clients are the test set, and their own test examples are no more than as many again.
         kept: Any = {} if 2 * 4 * data.shared_test.inputs.size <= _KEPT_BYTES else None
-        tests = _Tests(place, [data.shared_test.take(share), data.own_test], _rare(data.shared_test), kept)
+        sets = [data.shared_test.take(share), data.own_test]
+        tests = _Tests(place, sets, len(data.classes), _rare(data.shared_test), kept)
     client.cache[NAME] = tests
     return tests
 

@@ -132,6 +132,13 @@ class Metrics:
                 "a class is rare among the held-out examples of a site, so balanced accuracy leads. To have rare "
                 "classes count more in training, class_weights in train gives each class a weight"
             )
+        by_class = self.recipe.data.at == "sites" or not counts or self._counts_by_class(counts.values())
+        if self.leads == BALANCED and not by_class:
+            self.leads = ACCURACY
+            self.events.note(
+                f"{self.recipe.model.use} does not give its outputs, so that nobody can count by class, and accuracy "
+                "leads although a class is rare: a model says in evaluate what it gave (outputs of Evaluation)"
+            )
         row.leads = self.leads
         public, worth = dict(counts), self._worth(counts)
         for group, ids in groups.items():
@@ -313,17 +320,17 @@ class Metrics:
         found.pop(ACCURACY.name, None)  # has a separate place in a row
         return found
 
-    def _counts_by_class(self, counts: Iterable[tuple[Evaluated, float]]) -> list[ByClass]:
+    def _counts_by_class(self, counts: Iterable[Evaluated]) -> list[ByClass]:
         """Of clients that count the classes of the run."""
         expected = len(self.guess.classes)
-        return [count.by_class for count, _ in counts if count.by_class and len(count.by_class.are) == expected]
+        return [each.by_class for each in counts if each.by_class and len(each.by_class.are) == expected]
 
     def _figures_by_class(self, counts: Sequence[tuple[Evaluated, float]]) -> dict[str, float]:
         """Balanced accuracy and AUC: of counts on the common test set, else means of what sites found."""
         if not self.guess.by_class:
             return {}
         if self.recipe.data.at == "here":
-            return figures_by_class(self._counts_by_class(counts))
+            return figures_by_class(self._counts_by_class(count for count, _ in counts))
         found = {
             BALANCED.name: _weighted((count.own_balanced, count.count * by) for count, by in counts),
             AUC.name: _weighted((count.own_auc, count.count * by) for count, by in counts),
@@ -333,7 +340,8 @@ class Metrics:
     def _recalls(self, counts: Sequence[tuple[Evaluated, float]]) -> dict[str, float]:
         if not self.guess.by_class or len(self.guess.classes) > MOST_RECALLS:
             return {}
-        recalls = recalls_of(known) if (known := self._counts_by_class(counts)) else []
+        known = self._counts_by_class(count for count, _ in counts)
+        recalls = recalls_of(known) if known else []
         named = zip(self.guess.classes, recalls, strict=False)
         return {name: recall for name, recall in named if recall is not None}
 
