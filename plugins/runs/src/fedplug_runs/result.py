@@ -32,7 +32,7 @@ from fedplug_runs.archive import Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, holding
 from fedplug_runs.folder import Summary, recipe_file
 from fedplug_runs.machine import parties_compute_with
-from fedplug_runs.row_text import cells, filled, sent, thin_out
+from fedplug_runs.row_text import cells, filled, guess_words, sent, thin_out
 from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings
 from fedplug_runs.wire_record import Wire
@@ -243,7 +243,8 @@ class Run:
         rows = self.metrics
         last = units.last(row.leading for row in rows)
         leading = {} if last is None else {rows[-1].leads.name: units.number(last)}
-        return {"rounds": f"{len(rows)} of {self.recipe.rounds}", **leading, "bytes": sent(rows)}
+        guess = {"guess": said} if (said := guess_words(rows)) else {}
+        return {"rounds": f"{len(rows)} of {self.recipe.rounds}", **leading, **guess, "bytes": sent(rows)}
 
     def _verdict(self) -> list[str]:
         try:
