@@ -1,5 +1,5 @@
 """Sets the version of all distributions of the project: in each pyproject.toml, in requirements on them, in
-CITATION.cff, and as a heading of CHANGELOG.md.
+CITATION.cff, and as a heading of CHANGELOG.md. From then on messages say that they are on PyPI.
 
     python release/version.py 0.2.0
 """
@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FORM = re.compile(r"(\d+)\.(\d+)\.(\d+)((a|b|rc)\d+)?")
 UNRELEASED = "## Unreleased\n"
+UNPUBLISHED = "\nPUBLISHED = False\n"
+"""In `fedplug_runs.installing`."""
 ASKING = (
     "plugins-contrib/*/pyproject.toml", "plugins/lab/src/fedplug_lab/new.py",
     "plugins/lab/src/fedplug_lab/templates/pyproject.toml.txt", "docs/writing-a-plugin.md",
@@ -32,6 +34,8 @@ def main() -> int:
         rewrite(path, lambda text: project_with(text, match))
     for path in (path for pattern in ASKING for path in sorted(ROOT.glob(pattern))):
         rewrite(path, lambda text: asking_for(text, match))
+    published = ROOT / "plugins/runs/src/fedplug_runs/installing.py"
+    rewrite(published, lambda text: text.replace(UNPUBLISHED, UNPUBLISHED.replace("False", "True")))
     rewrite(ROOT / "CITATION.cff", lambda text: cited_with(text, match[0], today))
     rewrite(ROOT / "CHANGELOG.md", lambda text: text.replace(UNRELEASED, f"{UNRELEASED}\n## {match[0]} - {today}\n", 1))
     return 0

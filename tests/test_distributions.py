@@ -189,7 +189,7 @@ def test_the_core_and_a_plugin_run_a_protocol_in_memory(tmp_path: Path) -> None:
         "recipe.train.lr: acme.descent: Input should be a valid number, unable to parse string as a number",
         "recipe.model: unknown model component 'acme.liner'; for model there is acme.linear",
     ]
-    assert missing == "fedplug.run is of fedplug-runs, which is not installed: pip install fedplug-runs"
+    assert missing == "fedplug.run is of fedplug-runs, which you install as fedplug itself"
 
 
 @pytest.mark.slow
@@ -261,5 +261,5 @@ def test_a_name_whose_distribution_is_missing_says_what_to_install(
 
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     missing = package.replace("_", "-")
-    with pytest.raises(ImportError, match=rf"fedplug\.{name} is of {missing}, .*: pip install {missing}"):
+    with pytest.raises(ImportError, match=rf"fedplug\.{name} is of {missing}, which you install as fedplug itself"):
         getattr(fedplug, name)

@@ -28,7 +28,7 @@ def __getattr__(name: str) -> object:
         if error.name != package:
             raise
         missing = package.replace("_", "-")
-        raise ImportError(f"fedplug.{name} is of {missing}, which is not installed: pip install {missing}") from error
+        raise ImportError(f"fedplug.{name} is of {missing}, which you install as fedplug itself") from error
     return thing
 
 

@@ -16,7 +16,7 @@ import toy_components
 from fedplug import Client, Facts
 from fedplug.api.data import Dataset, Model
 from fedplug.api.errors import DataError, TooFewClients
-from fedplug.engines.base import Job
+from fedplug.engines.base import Job, host_of
 from fedplug.engines.local import LocalEngine
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -26,7 +26,6 @@ from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from fedplug_std.models import Mlp
 from fedplug_std.partitions import Dirichlet
-from fedplug_std.pool import host_of
 from mix_toys import install
 from toy_base import Toy
 from toy_components import TinyDigits, recipe_of, toy_catalog

@@ -33,7 +33,7 @@ class Options(BaseModel):
 
     # Built when first used: a module may hold the options of ten components, of which a recipe names one.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=True, defer_build=True
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, defer_build=True
     )
 
     @field_validator("*", mode="before")

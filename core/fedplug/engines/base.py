@@ -9,11 +9,33 @@ from typing import Any, Protocol
 
 from fedplug.api.blocks import Layout
 from fedplug.api.component import Options
+from fedplug.api.errors import DataError
+from fedplug.api.threads import set_of_a_party
 from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.parties import Store
+from fedplug.round.parties import ClientHost, KeyServerHost, Store
 from fedplug.round.world import World
+
+
+def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHost:
+    """Builds the host of some clients, or of the key server where there are none, in a process that is for it alone.
+
+    Raises:
+        FedplugError: this process cannot build them; the message says why.
+    """
+    set_of_a_party(job.threads)
+    recipe, composition = job.build()
+    if client_ids is None:
+        return KeyServerHost(recipe, composition, job.layout, job.store)
+    world = World(recipe, composition, job.data_root)
+    if job.data and world.digest != job.data:
+        raise DataError(
+            f"{recipe.data.place}: {recipe.data.use} gives other training examples, or splits them otherwise, in each "
+            "process, so that two clients would have the same: have what is random in it follow from a fixed seed"
+        )
+    return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.store, world)
+
 
 TIMEOUT = 1800
 """Seconds that a party may take for an answer, unless the settings say otherwise. Training may be long; who has

@@ -164,7 +164,7 @@ class Sampling(Options):
 class General(Options):
     """The keys of a recipe that are not components."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="names the run folder")
+    name: str = Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="names the run folder")
     description: str = Field("", description="one sentence for people; not part of the digest")
     seed: int = Field(ge=0, lt=2**64, description="all reproducible randomness follows from it")
     rounds: int = Field(ge=1, le=1_000_000, description="number of rounds, T")

@@ -277,7 +277,7 @@ class World:
         looks: list[Any] = [entry.imported() for entry in installed(EXAMINE).values()]
         for split, examples in (("training", train), ("test", test)):
             if split == "test" and not len(examples) and recipe.data.agreed is not None:
-                self.doubts.append("no examples are held out here, so that this site judges no model")
+                self.doubts.append(f"data{where}: no examples are held out, so that this site judges no model")
                 continue
             for wrong in filter(None, (look.problem(examples, about) for look in looks)):
                 raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}{where}: {wrong}")
@@ -327,7 +327,7 @@ class World:
         if agreed is not None:
             sites = service("sites")
             if sites is None:
-                raise SetupError(f"{recipe.data.place}: data at sites needs fedplug-runs; pip install fedplug-runs")
+                raise SetupError(f"{recipe.data.place}: this needs fedplug-runs, installed as fedplug was")
             if self._site is not None and self._root is not None:
                 folders = {self._site: Path(self._root)}
             else:

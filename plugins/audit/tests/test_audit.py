@@ -202,6 +202,11 @@ def test_the_command_prints_the_table_and_fails_where_a_claim_does(tmp_path: Pat
     assert result.exit_code == 0, result.output
     assert "who looks" in result.output
     assert "No claim is refuted" in result.output
+    result = CliRunner().invoke(app, ["audit", str(file), *words, "--json"])
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["schema"], found["ok"], found["problems"]) == (0, "fedplug/audit/1", True, [])
+    named = {line["party"] for line in found["verdict"]["lines"]}
+    assert {party["party"] for party in found["audit"]["parties"]} <= named
 
 
 DP_SGD = {

@@ -167,6 +167,13 @@ def test_the_commands(runs: dict[str, Path], tmp_path: Path, capsys: pytest.Capt
     assert "MISMATCH: run.json: changed" in said
     assert "All checks passed." in said
     assert "1 mismatch found." in said
+    with pytest.raises(typer.Exit) as left:
+        commands.verify(made, as_json=True)
+    assert left.value.exit_code == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["ok"], found["outcome"]) == ("fedplug/verify/1", False, "1 mismatch found.")
+    assert found["problems"][0]["message"].startswith("run.json: changed")
+    assert found["signer"]
 
 
 def test_an_error_is_a_sentence(

@@ -15,13 +15,14 @@ import types
 from pathlib import Path
 from typing import Any
 
+import fedplug
 import pytest
 from fedplug.api.errors import CheckpointError, RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab import study
 from fedplug_lab.compare import Asked, compare
-from fedplug_lab.grid import is_comparison, read_contest, runs_of
+from fedplug_lab.grid import is_comparison, of_recipes, read_contest, runs_of
 from fedplug_lab.records import of_folders
 from fedplug_lab.study import Shelf, _undisturbed
 from fedplug_runs import yaml_source
@@ -92,7 +93,15 @@ def test_it_runs_what_is_missing_and_leaves_a_page_and_tables(
     assert "4 of 4 are done already" in capsys.readouterr().out
     assert compared_json(settings, "large-small")["baseline"] == "small"
     assert compare(recipes, settings, Asked(seeds=[1, 2], dry_run=True), catalog) == 0
-    assert capsys.readouterr().out.count("  there: ") == 4
+    shown = capsys.readouterr().out
+    assert shown.count("  there: ") == 4
+    assert "estimate" not in shown
+    monkeypatch.undo()
+    assert compare(recipes, settings, Asked(seeds=[1, 2, 3], dry_run=True, jobs=2), catalog) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("estimate")]
+    assert [line.partition(": ")[0] for line in said] == ["estimate of small", "estimate of large", "estimate of all"]
+    assert re.fullmatch(r"estimate of small: about .+, .+ sent, .+ of memory, no epsilon", said[0])
+    assert said[2].endswith("with 2 runs to make, 2 at a time")
 
 
 def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
@@ -149,6 +158,128 @@ def test_several_jobs_give_the_same_numbers(
     assert compare(recipes, alone, Asked(), catalog) == 0
     for one, other in zip(at_once["protocols"], compared_json(alone)["protocols"], strict=True):
         assert [run["accuracy"] for run in one["runs"]] == [run["accuracy"] for run in other["runs"]]
+
+
+COUNTED = """
+import fedplug
+import numpy as np
+from fedplug.api.data import Dataset, Examples
+
+
+class Counted(fedplug.DataSource):
+    \"\"\"Forty examples; each load leaves a line.\"\"\"
+
+    def load(self, root):
+        with open({file!r}, "a") as log:
+            log.write("read\\n")
+        rng = np.random.default_rng(int(open({number!r}).read()))
+        inputs, labels = rng.normal(size=(40, 1, 2, 2)).astype(np.float32), np.arange(40) % 2
+        mean = np.zeros(1, np.float32)
+        train, test = Examples(inputs[:30], labels[:30]), Examples(inputs[30:], labels[30:])
+        return Dataset(train=train, test=test, classes=("a", "b"), mean=mean, std=mean + 1)
+"""
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> tuple[list[Path], Path]:
+    """Two protocols on data of the user's own, and the log of its loads."""
+    log, number, files = tmp_path / "log", tmp_path / "number", []
+    number.write_text("1")
+    (tmp_path / "counted.py").write_text(COUNTED.format(file=str(log), number=str(number)))
+    for name, lr in (("slow", 0.01), ("quick", 0.1)):
+        plain = recipe_of(name=name, rounds=1, train={"use": "std.sgd", "lr": lr})
+        plain["data"] |= {"use": "counted.py:Counted", "clients": 3}
+        plain["data"]["partition"] = {"use": "std.iid"}
+        plain["model"] = {"use": "std.mlp", "hidden": [4]}
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(yaml_source.dump(plain), encoding="utf-8")
+    return files, log
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_data_are_read_once_and_the_numbers_stay(
+    counted: tuple[list[Path], Path], settings: Settings, catalog: Catalog, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two protocols with two seeds each: one load, in this process; also where others make the runs."""
+    forking = types.SimpleNamespace(get_context=lambda _: workers._context())
+    monkeypatch.setattr(study, "multiprocessing", forking)
+    settings, (files, log) = settings.replace({"muted": ("lab.report",), "trust": True}), counted
+    assert compare(files, settings, Asked(seeds=[1, 2], jobs=jobs), catalog) == 0
+    assert log.read_text().count("read") == 1
+    alone = settings.replace({"output": settings.output.with_name("alone")})
+    for one in files:
+        for seed in (1, 2):
+            assert main_of(monkeypatch, "run", one, "--set", f"seed={seed}", "--output", alone.output, "-q") == 0
+    models = [{(run.summary.name, run.summary.recipe["seed"]): run.model.state_dict() for run in runs_below(folder)}
+              for folder in (settings.output, alone.output)]  # fmt: skip
+    assert models[0].keys() == models[1].keys()
+    assert len(models[0]) == 4
+    for key, theirs in models[1].items():
+        assert all(bool((models[0][key][name] == weights).all()) for name, weights in theirs.items())
+
+
+def runs_below(folder: Path) -> list[Any]:
+    return [fedplug.open_run(file.parent, trust=True) for file in sorted(folder.glob("*/recipe.yaml"))]
+
+
+def main_of(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["fedplug", *map(str, words)])
+    return int(main() or 0)
+
+
+def test_runs_of_other_data_or_other_versions_are_made_again(
+    counted: tuple[list[Path], Path], settings: Settings, catalog: Catalog, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    settings, (files, _) = settings.replace({"muted": ("lab.report",), "trust": True}), counted
+    assert compare(files, settings, Asked(), catalog) == 0
+    capsys.readouterr()
+    assert compare(files, settings, Asked(), catalog) == 0
+    assert "2 of 2 are done already" in capsys.readouterr().out
+    (tmp_path / "number").write_text("2")
+    assert compare(files, settings, Asked(), catalog) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("had other data than there are now; it is run again") == 2
+    assert "done already" not in shown
+    for file in settings.output.glob("*/summary.json"):
+        plain = json.loads(file.read_text())
+        file.write_text(json.dumps({**plain, "versions": {**plain["versions"], "numpy": "1.0.0"}}))
+    assert compare(files, settings, Asked(), catalog) == 0
+    assert "was made with numpy 1.0.0, which is" in " ".join(capsys.readouterr().out.split())
+
+
+def test_all_cores_are_used_as_far_as_there_is_memory(
+    recipes: list[Path], settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [one for case in runs_of(of_recipes(recipes), (), catalog) for one in case]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    for held, free, engine, threads, expected in (
+        (100, 10_000, "local", 1, 8), (100, 10_000, "local", 3, 2), (1_000, 4_000, "local", 1, 3),
+        (1_000, 100, "local", 1, 1), (None, None, "local", 1, 8), (100, 10_000, "processes", 1, 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(study, "memory_now", lambda held=held, free=free: (held, free))
+        chosen = settings.replace({"engine": engine, "threads": threads})
+        assert study.Study(runs, chosen, catalog).room() == expected
+
+
+def test_a_process_that_is_killed_loses_its_run_alone(
+    recipes: list[Path], settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """As where memory runs out: the others are made, by another process, and the same command makes this one."""
+    forking = types.SimpleNamespace(get_context=lambda _: workers._context())
+    monkeypatch.setattr(study, "multiprocessing", forking)
+    settings = settings.replace({"muted": ("lab.report",)})
+    plain = yaml_source.read_text(recipes[0].read_text(), "small").data
+    plain["score_parameters"] = [{"use": "toy.fail", "clients": [1], "rounds": [0], "how": "kill"}]
+    recipes[0].write_text(yaml_source.dump(plain), encoding="utf-8")
+    with pytest.raises(SetupError, match="there is nothing to compare"):
+        compare(recipes, settings, Asked(seeds=[1, 2], jobs=2), catalog)
+    printed = capsys.readouterr()
+    assert printed.out.count("failed: its process ended with -9; is there enough memory?") == 2
+    assert "2 of 4 runs failed" in printed.err
+    assert len(list(settings.output.glob("large-*/report.html"))) == 0
+    assert len(list(settings.output.glob("large-*/summary.json"))) == 2
 
 
 def test_a_failed_run_leaves_the_others_and_is_said(
@@ -366,7 +497,7 @@ def test_the_command_line(
         return int(main() or 0)
 
     assert fedplug("compare", "x.yaml", "y.yaml", "--seeds", 1, 2, "--dry-run") == 0
-    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[:4]] == [
         "1/4 x seed=1", "2/4 x seed=2", "3/4 y seed=1", "4/4 y seed=2"
     ]  # fmt: skip
     assert not (tmp_path / "runs").exists(), "a dry run leaves nothing behind"

@@ -52,17 +52,17 @@ def test_live_shows_the_next_round_while_the_last_waits_for_its_accuracy(live: L
 def test_live_expects_the_end_from_whole_rounds(live: LiveDisplay, clock: Clock) -> None:
     live.start(PLAN, FACTS)
     live.phase(1, "train", 0, 10)
-    assert live.seconds_left() is None
+    assert live.pace.left() is None
     clock.now += 6
     live.phase(2, "train", 0, 10)
     clock.now += 2
     # Six seconds a round, two of them gone, two more rounds to come.
-    assert live.seconds_left() == pytest.approx(4 + 12)
-    assert live.rounds_done() == pytest.approx(1 + 2 / 6)
+    assert live.pace.left() == pytest.approx(4 + 12)
+    assert live.pace.rounds_done() == pytest.approx(1 + 2 / 6)
     assert "0:08 so far, about 0:16 left" in picture(live)
     clock.now += 100
-    assert live.seconds_left() == pytest.approx(12)
-    assert live.rounds_done() == pytest.approx(1.95)
+    assert live.pace.left() == pytest.approx(12)
+    assert live.pace.rounds_done() == pytest.approx(1.95)
     live.close()
 
 
@@ -71,7 +71,7 @@ def test_live_resumed_in_the_middle(live: LiveDisplay, clock: Clock) -> None:
     live.phase(3, "train", 0, 10)
     clock.now += 5
     live.phase(4, "train", 0, 10)
-    assert live.seconds_left() == pytest.approx(5)
+    assert live.pace.left() == pytest.approx(5)
     assert "round 4 of 4" in picture(live)
     live.close()
 

@@ -311,12 +311,12 @@ def test_a_party_that_hangs_costs_the_others_one_deadline_and_may_return(tmp_pat
 
 
 def test_a_run_on_another_engine_cannot_be_resumed_with_parties(tmp_path: Path) -> None:
-    """Such a run keeps the clients' state in its folder. The message names the file that a run with parties has."""
+    """Such a run keeps the clients' state in its folder. The message names its engine."""
     plain = plain_of(rounds=1)
     beside = Beside(tmp_path / "parties", plain)
     run = start(tmp_path / "runs", plain)
     checked = Checked(plain, beside.engine, tmp_path)
-    with pytest.raises(CheckpointError, match=r"parties.state is missing from the checkpoint"):
+    with pytest.raises(CheckpointError, match=r"ran with the engine local.*: fedplug resume"):
         checked.engine.load(run / "checkpoint/round-0001")
     with pytest.raises(SetupError, match=r"elsewhere is not the checkpoint folder of a round, such as round-0007"):
         checked.engine.save(tmp_path / "elsewhere")

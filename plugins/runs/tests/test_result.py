@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import sys
 import types
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.execution import start
 from fedplug_runs.folder import read_rows
+from fedplug_runs.installing import install
 from fedplug_runs.settings import Settings
 from row_toys import a_ledger, a_line, a_verdict
 from toy_components import TOYS, recipe_of, toy_catalog
@@ -96,7 +98,7 @@ def test_pandas_is_asked_for_only_where_it_is_used(done: fedplug.Run, monkeypatc
 def test_a_plugin_draws_the_report(done: fedplug.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.report() == done.folder / "report.html"
     monkeypatch.setattr("fedplug.recipe.catalog.installed", lambda group: {})
-    with pytest.raises(SetupError, match="pip install fedplug-lab"):
+    with pytest.raises(SetupError, match=re.escape(install("fedplug-lab"))):
         done.report()
 
 

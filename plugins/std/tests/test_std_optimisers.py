@@ -74,11 +74,15 @@ def test_without_a_pull_fedprox_is_sgd() -> None:
     np.testing.assert_allclose(one.get_vector(), other.get_vector(), atol=1e-6)
 
 
+@pytest.mark.parametrize("weights", [None, True])
 @pytest.mark.parametrize("at_once", [1, 5, 16, 100])
-def test_gradients_of_small_batches_add_up_to_that_of_the_batch(at_once: int) -> None:
+def test_gradients_of_small_batches_add_up_to_that_of_the_batch(at_once: int, weights: bool | None) -> None:
+    """Class weights too, by which the mean of a batch divides."""
     data, whole, parts = data_of(40), mlp(), mlp()
-    told = train(sgd(epochs=2, batch_size=16, lr=0.1, momentum=0.5), client_with(whole, data))
-    same = train(sgd(epochs=2, batch_size=16, lr=0.1, momentum=0.5, micro_batch=at_once), client_with(parts, data))
+    options: dict[str, Any] = {"epochs": 2, "batch_size": 16, "lr": 0.1, "momentum": 0.5}
+    options["class_weights"] = weights and tuple(1.0 + 3 * k for k in range(len(data.classes)))
+    told = train(sgd(**options), client_with(whole, data))
+    same = train(sgd(**options, micro_batch=at_once), client_with(parts, data))
     np.testing.assert_allclose(parts.get_vector(), whole.get_vector(), atol=5e-6)
     assert same["loss"] == pytest.approx(told["loss"], rel=1e-5)
 

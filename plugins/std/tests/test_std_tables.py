@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,8 @@ def test_parquet_is_the_same_table(folder: Path) -> None:
     assert np.array_equal(found.test.labels, plain.test.labels)
     columns["age"][3] = None
     parquet.write_table(pyarrow.table(columns), folder / "gaps.parquet")
-    with pytest.raises(DataError, match=r"gaps\.parquet: column age has no value in 1 row \(4\); .*fill: \{age: 0\}"):
+    said = r"gaps\.parquet: column age has no value in 1 row \(4\); .*missing_indicators: \[age\]"
+    with pytest.raises(DataError, match=said):
         load(folder, file="gaps.parquet")
     assert len(load(folder, file="gaps.parquet", fill={"age": 50}).train) == 48
     (folder / "broken.parquet").write_bytes(b"PAR1")
@@ -112,7 +114,7 @@ def test_parquet_is_the_same_table(folder: Path) -> None:
 def test_without_pyarrow_the_remedy_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (folder / "data.parquet").write_bytes(b"PAR1")
-    with pytest.raises(SetupError, match=r"pip install 'fedplug-std\[tables\]', or write it as CSV"):
+    with pytest.raises(SetupError, match=r"pip install pyarrow, or write it as CSV"):
         load(folder, file="data.parquet")
 
 
@@ -125,11 +127,11 @@ def changed(line: int, column: str, value: Any) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("lines", "options", "said"),
     [
-        (rows(), {"categories": {}}, r"there are texts in the columns sex \(f, m\); .*categories: \{sex: \[f, m\]\}"),
+        (rows(), {"categories": {}}, r"column sex has texts \(f, m\); state its categories: \{sex: \[f, m\]\}"),
         (changed(3, "sex", "x"), {}, r"column sex holds x in 1 line \(5\), but categories\.sex has f, m"),
-        (changed(3, "age", ""), {}, r"column age has no value in 1 line \(5\); .*fill: \{age: 0\}"),
-        (changed(3, "sex", "NA"), {}, r"column sex has no value in 1 line \(5\); .*fill: \{sex: unknown\}"),
-        (changed(3, "outcome", ""), {}, r"column outcome has no value in 1 line \(5\)"),
+        (changed(3, "age", ""), {}, r"column age has no value in 1 line \(5\); .*missing_indicators: \[age\]"),
+        (changed(3, "sex", "NA"), {}, r"column sex has no value in 1 line \(5\); .*missing_indicators: \[sex\]"),
+        (changed(3, "outcome", ""), {}, r"column outcome has no value in 1 line \(5\); .*drop_gaps: \[outcome\]"),
         (changed(3, "age", "old"), {}, r"column age holds values that are not numbers in 1 line \(5\), first 'old'"),
         (changed(3, "age", "inf"), {}, r"column age holds inf, which is not a finite number, in 1 line \(5\)"),
         (rows(), {"features": ["weight"], "leave_out": []}, r"no column weight, which features names; it has id, age"),
@@ -169,10 +171,10 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no file .*data\.csv"):
         load(tmp_path)
     (tmp_path / "data.xlsx").write_bytes(b"")
-    with pytest.raises(DataError, match=r"data\.xlsx has none of the endings \.csv"):
+    with pytest.raises(DataError, match=r"data\.xlsx is a workbook, .*save its sheet as CSV UTF-8"):
         load(tmp_path, file="data.xlsx")
     (tmp_path / "data.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
-    with pytest.raises(DataError, match="is not UTF-8"):
+    with pytest.raises(DataError, match="line 2, is not utf-8"):
         load(tmp_path)
     (tmp_path / "data.csv").write_text("a,a\n1,2\n")
     with pytest.raises(DataError, match="several columns named a"):
@@ -255,3 +257,89 @@ def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
 def test_a_recipe_for_sites_says_what_every_site_must_know(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         Recipe.from_plain(recipe(**{**AT_SITES, **changes}))
+
+
+# -- gaps, other texts, and classes that look alike --------------------------------------------------------------------
+
+
+def test_an_indicator_marks_gaps_and_invents_no_value(tmp_path: Path) -> None:
+    lines = [[n if n % 4 else "", "f" if n % 5 else "NA", "ab"[n % 2]] for n in range(40)]
+    write_csv(tmp_path / "data.csv", lines, ("crp", "sex", "y"))
+    given: dict[str, Any] = {
+        "answer": "y", "leave_out": [], "categories": {"sex": ["f", "m"]}, "scale": {"crp": [20, 10]},
+        "missing_indicators": ["crp", "sex"],
+    }  # fmt: skip
+    data = load(tmp_path, **given)
+    assert data.columns == ("crp", "crp=missing", "sex=f", "sex=m", "sex=missing")
+    inputs = np.concatenate([data.train.inputs, data.test.inputs])
+    assert (inputs[inputs[:, 1] == 1, 0] == 0).all(), "the centre of scale"
+    assert (inputs[:, 1].sum(), inputs[:, 4].sum()) == (10, 8)
+    assert (inputs[:, 2:].sum(1) == 1).all()
+    filled = load(tmp_path, **given, fill={"crp": 30})
+    assert (filled.train.inputs[filled.train.inputs[:, 1] == 1, 0] == 1).all()
+    assert len(load(tmp_path, **{**given, "missing_indicators": ["crp"]}, drop_gaps=["sex"]).train) == 25
+    declared = Table(Table.Options.model_validate({**given, "features": ["crp", "sex"]})).declares
+    assert declared.shape == (5,)
+    with pytest.raises(ValueError, match="has a category missing"):
+        Table.Options.model_validate({**given, "categories": {"sex": ["f", "missing"]}})
+
+
+def test_other_texts_are_read_as_the_recipe_says(tmp_path: Path) -> None:
+    lines = [["999" if n % 4 == 0 else 100 + n, "F" if n % 3 == 0 else "f", n % 2] for n in range(40)]
+    write_csv(tmp_path / "data.csv", lines, ("pressure", "sex", "y"))
+    given: dict[str, Any] = {"answer": "y", "leave_out": [], "scale": {}, "categories": {"sex": ["f"]}}
+    data = load(tmp_path, **given, replace={"pressure": {999: ""}, "sex": {"F": "f"}}, fill={"pressure": 120})
+    assert data.train.inputs[:, 0].max() < 140
+    assert (data.train.inputs[:, 1] == 1).all()
+    with pytest.raises(DataError, match=r"column sex holds F in 14 lines .* write replace: \{sex: \{F: f\}\}, add"):
+        load(tmp_path, **given)
+
+
+@pytest.mark.parametrize(
+    ("words", "classes"),
+    [
+        (["1", "1.0", "0"], ("0", "1")),
+        (["True", "False", "True"], ("False", "True")),
+        (["9007199254740993", "9007199254740992", "9007199254740993"], ("9007199254740992", "9007199254740993")),
+        (["99999999999999999999", "99999999999999999998", "99999999999999999998"],
+         ("99999999999999999998", "99999999999999999999")),
+        (["01", "02", "02"], ("01", "02")),
+        (["Ill", "ill", "well"], r"Ill \(10\) and ill \(10\), which look like one class; .*\{\"y\": \{ill: Ill\}\}"),
+        (["01", "1", "2"], r"01 \(10\) and 1 \(10\), which look like one class"),
+        (["True", "1", "0"], r"look like one class"),
+        (["very ill", "very  ill", "well"], r"look like one class"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_one_class_is_one_or_a_question(tmp_path: Path, words: list[str], classes: Any) -> None:
+    write_csv(tmp_path / "data.csv", [[n, words[n % 3]] for n in range(30)], ("x", "y"))
+    given: dict[str, Any] = {"answer": "y", "leave_out": [], "categories": {}, "scale": {}}
+    if isinstance(classes, tuple):
+        data = load(tmp_path, **given)
+        assert data.classes == classes
+        assert len(np.unique(data.train.labels)) == 2
+        return
+    with pytest.raises(DataError, match=classes):
+        load(tmp_path, **given)
+    assert load(tmp_path, **given, classes=list(dict.fromkeys(words))).classes == tuple(words), "the recipe decides"
+
+
+def test_categories_match_numbers_however_they_are_written(tmp_path: Path) -> None:
+    write_csv(tmp_path / "data.csv", [[f"{n % 2 + 1}.50", n % 2] for n in range(20)], ("dose", "y"))
+    data = load(tmp_path, answer="y", leave_out=[], scale={}, categories={"dose": [1.5, 2.5]})
+    assert (data.train.inputs.sum(1) == 1).all()
+
+
+def test_what_a_site_lacks_is_named_with_the_site(tmp_path: Path) -> None:
+    root = write_sites(tmp_path, client_1=[row for row in rows(40, 1) if row[2] == "f"])
+    lines = [[*row[:2], "d" if row[0] == 3 else row[2], *row[3:]] for row in rows(40, 2)]
+    write_csv(root / "client-2" / "data.csv", lines)
+    said = r"client 2: \S*client-2/data\.csv: column sex holds d in 1 line \(5\)"
+    with pytest.raises(DataError, match=said) as caught:
+        fedplug.run(recipe(**AT_SITES), data=str(root), output=tmp_path / "runs", quiet=True)
+    assert "client 1" not in str(caught.value), "a site may lack a category"
+    for client_id in (0, 2):
+        write_csv(root / f"client-{client_id}" / "data.csv", [row[3:] for row in rows(40)], TITLES[3:])
+    with pytest.raises(DataError) as caught:
+        fedplug.run(recipe(**AT_SITES), data=str(root), output=tmp_path / "runs", quiet=True)
+    for client_id in (0, 2):
+        assert re.search(rf"client {client_id}: .* has no columns age, sex, which features names", str(caught.value))

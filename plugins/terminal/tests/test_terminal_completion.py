@@ -56,7 +56,22 @@ def test_zsh_and_fish_complete_components_with_their_summaries(folder: Path, she
 
 def test_a_plugins_command_completes_too(folder: Path) -> None:
     assert ask("bash", "fedplug new mine --role sea", folder) == "sealer"
-    assert ask("zsh", "fedplug report ru", folder) == "_files"
+    assert ask("zsh", "fedplug report re", folder) == "_files"
+
+
+def test_runs_attacks_and_their_options_are_completed(folder: Path) -> None:
+    """Folders that hold runs, the newest first, and no folder that has a recipe and is none."""
+    for name in ("runs/y", "runs/sweep/z"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "recipe.yaml").write_text(GOOD)
+        (folder / name / "run.lock").touch()
+    os.utime(folder / "runs/y", (1, 1))
+    assert ask("bash", "fedplug report ru", folder).splitlines() == ["runs/sweep/z", "runs/y"]
+    assert ask("bash", "fedplug compare runs/y --set rou", folder) == "rounds=2"
+    attacks = ask("bash", "fedplug attack runs/y --attack attacks.d", folder).splitlines()
+    assert {"attacks.dlg", "attacks.dager"} <= set(attacks)
+    keys = ask("bash", "fedplug attack runs/y --attack attacks.dlg --set attack.attacks.0.", folder).splitlines()
+    assert any(key.startswith("attack.attacks.0.iterations=") for key in keys), keys
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

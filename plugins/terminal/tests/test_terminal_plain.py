@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from fedplug_ledger.verdict import Verdict
-from fedplug_terminal.plain import PlainDisplay, resume_command
+from fedplug_runs.onward import resume_command
+from fedplug_terminal.plain import PlainDisplay
 from row_toys import a_verdict
 from shown_toys import FACTS, PLAN, a_row
 

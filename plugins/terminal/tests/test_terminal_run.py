@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -195,3 +196,18 @@ def test_too_little_memory_is_said_before_the_plan(
     assert "4 clients with a model of 1,210 parameters need more than 38.7 kB" in captured.err
     assert "this machine has 38.0 kB" in captured.err
     assert captured.out == ""
+
+
+def test_a_dry_run_says_what_a_run_takes_and_leaves_nothing(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert fedplug(monkeypatch, "run", recipe, "--dry-run", "--set", "rounds=20") == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[1].startswith("estimate for 20 rounds, from two rounds measured here")
+    assert re.search(r"time: about .+, .+ a round\n  bytes: about .+ up, .+ down\n  memory: about ", shown)
+    assert "by the ledger, after 20 rounds:" in shown
+    assert sorted(tmp_path.rglob("*")) == before
+    assert fedplug(monkeypatch, "run", recipe, "--dry-run", "--set", "data.use=std.mnist") == 1
+    assert "FEDPLUG_DATA" in capsys.readouterr().err

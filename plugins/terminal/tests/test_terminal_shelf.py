@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cli_calls import GOOD, call
 from fedplug.recipe import catalog
+from fedplug_runs.installing import install
 from fedplug_terminal import completion
 from shelf_toys import at_work
 
@@ -73,7 +74,7 @@ def test_a_comparison_is_copied_and_runs_from_any_folder(
     assert capsys.readouterr().out.endswith("change it, then: fedplug compare both.yaml\n")
     assert "{recipe: zz-toy, name: one}, {recipe: zz/child, name: two}" in Path("both.yaml").read_text()
     assert call(monkeypatch, "compare", "both.yaml", "--dry-run") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert [line[:4] for line in capsys.readouterr().out.splitlines()] == ["1/2 ", "2/2 ", "esti", "esti", "esti"]
 
 
 def test_where_nothing_is_installed_it_says_what_to_install(
@@ -81,7 +82,7 @@ def test_where_nothing_is_installed_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("fedplug_runs.shelf.installed", lambda group: {})
     assert call(monkeypatch, "recipes") == 1
-    assert capsys.readouterr().err.endswith("fedplug-recipes: pip install fedplug-recipes\n")
+    assert capsys.readouterr().err.endswith(f"fedplug-recipes: {install('fedplug-recipes')}\n")
 
 
 @pytest.mark.parametrize(

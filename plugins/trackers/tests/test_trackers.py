@@ -250,7 +250,7 @@ def test_wandb_is_offline_in_the_run_folder_and_keeps_its_id() -> None:
 
 def test_a_library_that_is_missing_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mlflow, "modules", ("not_there_at_all", "socket"))
-    why = r"not_there_at_all is not installed; pip install 'fedplug-trackers\[mlflow\]'"
+    why = r"not_there_at_all is not installed; pip install mlflow"
     with pytest.raises(RecipeError, match=why):
         fedplug.check(RECIPE, extensions=["trackers.mlflow"])
     with pytest.raises(SetupError, match=f"--with trackers.mlflow: {why}"):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import fedplug
@@ -25,7 +24,7 @@ from fedplug_baselines.dp_sgd_accounting import (
     sampling_rate,
     steps_of_a_round,
 )  # fmt: skip
-from fedplug_baselines.dp_sgd_apart import require_apart
+from fedplug_baselines.dp_sgd_gradients import gradients_apart
 from fedplug_baselines.uniform import uniform_source
 
 if TYPE_CHECKING:
@@ -35,20 +34,23 @@ if TYPE_CHECKING:
     from fedplug_std.torch_model import TorchModel
     from numpy.typing import NDArray
 
+    from fedplug_baselines.dp_sgd_gradients import Apart, Gradients
+
 _GRADIENT_BYTES = 32 << 20
 """Memory for the gradients of single examples. A larger batch is processed in parts."""
 
 
 class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
-    """Train with DP-SGD through Opacus: Poisson batches, clipped gradients of single examples, noise in every step.
+    """Train with DP-SGD: Poisson batches, clipped gradients of single examples, noise in every step.
 
     Abadi et al., Deep learning with differential privacy, CCS 2016, Alg. 1. The unit of protection is one training
     record of one client, not the client. A batch holds each of the n examples with probability q = B / n; E epochs are
-    E ceil(n / B) steps. Opacus gives the gradients of single examples and the accountants. With `epsilon` and `delta`
+    E ceil(n / B) steps. Opacus gives the accountants, and the gradients of single examples where it is right for the
+    model; `torch.func`, or a pass for each example, gives the others (`dp_sgd_gradients`). With `epsilon` and `delta`
     each client finds its own noise for all rounds of the recipe from its own n. The ledger states the steps taken.
 
     Neither the noise nor the members of a batch may be known to any party. Both come from a stream that the operating
-    system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused, as by Opacus.
+    system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused.
     """
 
     class Options(fedplug.Options):
@@ -126,6 +128,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
             ProtectionError: training diverged, or no noise exists for the epsilon.
         """
         import torch
+        from fedplug_std import progress
         from fedplug_std.torch_model import TorchModel, seeded, use_one_thread
         from torch.optim.sgd import sgd
 
@@ -140,12 +143,13 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         expected = rate * client.num_examples
         loss, seen = 0.0, 0
         draws = seeded(int(client.rng(self, "dropout").integers(2**63)), model.device)
-        with draws, _per_sample(model, client.data):
+        with draws, self._apart(model, client.data) as apart:
             for step in range(steps):
                 if step % (steps // options.epochs) == 0:  # an epoch begins
                     loss, seen = 0.0, 0
                 batch = np.flatnonzero(coins.random(client.num_examples) < rate)  # L_t, each with probability q
-                total, batch_loss = self._clipped_sum(client, model, client.data.train.take(batch))
+                with apart.step() as gradients_of:
+                    total, batch_loss = self._clipped_sum(client, gradients_of, client.data.train.take(batch))
                 noised = self._noised(total, sigma, client, step) / np.float32(expected)  # g~_t: by L, not by |L_t|
                 gradients = _like(noised, model)
                 with torch.no_grad():
@@ -154,29 +158,39 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
                         dampening=0.0, nesterov=False, maximize=False, foreach=True,
                     )  # fmt: skip
                 loss, seen = loss + batch_loss, seen + len(batch)
+                progress.step(client.client_id, facts.round, step + 1, steps)
         return {"loss": loss / max(1, seen)}
 
-    def _clipped_sum(self, client: Client, model: TorchModel, batch: Examples) -> tuple[NDArray[np.float32], float]:
+    def _apart(self, model: TorchModel, data: ClientData) -> contextlib.AbstractContextManager[Apart]:
+        """What gives the gradients of single examples."""
+        from fedplug_std.tasks import cross_entropies
+
+        def losses(outputs: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+            return self._losses_apart(data.task, outputs, answers) if data.task else cross_entropies(outputs, answers)
+
+        tokens = len(data.classes) if data.train.inputs.dtype.kind == "i" else 0
+        return gradients_apart(model, losses, data.shape, tokens)
+
+    def _clipped_sum(
+        self, client: Client, gradients_of: Gradients, batch: Examples
+    ) -> tuple[NDArray[np.float32], float]:
         """Sum over the batch of g / max(1, |g| / C), (P,), and the sum of its losses."""
         import torch
-        from fedplug_std.tasks import cross_entropies
         from fedplug_std.torch_model import as_tensor, to_tensor
 
+        model: Any = client.model
         data, bound = client.data, self.options.clipping_norm
         total = torch.zeros(model.layout.size, dtype=torch.float32, device=model.device)
         loss, part = 0.0, max(1, _GRADIENT_BYTES // (4 * model.layout.size))
         for start in range(0, len(batch), part):
             some = batch.take(slice(start, start + part))
             answers = as_tensor(some.answers).to(model.device)
-            logits = model.module(to_tensor(some.inputs, data.mean, data.std, model.device))
-            each = self._losses_apart(data.task, logits, answers) if data.task else cross_entropies(logits, answers)
-            torch.autograd.grad(each.sum(), model.parameters, materialize_grads=True)
-            gradients = [_taken(parameter, len(some)) for parameter in model.parameters]
+            gradients, each = gradients_of(to_tensor(some.inputs, data.mean, data.std, model.device), answers)
             norms = torch.linalg.vector_norm(torch.stack([_norms(each) for each in gradients], 1), dim=1)
             # One part in 2^22 less: more than rounding to float32 can add.
             factors = (bound / norms.clamp(min=bound) * (1 - 2.0**-22)).to(torch.float32)
             total += torch.cat([factors @ each for each in gradients])
-            loss += float(each.detach().sum())
+            loss += float(each.sum())
         found: NDArray[np.float32] = total.cpu().numpy()
         require_finite(found, client, "values of the clipped gradients", "lower lr, or use less noise")
         return found, loss
@@ -275,48 +289,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         )
 
 
-# -- Opacus ------------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _per_sample(model: TorchModel, data: ClientData) -> Iterator[None]:
-    """Inside, backward passes leave the gradient of each example in `grad_sample` of every parameter.
-
-    Raises:
-        SetupError: Opacus refuses a part of the model, or examples of this shape change the answers to others.
-    """
-    from opacus import GradSampleModule
-    from opacus.validators import ModuleValidator
-
-    model.module.train()
-    errors = ModuleValidator.validate(model.module)
-    if errors:
-        kinds = sorted({type(part).__name__ for part in model.module.modules() if "BatchNorm" in type(part).__name__})
-        raise SetupError(
-            f"DP-SGD needs a gradient for each example, and Opacus refuses {len(errors)} parts of this model"
-            f"{' (' + ', '.join(kinds) + ')' if kinds else ''}: {str(errors[0]).split('. ')[0]}; choose a model "
-            "without batch norm, such as std.mlp or std.lenet5, or use group norm"
-        )
-    require_apart(model, data.shape, 0 if data.train.inputs.dtype.kind != "i" else len(data.classes))
-    wrapped = GradSampleModule(model.module, loss_reduction="sum")
-    try:
-        with warnings.catch_warnings():
-            # The first layer's inputs need no gradient. torch warns about that and Opacus handles it.
-            warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
-            yield
-    finally:
-        wrapped.to_standard_module()
-
-
-def _taken(parameter: Any, count: int) -> torch.Tensor:
-    """The gradients of `count` examples, (n, size), removed from the parameter; 0 where it was not used."""
-    import torch
-
-    found, parameter.grad_sample = parameter.grad_sample, None
-    if found is None:
-        return torch.zeros(count, parameter.numel(), device=parameter.device)
-    flat: torch.Tensor = found.reshape(count, -1)
-    return flat
+# -- parts -------------------------------------------------------------------------------------------------------------
 
 
 def _norms(gradients: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug_terminal.options import RunFolder, command
+from fedplug_terminal.as_json import document
+from fedplug_terminal.options import Json, RunFolder, command
 
 
 @command(group="Inspect", epilog="Example: fedplug evidence runs/bfv-fedavg-20260101-120000. More: docs/evidence.md")
@@ -38,6 +39,7 @@ def verify(
         str | None,
         typer.Option(metavar="KEY", help="The signer's public key: a file, or 32 bytes in hexadecimal or base64."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Check evidence: every file, the signature, and the ledger, which is recomputed. Needs neither data nor torch."""
     from fedplug.api.records import one_line
@@ -46,9 +48,17 @@ def verify(
     from fedplug_evidence.verifying import verify_folder
 
     found = verify_folder(folder, None if signer is None else read_public(signer))
+    code = 0 if found.ok else 1 if found.problems else 2
+    if as_json:
+        from fedplug_evidence.keys import fingerprint
+
+        public = found.public and fingerprint(found.public)
+        problems, facts = found.problems, {"unchecked": found.unchecked, "signer": public, "outcome": found.last}
+        typer.echo(document("verify", problems, found.notes, ok=found.ok, folder=str(folder), **facts))
+        raise typer.Exit(code)
     for note in found.notes:
         typer.echo(f"  {one_line(note, 2000)}.")
     for problem in found.problems:
         typer.echo(f"  MISMATCH: {one_line(problem, 2000)}")
     typer.echo(one_line(found.last, 4000))
-    raise typer.Exit(0 if found.ok else 1 if found.problems else 2)
+    raise typer.Exit(code)

@@ -20,6 +20,7 @@ from fedplug_lab.api import sections_of_plugins
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.files import private_folder, read_bytes, write_bytes
 from fedplug_runs.folder import read_ledger, read_rows, read_summary, recipe_file, writer_of
+from fedplug_runs.onward import resume_command
 from packaging.requirements import InvalidRequirement, Requirement
 
 from fedplug_evidence.facts import (
@@ -111,7 +112,7 @@ def _require_ended(run: Path) -> None:
         lacks = f", and no {' and no '.join(missing)}" if missing else ""
         raise CheckpointError(
             f"{run} has {len(rows)} of {planned} rounds{lacks}; evidence needs a run that has ended: finish it with "
-            f"fedplug resume {run}"
+            f"{resume_command(run)}"
         )
 
 

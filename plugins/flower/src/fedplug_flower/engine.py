@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
 
 from fedplug.api.errors import SetupError
 from fedplug.api.parties import KEY_SERVER, client_address
@@ -40,6 +42,12 @@ class FlowerEngine(PartyEngine):
         SetupError: this process is not a ServerApp, or no party is there.
     """
 
+    @staticmethod
+    def continued_by(run_dir: Path, round: int | None) -> str:
+        """The command that continues a run, for the app and the SuperLink that it began with."""
+        config = f'resume="{run_dir.absolute()}"' + ("" if round is None else f" round={round}")
+        return f"flwr run APP SUPERLINK --run-config {shlex.quote(config)}"
+
     leave_seconds = 20.0  # nodes ask for messages every three seconds
 
     def __init__(self, job: Job) -> None:
@@ -48,7 +56,8 @@ class FlowerEngine(PartyEngine):
         except LookupError:
             raise SetupError(
                 "--engine flower works only inside a Flower federation: fedplug federation-app writes the app that "
-                "flwr run starts there, and fedplug federation-try starts a federation on this machine"
+                "flwr run starts there, and fedplug federation-try starts a federation on this machine; a run that "
+                f"began there continues there: {self.continued_by(job.run_dir or Path('RUN'), None)}"
             ) from None
         clients = [client_address(number) for number in range(int(job.recipe["data"]["clients"]))]
         nodes = Nodes(grid, job.run_dir)

@@ -17,6 +17,7 @@ CONFIG: dict[str, str | int | bool] = {
     "output": "",
     "data": "",
     "resume": "",
+    "round": -1,
     "timeout": 1800,
     "patience": 600,
     "record-wire": False,
@@ -38,8 +39,6 @@ def app_of(recipe: Path) -> ServerApp:
             failure = f"interrupted; {error}"
         if failure:
             print(f"error: {failure}")
-            if "fedplug resume" in failure:  # this command works only outside a federation
-                print("in a federation, use: flwr run APP SUPERLINK --run-config 'resume=\"THE RUN FOLDER\"'")
             raise RuntimeError(failure)  # then Flower lists the run as failed
 
     app = ServerApp()
@@ -59,7 +58,8 @@ def _run(recipe: Path, grid: Grid, config: dict[str, Any]) -> None:
     )
     with serving(grid, config["patience"]):
         if config["resume"]:
-            run = functions.resume(Path(config["resume"]).expanduser(), settings=settings, display="terminal")
+            folder, round = Path(config["resume"]).expanduser(), int(config.get("round", -1))
+            run = functions.resume(folder, None if round < 0 else round, settings=settings, display="terminal")
         else:
             run = functions.run(recipe, settings=settings, display="terminal")
     others = {name: size for name, size in run.summary.carried.items() if name != "messages"}

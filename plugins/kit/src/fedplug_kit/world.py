@@ -290,6 +290,8 @@ def _changed(world: World) -> list[str]:
     fresh = Composition(world.protocol.recipe).components
     facts = [world.protocol.server.facts, *(client.facts for client in world.clients.clients.values())]
     held = [*(each.components for each in world.compositions), *(each.components for each in dict.fromkeys(facts))]
+    # Those whose functions have run.
+    held += [{s.link.name: s.link.component for zone in each.links for s in each.steps(zone)} for each in facts]
     return [
         f"component {name} keeps state in {attribute} during a run, which is lost in another process or shared by all "
         "clients of one; use party.memory(self)"

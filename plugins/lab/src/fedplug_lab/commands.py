@@ -23,7 +23,10 @@ class WithSeeds(WithEngine):
 
 Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Run each with each seed: --seeds 1 2 3")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check all and list what would run.")]
-Jobs = Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time. Parallel runs take longer each.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Runs at a time. Default: one a core. Parallel runs take longer each."),
+]
 
 
 @command(
@@ -37,7 +40,7 @@ def sweep(
     grid: GridFile,
     seeds: Seeds = None,
     sets: Sets = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the sweep. Default: sweep-RECIPE-GRID in the folder of runs.")
     ] = None,
@@ -67,11 +70,13 @@ def compare(
     format: Annotated[
         str | None, typer.Option(help="Print only the table, as csv, json, latex or markdown.")
     ] = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of runs. Complete runs in it are used. New runs and the page go there.")
     ] = None,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all, list what would run, and estimate time, bytes and epsilon.")
+    ] = False,
 ) -> None:
     """Run the recipes that have no run yet, and compare all runs. The same command continues after an interruption."""
     from fedplug_lab import compare as comparing

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from fedplug_runs.onward import resume_command
 from fedplug_runs.units import many
 
 from fedplug_lab.records import Compared, OneRun, attacks_on
@@ -165,8 +166,8 @@ def _parts(everyone: Sequence[Compared]) -> list[Unlike]:
 def _incomplete(everyone: Sequence[Compared]) -> list[Unlike]:
     unequal = frozenset({ACCURACY, TRAFFIC, TIME})
     return [
-        Unlike(f"{each.name}, seed {run.seed}: {len(run.rows)} of {many(run.planned, 'round')}; fedplug resume "
-               f"{run.folder} goes on", frozenset(GROUPS))
+        Unlike(f"{each.name}, seed {run.seed}: {len(run.rows)} of {many(run.planned, 'round')}; "
+               f"{resume_command(run.folder)} goes on", frozenset(GROUPS))
         for each in everyone for run in each.runs if len(run.rows) < run.planned
     ] + [
         Unlike(f"{each.name}, seed {run.seed}: {skipped} of {many(run.planned, 'round')} fell short and moved no "

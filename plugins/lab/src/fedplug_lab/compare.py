@@ -51,15 +51,15 @@ class Asked:
         baseline: the name of the one that the others are compared with; empty for that of the file, or the first.
         seeds: of all recipes; those of the file, or the recipes' own, if empty.
         sets: `path=value` for every recipe.
-        jobs: how many run at a time.
-        dry_run: only checks, and says what is missing.
+        jobs: how many run at a time; None: as many as this machine has cores and memory for.
+        dry_run: only checks, says what is missing, and estimates what that would take.
         format: print the table as `csv`, `json`, `latex` or `markdown`; empty: for people.
     """
 
     baseline: str = ""
     seeds: Sequence[int] = ()
     sets: Sequence[str] = ()
-    jobs: int = 1
+    jobs: int | None = 1
     dry_run: bool = False
     format: str = ""
 
@@ -98,6 +98,7 @@ def compare(what: Sequence[Path], settings: Settings, asked: Asked, catalog: Cat
     study = Study(runs, settings, catalog)
     if asked.dry_run:
         study.tell()
+        study.tell_estimates(asked.jobs)
         return 0
     resolve_device(settings.device)
     with at_work(settings.output / f"compare-{contest.title}", "compare"):

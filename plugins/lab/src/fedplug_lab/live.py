@@ -11,8 +11,6 @@ rich's own thread, a few times a second, whatever the number of calls.
 from __future__ import annotations
 
 import abc
-import dataclasses
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +22,11 @@ from fedplug_ledger.grades import Grade
 from fedplug_ledger.verdict import Verdict
 from fedplug_ledger.verdict_words import MARKS
 from fedplug_runs import units
+from fedplug_runs.onward import resume_command
+from fedplug_runs.pace import Now, Pace
 from fedplug_runs.row_text import best_of, cells, grouped_title, thin_out, totals
 from fedplug_runs.rows import Row
 from fedplug_runs.shown import interruption
-from fedplug_terminal.plain import resume_command
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -47,16 +46,6 @@ _LEAST_FIRST = (
     "personal mean",
 )  # fmt: skip
 """Columns that a narrow terminal drops, in this order, before figures of the task."""
-
-
-@dataclasses.dataclass
-class _Now:
-    """The current phase."""
-
-    round: int = 0
-    phase: str = "starting"
-    done: int = 0
-    total: int = 0
 
 
 def terminal() -> Console | None:
@@ -126,13 +115,13 @@ class LiveDisplay(Picture):
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic, refresh: float = 8) -> None:
         self._facts: Mapping[str, Any] = {}
-        self._now = _Now()
-        self._starts: dict[int, float] = {}  # when the first phase of each round was seen
+        self.pace = Pace(clock)
         self._rows: list[Row] = []
         super().__init__(console, clock, refresh)  # draws the first picture
 
     def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
-        self._facts, self._began = dict(facts), self._clock()
+        self._facts = dict(facts)
+        self.pace.start(self._facts.get("rounds"))
         steps = Rows(
             ("hook", "component", "what it does here"),
             [(Text(hook, "cyan"), Text(component), Text(text, "dim")) for hook, component, text in plan],
@@ -141,10 +130,7 @@ class LiveDisplay(Picture):
         self._live.start()
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
-        if round > 0 and round not in self._starts:  # 0 is the set-up, which no row follows
-            self._starts[round] = self._clock()
-        # One assignment, so that the drawing thread never sees half of it.
-        self._now = _Now(round, phase, done, total)
+        self.pace.phase(round, phase, done, total)
 
     def round_done(self, row: Row) -> None:
         self._rows.append(row)
@@ -176,58 +162,38 @@ class LiveDisplay(Picture):
 
     def picture(self) -> RenderableType:
         """The state as rich draws it."""
-        now, rows = self._now, list(self._rows)
+        now, rows = self.pace.now, list(self._rows)
         parts: list[RenderableType] = [self._progress(now, rows)]
         # Leave room for the progress, the head of the table and the prompt in a low terminal.
         room = max(1, min(8, self._console.height - 9))
         known = {row.round for row in rows}
-        waiting = [round for round in sorted(self._starts) if round < now.round and round not in known]
+        waiting = [round for round in sorted(self.pace.starts) if round < now.round and round not in known]
         if rows or waiting:
             parts += [Text(), rounds_table(rows[-room:], waiting[-2:], self._console.width)]
         # The last line is empty, not blank: at the end of a full one, the terminal's ^C would begin another, and the
         # picture would be wiped one line too low.
         return Group(*parts, Text())
 
-    def _progress(self, now: _Now, rows: list[Row]) -> Table:
+    def _progress(self, now: Now, rows: list[Row]) -> Table:
         grid = Table.grid(padding=(0, 2))
         wide = self._console.width
-        planned = int(units.as_float(self._facts.get("rounds") or 0) or 0)
-        left = self.seconds_left()
+        planned, left = self.pace.planned or 0, self.pace.left()
         size = min(30, max(0, wide - 50))
-        bar = ProgressBar(total=max(planned, 1), completed=self.rounds_done(), width=size)
+        bar = ProgressBar(total=max(planned, 1), completed=self.pace.rounds_done(), width=size)
         current = min(now.round or 1, planned or now.round)
         title = f"round {current} of {planned}" if planned else f"round {current}"
         roomy = wide >= 60
         rest = "" if left is None else f", about {clock_time(left)} left" if roomy else f", {clock_time(left)} left"
-        so_far = clock_time(self._clock() - self._began)
+        so_far = clock_time(self.pace.so_far())
         add_bar(grid, size, Text(title, "bold"), bar, f"{so_far} so far{rest}" if roomy else so_far + rest)
         counted = f"{now.done} of {now.total} clients" if now.total > 1 else ""
+        if training := self.pace.training():
+            steps = f"client {training.client_id}: step {training.done:,} of {training.steps:,}"
+            counted = ", ".join(filter(None, [counted, steps])) if roomy else counted
         pulse = now.total <= 1
         bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=size, pulse=pulse)
         add_bar(grid, size, Text(now.phase, "cyan"), bar, counted)
         return grid
-
-    def seconds_per_round(self) -> float | None:
-        """Mean over the last five whole rounds; None before the first one is over."""
-        starts = [self._starts[round] for round in sorted(self._starts)][-6:]
-        return (starts[-1] - starts[0]) / (len(starts) - 1) if len(starts) > 1 else None
-
-    def seconds_left(self) -> float | None:
-        """Expected time to the end; None while there is nothing to go by."""
-        pace, planned = self.seconds_per_round(), units.as_float(self._facts.get("rounds"))
-        if pace is None or math.isnan(planned):
-            return None
-        current = max(self._starts)
-        spent = self._clock() - self._starts[current]
-        return max(0.0, pace - spent) + pace * max(0.0, planned - current)
-
-    def rounds_done(self) -> float:
-        """Rounds finished, the current one counted by the time it has taken so far."""
-        current, pace = self._now.round, self.seconds_per_round()
-        if current < 1:
-            return 0.0
-        share = min(0.95, (self._clock() - self._starts[current]) / pace) if pace else 0.0
-        return current - 1 + share
 
 
 def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | None = None) -> Table:

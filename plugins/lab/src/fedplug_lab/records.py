@@ -19,6 +19,7 @@ from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_runs import units
 from fedplug_runs.files import open_private, private_folder
 from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
+from fedplug_runs.onward import resume_command
 from fedplug_runs.rows import Row, Sent, Traffic
 
 from fedplug_lab.grid import SEED, Combination, short_names
@@ -237,7 +238,7 @@ def open_run(folder: Path) -> OneRun:
         raise CheckpointError(f"{folder} is not a run folder: it has no recipe.yaml{more}")
     rows = read_rows(folder)
     if not rows:
-        raise NotBegun(f"{folder} has no finished round; continue it first: fedplug resume {folder}")
+        raise NotBegun(f"{folder} has no finished round; continue it first: {resume_command(folder)}")
     summary = read_summary(folder)
     if not {SEED, "rounds", "data"} <= summary.recipe.keys():
         raise CheckpointError(f"{folder / 'summary.json'} holds no whole recipe; put it back as the run wrote it")

@@ -8,9 +8,11 @@ ends it with `Enough`; what the run has is kept, and it could continue.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import multiprocessing
 import os
@@ -32,9 +34,12 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_ledger.verdict_words import number
 from fedplug_runs import own_files, units
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_runs.estimate import LIMIT, estimate, in_short
 from fedplug_runs.execution import INTERRUPTED, Equipment, resume, start
 from fedplug_runs.files import read_text
-from fedplug_runs.folder import load_run, writer_of
+from fedplug_runs.folder import load_run, versions, writer_of
+from fedplug_runs.loaded import MOST, Loaded, keeping, place_of
+from fedplug_runs.machine import memory_now, resolve_device
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display, say
 from fedplug_terminal.lines import tell
@@ -207,18 +212,21 @@ class Wanted(NamedTuple):
     take: Callable[[Outcome, float, SweepWatch], None]
 
 
-def make_runs(ask: Callable[[], Wanted | None], catalog: Catalog, at_a_time: int, quiet: bool) -> bool:
+def make_runs(
+    ask: Callable[[], Wanted | None], catalog: Catalog, at_a_time: int, quiet: bool, loaded: Loaded | None = None
+) -> bool:  # fmt: skip
     """Makes the runs that are asked for; False if Ctrl-C ended that.
 
     Args:
         ask: gives the next one; None where there is none, or none before another one has ended.
         catalog: the components on offer.
-        at_a_time: how many; more than one run in separate processes.
+        at_a_time: how many; more than one run in separate processes, of which each makes several, one after the other.
         quiet: print notes and failures only.
+        loaded: data sets that the runs have in common.
     """
     stopping = False
     try:
-        with Crew(catalog, at_a_time > 1, quiet) as crew:
+        with Crew(catalog, at_a_time > 1, quiet, loaded) as crew:
             while True:
                 while not stopping and len(crew) < at_a_time and (wanted := ask()):
                     crew.begin(wanted)
@@ -247,19 +255,29 @@ Ended = tuple[Wanted, Outcome, float, SweepWatch]
 """A run that has ended, how many seconds it took, and the line that says how it goes."""
 
 
+class _Hand(NamedTuple):
+    """A process that makes runs, one after the other, and our end of the pipe to it."""
+
+    pipe: Connection
+    process: SpawnProcess
+
+
 class Crew:
     """Runs that are being made. A context, at whose end all have stopped.
 
     Args:
         catalog: the components on offer.
-        apart: each in a separate process; else here, one at a time.
+        apart: in separate processes; else here, one at a time.
         quiet: print notes and failures only.
+        loaded: data sets that the runs have in common.
     """
 
-    def __init__(self, catalog: Catalog, apart: bool, quiet: bool) -> None:
+    def __init__(self, catalog: Catalog, apart: bool, quiet: bool, loaded: Loaded | None = None) -> None:
         self._catalog, self._apart, self._quiet = catalog, apart, quiet
+        self._loaded, self._packed = loaded or Loaded(), dict[str, bytes]()
         self._context = multiprocessing.get_context("spawn")
-        self._running: dict[Connection, tuple[Wanted, SpawnProcess, float]] = {}
+        self._idle: list[_Hand] = []
+        self._running: dict[Connection, tuple[Wanted, _Hand, float]] = {}
         self._ended: list[Ended] = []
 
     def __len__(self) -> int:
@@ -270,38 +288,55 @@ class Crew:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
-        for _, process, _ in self._running.values():
-            process.join()
+        hands = [*self._idle, *(hand for _, hand, _ in self._running.values())]
+        for hand in self._idle:
+            hand.pipe.close()  # of the others only once they have answered: they would find nobody there
+        for hand in hands:
+            hand.process.join()
 
     def begin(self, wanted: Wanted) -> None:
         """Begins a run; one that is made here has ended then."""
         began = time.perf_counter()
         if not self._apart:
             watch = self._watch(wanted)
-            self._ended.append((wanted, attempt(wanted.job, self._catalog, watch), time.perf_counter() - began, watch))
+            with keeping(self._loaded):
+                outcome = attempt(wanted.job, self._catalog, watch)
+            self._ended.append((wanted, outcome, time.perf_counter() - began, watch))
             return
-        ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_serve, args=(theirs, wanted.job, self._catalog))
+        hand = self._idle.pop() if self._idle else self._hired()
+        try:
+            hand.pipe.send(wanted.job)
+        except OSError:  # it has ended while it had nothing to do
+            hand = self._hired()
+            hand.pipe.send(wanted.job)
+        self._running[hand.pipe] = wanted, hand, began
+
+    def _hired(self) -> _Hand:
+        self._packed = self._packed or self._loaded.packed()
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, self._catalog, self._packed))
         with _undisturbed():
             process.start()
         theirs.close()
-        self._running[ours] = wanted, process, began
+        return _Hand(ours, process)
 
     def wait(self) -> list[Ended]:
         """Waits until a run or more have ended; their lines come in the order in which they end."""
         ended, self._ended = self._ended, []
         for pipe in wait(list(self._running)) if self._running else ():
             assert isinstance(pipe, Connection)
-            wanted, process, began = self._running.pop(pipe)
-            outcome = _answer(pipe, process)
+            wanted, hand, began = self._running.pop(pipe)
+            outcome = _answer(hand)
+            if hand.process.is_alive():
+                self._idle.append(hand)
             ended.append((wanted, outcome, time.perf_counter() - began, self._watch(wanted)))
         return ended
 
     def stop(self) -> None:
         """Passes Ctrl-C on to the running ones, which then save what they have."""
-        for _, process, _ in self._running.values():
-            if process.is_alive() and process.pid:
-                os.kill(process.pid, signal.SIGINT)
+        for _, hand, _ in self._running.values():
+            if hand.process.is_alive() and hand.process.pid:
+                os.kill(hand.process.pid, signal.SIGINT)
 
     def _watch(self, wanted: Wanted) -> SweepWatch:
         return SweepWatch(sys.stdout, wanted.title, wanted.job.recipe["rounds"], self._quiet)
@@ -320,32 +355,39 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _answer(pipe: Connection, process: SpawnProcess) -> Outcome:
+def _answer(hand: _Hand) -> Outcome:
     try:
-        outcome = pipe.recv()
-    except EOFError:
-        process.join()
-        code = process.exitcode
+        outcome = hand.pipe.recv()
+    except (EOFError, OSError):
+        hand.process.join()
+        code = hand.process.exitcode
         interrupted = code in (INTERRUPTED, -signal.SIGINT)
         return Outcome(interrupted=interrupted, error=f"its process ended with {code}; is there enough memory?")
-    process.join()
     assert isinstance(outcome, Outcome)
     return outcome
 
 
-def _serve(pipe: Connection, job: Job, catalog: Catalog) -> None:
-    """What the process does."""
+def _serve(pipe: Connection, catalog: Catalog, packed: Mapping[str, bytes]) -> None:
+    """What the process does: jobs as they come, until nobody is there any more."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C in a terminal comes from the parent then, and once
-    watch = Notes()
-    try:
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        outcome = attempt(job, catalog, watch)
-    except KeyboardInterrupt:  # before or after the rounds, where nothing has to be saved
-        outcome = Outcome(interrupted=True)
-    pipe.send(dataclasses.replace(outcome, notes=tuple(watch.noted)))
-    pipe.close()
+    with keeping(Loaded.unpacked(packed)), contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            job, watch = pipe.recv(), Notes()
+            try:
+                _heed(signal.SIG_UNBLOCK)
+                outcome = attempt(job, catalog, watch)
+                _heed(signal.SIG_BLOCK)
+            except KeyboardInterrupt:  # before or after the rounds, where nothing has to be saved
+                outcome = Outcome(interrupted=True)
+            pipe.send(dataclasses.replace(outcome, notes=tuple(watch.noted)))
+            gc.collect()  # the next run's memory is measured
+
+
+def _heed(how: int) -> None:
+    """Has Ctrl-C come from here on, or wait: between jobs there is nothing to interrupt."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 class Shelf:
@@ -354,13 +396,17 @@ class Shelf:
     Args:
         folder: with run folders in it, or in folders in it; need not exist.
         wanted: digests of the recipes of which runs are looked for.
+        unlike: says why a complete run of such a recipe does not count; empty where it does.
 
     Attributes:
         found: folders of complete runs, by digest; of several the last one.
         notes: of runs that would have counted, why they do not.
     """
 
-    def __init__(self, folder: Path, wanted: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, wanted: Sequence[str], unlike: Callable[[OneRun], str] = lambda run: ""
+    ) -> None:  # fmt: skip
+        self._unlike = unlike
         self.found, self.notes = dict[str, Path](), list[str]()
         self._others: list[Path] = []
         files = [file for pattern in ("*/recipe.yaml", "*/*/recipe.yaml") for file in folder.glob(pattern)]
@@ -372,8 +418,11 @@ class Shelf:
         if digest is not None and digest not in wanted:
             return
         try:
-            if digest is not None and is_whole(open_run(folder)):
-                self.found[digest] = folder
+            if digest is not None and is_whole(run := open_run(folder)):
+                if why := self._unlike(run):
+                    self.notes.append(f"not used: {folder} {why}; it is run again")
+                else:
+                    self.found[digest] = folder
                 return
         except NotBegun:  # it continues
             pass
@@ -434,8 +483,9 @@ class Study:
 
     def __init__(self, runs: Sequence[Combination], settings: Settings, catalog: Catalog) -> None:
         self.runs, self.settings, self.catalog = runs, settings, catalog
-        Equipment(settings, catalog)
-        self._shelf = Shelf(settings.output, [one.recipe.digest for one in runs])
+        self._equipment, self._loaded = Equipment(settings, catalog), Loaded()
+        self._recipes = {one.recipe.digest: one.recipe for one in runs}
+        self._shelf = Shelf(settings.output, [*self._recipes], self._unlike)
         self.found = self._shelf.found
         self._lines: dict[str, Line] = {}
 
@@ -445,8 +495,38 @@ class Study:
             found = self.found.get(one.recipe.digest)
             tell(f"{self._title(place, one)}  ({one.recipe.digest[:12]}){f'  there: {found}' if found else ''}")
 
-    def run(self, jobs: int, after_each: Callable[[], object] = lambda: None) -> bool:
-        """Runs what is missing, several at a time where asked; False if it was interrupted."""
+    def tell_estimates(self, jobs: int | None) -> None:
+        """Says what the missing runs would take: of each case its first is measured, see `fedplug_runs.estimate`."""
+        missing = [one for one in self.runs if one.recipe.digest not in self.found]
+        cases = collections.Counter(one.case for one in missing)
+        self._load([one.recipe for one in missing])
+        seconds: float | None = 0.0
+        for case, count in cases.items():
+            recipe = next(one.recipe for one in missing if one.case == case)
+            with keeping(self._loaded):
+                found = estimate(recipe, self.settings, self.catalog, LIMIT / len(cases))
+            many = f"{count} runs, each " if count > 1 else ""
+            tell(f"estimate of {case or recipe.name}: {many}{in_short(found)}")
+            seconds = None if seconds is None or found.seconds is None else seconds + count * found.seconds
+        if missing:
+            at_a_time = min(jobs or self.room(), len(missing))
+            whole = "not known" if seconds is None else f"about {units.duration(seconds / at_a_time)}"
+            tell(f"estimate of all: {whole}, with {len(missing)} runs to make, {at_a_time} at a time")
+
+    def _unlike(self, run: OneRun) -> str:
+        """Why a complete run is none of this study: code or data have changed since."""
+        recipe, then = self._recipes[run.summary.digest], run.summary.versions
+        now = versions(recipe, self.catalog, self._equipment.entry)
+        changed = [f"{name} {then[name]}, which is {now[name]} now" for name in now.keys() & then.keys()
+                   if now[name] != then[name]]  # fmt: skip
+        if changed:
+            return f"was made with {', '.join(sorted(changed))}"
+        if run.summary.data != self._loaded.digest(recipe, self.settings.data_root):
+            return "had other data than there are now" if run.summary.data else "does not say which data it had"
+        return ""
+
+    def run(self, jobs: int | None, after_each: Callable[[], object] = lambda: None) -> bool:
+        """Runs what is missing, `jobs` at a time, or as many as this machine takes; False if it was interrupted."""
         for note in self._shelf.notes:
             tell(f"note: {note}")
         missing = [(place, one) for place, one in enumerate(self.runs, 1) if one.recipe.digest not in self.found]
@@ -468,12 +548,36 @@ class Study:
             )
             for place, one in missing
         )
-        at_a_time = min(jobs, max(1, len(missing)))
-        whole = make_runs(lambda: next(wanted, None), self.catalog, at_a_time, self.settings.quiet)
+        self._load([one.recipe for _, one in missing])
+        at_a_time = min(jobs or self.room(), max(1, len(missing)))
+        if at_a_time > 1 and jobs is None and not self.settings.quiet:
+            print(f"{at_a_time} runs at a time; --jobs 1 makes one after the other")
+        whole = make_runs(lambda: next(wanted, None), self.catalog, at_a_time, self.settings.quiet, self._loaded)
         if not whole:
             done = f"{len(self.found)} of {len(self.runs)} runs are complete"
             tell(f"Interrupted; {done}. The same command goes on.")
         return whole
+
+    def _load(self, recipes: Sequence[Recipe]) -> None:
+        """Loads data that several of these runs have in common."""
+        root = self.settings.data_root
+        places = [place_of(recipe, root) for recipe in recipes if recipe.data.agreed is None]
+        shared = [place for place, count in collections.Counter(places).items() if count > 1][:MOST]
+        by_place = {place_of(recipe, root): recipe for recipe in recipes}
+        for place in shared:
+            with contextlib.suppress(Exception):  # the run itself says so
+                self._loaded.digest(by_place[place], root)
+
+    def room(self) -> int:
+        """How many runs this machine takes at a time: one a core, as long as there is memory for another process like
+        this one; an engine with processes uses the cores itself.
+        """
+        if not self._equipment.engine_class.in_process or resolve_device(self.settings.device) != "cpu":
+            return 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        held, free = memory_now()
+        most = cores if held is None or free is None else int(0.8 * free / held)
+        return max(1, min(cores // self.settings.threads, most))
 
     def lines(self) -> list[Line]:
         """What is known of the runs by now, of those of which something is."""

@@ -44,7 +44,7 @@ def sweep(
     seeds: Sequence[int] = (),
     dry_run: bool = False,
     catalog: Catalog | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
 ) -> int:
     """Runs what is missing of a sweep; gives the exit code.
 
@@ -56,7 +56,7 @@ def sweep(
         seeds: each combination is run with each of them; with the recipe's own seed if empty.
         dry_run: only checks all combinations, and says which are missing.
         catalog: the components on offer; those installed if None.
-        jobs: how many run at a time.
+        jobs: how many run at a time; None: as many as this machine has cores and memory for.
 
     Raises:
         RecipeError: the grid, or any combination of it, is wrong; nothing has run.

@@ -463,7 +463,7 @@ def loose(ledger: Book, level: str = "") -> str:
     count, who = (units(ledger, level), f"{level}s") if level else (ledger.num_clients, "clients")
     if math.isinf(count):
         return f"delta {ledger.delta:g} is per {level}, and nobody says how many there are"
-    return f"delta {ledger.delta:g} is not below 1 / {count:g} {who}" if ledger.delta >= 1 / count else ""
+    return f"delta {ledger.delta:g} is not below 1 / {count:g} {who}" if count and ledger.delta >= 1 / count else ""
 
 
 def logged_releases(ledger: Book) -> list[tuple[str, Release]]:

@@ -22,12 +22,13 @@ from fedplug.api.errors import CheckpointError, ClientError, PartyLost, SetupErr
 from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.api.records import one_line
 from fedplug.engines.base import Job
-from fedplug_runs.checkpoint import holding, read_file, write_file
+from fedplug_runs.checkpoint import ELSEWHERE, Checkpoints, HeldElsewhere, holding, read_file, write_file
 from fedplug_runs.files import read_text, write_text
+from fedplug_runs.onward import engine_of, resume_command, run_command
 
 from fedplug_party.frames import Command, Reply, Request, checkpoint_name, round_of
 
-_RUN, _NAMES = "parties.run", "parties.state"
+_RUN = "parties.run"
 PATIENCE = 20.0
 """Seconds that a server waits for parties at its start, and later for the key server to come back. It waits as long for
 a client that was silent before the round continues without it."""
@@ -80,6 +81,7 @@ class PartyEngine:
         self._session, self._number = secrets.token_hex(8), 0
         self._run, self._run_dir = run_of(job.run_dir), job.run_dir
         self._joined: dict[str, Reply] = {}  # by address, the parties that know this session
+        self._kept: dict[str, Collection[str]] = {}  # by address, the checkpoints in the party's folder as it joined
         self._told: set[str] = set()  # those of them that hold the state of the current round
         self._silent: set[str] = set()  # parties that did not answer the last request
         self._saved: dict[str, list[str]] = {}  # for each party, its last checkpoints that this server knows
@@ -149,13 +151,36 @@ class PartyEngine:
         Raises:
             CheckpointError: no client can go back to it, or the key server cannot, or the run had no parties.
         """
+        run_dir = folder.parent.parent
+        if not (folder / ELSEWHERE).is_file() and any(folder.glob("clients-*.state")):
+            raise HeldElsewhere(
+                f"{folder} holds the states of all parties, which ran with the engine {engine_of(run_dir) or 'local'}, "
+                f"and these parties have none of this run; continue it with that engine: {resume_command(run_dir)}"
+            )
         self._saved = read_names(folder)
         self.saved(folder)
         self._told.clear()
         problems = self._up_to_date(self._addresses)
         clients = [address for address in self._addresses if address != KEY_SERVER]
         if KEY_SERVER in problems or all(address in problems for address in clients):
-            raise CheckpointError("; ".join(dict.fromkeys(map(str, problems.values()))))
+            why = "; ".join(dict.fromkeys(map(str, problems.values())))
+            others = [round for round in Checkpoints(run_dir).rounds() if round != round_in(folder)]
+            usable = [round for round in others if self._all_have(Checkpoints(run_dir).path(round))]
+            onward = f"run the recipe again, with new state folders: {run_command(run_dir)}"
+            if self._silent:
+                onward = f"start those again, then continue: {resume_command(run_dir)}"
+            elif usable:
+                had = f"all parties have their states after round {usable[-1]}"
+                onward = f"{had}: {resume_command(run_dir, usable[-1])}"
+            raise HeldElsewhere(f"{why}; {onward}")
+
+    def _all_have(self, folder: Path) -> bool:
+        """Whether every party that is there has its checkpoint of this one of the server."""
+        try:
+            names = read_names(folder)
+        except CheckpointError:
+            return False
+        return all(names.get(address, [""])[-1] in kept for address, kept in self._kept.items())
 
     def overhead(self) -> dict[str, int]:
         """Bytes that travelled in addition to the messages, by source."""
@@ -205,6 +230,7 @@ class PartyEngine:
             if before is None or before.incarnation != reply.incarnation:
                 self._told.discard(address)
             self._joined[address] = reply
+            self._kept[address] = reply.kept
         return failed
 
     def _up_to_date(self, addresses: Iterable[str]) -> dict[str, Exception]:
@@ -243,8 +269,7 @@ class PartyEngine:
             wanted = f"must continue from {known[-1]}" if known else "has saved nothing of this run"
             raise PartyLost(
                 f"{address} {wanted}, but its folder has {one_line(', '.join(kept)) or 'no checkpoint'}; if the folder "
-                "was restored from an older copy, restore the copy from when the party last ran; otherwise continue "
-                "from a later round"
+                "was restored from an older copy, restore the copy from when the party last ran"
             )
         return known[-1]
 
@@ -334,7 +359,7 @@ def round_in(folder: Path) -> int:
 
 def write_names(folder: Path, names: Mapping[str, list[str]]) -> None:
     """Writes the names of each party's checkpoints, ascending, into a checkpoint of the server."""
-    write_file(folder / _NAMES, codec.encode(dict(names)))
+    write_file(folder / ELSEWHERE, codec.encode(dict(names)))
 
 
 def read_names(folder: Path) -> dict[str, list[str]]:
@@ -343,7 +368,7 @@ def read_names(folder: Path) -> dict[str, list[str]]:
     Raises:
         CheckpointError: the file is missing or damaged, for instance because the run used another engine.
     """
-    file = folder / _NAMES
+    file = folder / ELSEWHERE
     data = codec.decode_saved(read_file(file))
     with holding(file, "names of the parties' checkpoints"):
         return {address: [str(name) for name in names] for address, names in data.items()}

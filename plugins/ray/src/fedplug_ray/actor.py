@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from fedplug.api.errors import FedplugError, SetupError, describe
-from fedplug.engines.base import Job
-from fedplug_std.pool import draw_apart, host_of
+from fedplug.engines.base import Job, host_of
+from fedplug_std.pool import draw_apart
 
 
 @dataclasses.dataclass(frozen=True)

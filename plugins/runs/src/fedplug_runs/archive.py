@@ -14,6 +14,7 @@ round is run. The order at the end of a round is histories, messages, checkpoint
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -34,9 +35,10 @@ from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 
 from fedplug_runs.by_class import Guess
-from fedplug_runs.checkpoint import KEPT, Checkpoints, holding
+from fedplug_runs.checkpoint import ELSEWHERE, KEPT, Checkpoints, HeldElsewhere, holding
 from fedplug_runs.files import append_line, open_private, private_folder, read_bytes, read_lines, shorten, write_text
 from fedplug_runs.metrics import Metrics
+from fedplug_runs.onward import engine_of, resume_command, run_command
 from fedplug_runs.rows import Row
 from fedplug_runs.wire_record import Message, Wire, file_of, framed, recordings
 
@@ -178,7 +180,7 @@ class Charges:
         self.file = run_dir / "charging.jsonl"
         self._remedy = (
             "without it the ledger would not count repeated uploads; put the file back as it was, or start a new "
-            f"run: fedplug run {run_dir / 'recipe.yaml'}"
+            f"run: {run_command(run_dir)}"
         )
         self._noted = read_lines(self.file, Charge.from_json, self._remedy)
 
@@ -313,10 +315,40 @@ class Archive:
                 log = [RoundEntry.from_plain(entry) for entry in self._ledger.read(marks["ledger"])]
                 books.protocol.restore(state)
                 books.restore(state, rows, log)
+        except HeldElsewhere:
+            raise
         except FedplugError as error:
-            raise CheckpointError(f"{error}; {self.checkpoints.remedy(done)}") from error
+            onward = self._engine_hint(folder) or self.checkpoints.remedy(done, functools.partial(self._usable, engine))
+            raise CheckpointError(f"{error}; {onward}") from error
         self._from(done, marks, rows)
         self.charge_again(books, state["charges"])
+
+    def _engine_hint(self, folder: Path) -> str:
+        """What to do where the parties' states are of another kind of engine, which no other round can mend."""
+        if not (before := engine_of(self.run_dir)) or not (folder / ELSEWHERE).is_file():
+            return ""
+        whose = f"the run had the engine {before}, whose parties keep their own states"
+        return f"{whose}; continue it with that one: {resume_command(self.run_dir)}"
+
+    def _usable(self, engine: Engine, round: int) -> bool:
+        """Whether the run could go on from the checkpoint of another round, with this engine."""
+        try:
+            found = self.checkpoints.read(round)
+            if found is None:
+                return False
+            _, state, folder = found
+            self._check(state, folder, round)
+            if not (folder / ELSEWHERE).is_file():  # parties that keep their own states are not moved for a look
+                engine.load(folder)
+            for lines, mark, read in (
+                (self._rows, state["histories"]["rows"], Row.from_plain),
+                (self._ledger, state["histories"]["ledger"], RoundEntry.from_plain),
+            ):
+                for record in lines.read(mark):
+                    read(record)
+        except (FedplugError, OSError, LookupError, TypeError, ValueError):
+            return False
+        return True
 
     def charge_again(self, books: Bookkeeping, known: int) -> None:
         """What was uploaded after the checkpoint is not in its ledger, and will be uploaded again with other noise."""
@@ -349,7 +381,7 @@ class Archive:
             file = self.run_dir / "recipe.yaml"
             raise CheckpointError(
                 f"{folder} belongs to recipe {digest[:12]}, but {file} is {self.recipe.digest[:12]} now; undo the "
-                f"change, or start a new run: fedplug run {file}"
+                f"change, or start a new run: {run_command(self.run_dir)}"
             )
         if state.get("data") not in (self.data, "", None):  # older runs did not always say
             raise CheckpointError(

@@ -28,6 +28,7 @@ from fedplug.engines.base import Engine
 
 from fedplug_runs.compared import Comparison
 from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_lines
+from fedplug_runs.onward import resume_command, run_command
 from fedplug_runs.residents import Residents
 
 if TYPE_CHECKING:
@@ -182,9 +183,8 @@ def openings_in(file: Path, known: int = 0) -> Openings:
     Raises:
         CheckpointError: the file is damaged, or holds fewer.
     """
-    recipe = file.parent.parent / "recipe.yaml"
     without = "without it sums could be opened twice; put the file back as it was, or start a new run"
-    remedy = f"{without}: fedplug run {recipe}"
+    remedy = f"{without}: {run_command(file.parent.parent)}"
     noted = read_lines(file, Opening.from_json, remedy)
     if len(noted) < known:
         has = f"has {len(noted)} lines" if file.is_file() else "is missing"
@@ -308,7 +308,7 @@ class Checkpoints:
         except OSError as error:
             raise CheckpointError(
                 f"{self.folder} cannot be read ({error.strerror or error}); nothing in it was touched: make it "
-                f"readable, and continue: fedplug resume {self.folder.parent}"
+                f"readable, and continue: {resume_command(self.folder.parent)}"
             ) from error
         return sorted(int(found[1]) for name in names if (found := _NAMED.fullmatch(name)))
 
@@ -366,19 +366,33 @@ class Checkpoints:
             raise CheckpointError(f"{file} holds no server's state; {self.remedy(round)}") from error
         return round, state, self.path(round)
 
-    def remedy(self, damaged: int) -> str:
-        """What to do about a damaged checkpoint: go back, or forward, to one that is whole."""
-        resume = f"fedplug resume {self.folder.parent} --round"
-        whole = [round for round in self.rounds() if round != damaged and self._is_whole(round)]
+    def remedy(self, damaged: int, usable: Callable[[int], bool] | None = None) -> str:
+        """What to do about a checkpoint that cannot be used: go back, or forward, to one that can.
+
+        Args:
+            damaged: the round of it.
+            usable: whether the one of another round can be used; by default, whether its files are whole.
+        """
+        usable = usable or self._is_whole
+        whole = [round for round in self.rounds() if round != damaged and usable(round)]
+        run = self.folder.parent
         later = [round for round in whole if round > damaged]
         if earlier := [round for round in whole if round < damaged]:
-            onward = f", or go on from a later one: {resume} {later[-1]}" if later else ""
-            return f"go back one: {resume} {earlier[-1]}{onward}"
+            onward = f", or go on from a later one: {resume_command(run, later[-1])}" if later else ""
+            return f"go back one: {resume_command(run, earlier[-1])}{onward}"
         if later:
-            return f"there is no earlier one that is whole; go on from a later one: {resume} {later[-1]}"
+            return f"there is no earlier one that is whole; go on from a later one: {resume_command(run, later[-1])}"
         none = "there is no earlier one" if len(self.rounds()) < 2 else "no other one is whole"
-        return f"{none}; run the recipe again: fedplug run {self.folder.parent / 'recipe.yaml'}"
+        return f"{none}; run the recipe again: {run_command(run)}"
 
     def _is_whole(self, round: int) -> bool:
         files = list(self.path(round).glob("*.state"))
         return "server.state" in {path.name for path in files} and all(map(is_whole, files))
+
+
+ELSEWHERE = "parties.state"
+"""The file that an engine writes into a checkpoint whose parties keep their own states: the names of those."""
+
+
+class HeldElsewhere(CheckpointError):
+    """Parties that keep their own states cannot go back to a checkpoint; the message says what to do."""

@@ -46,6 +46,7 @@ from fedplug_runs.folder import (
     write_recipe,
 )
 from fedplug_runs.listeners import listen, listeners, of_session
+from fedplug_runs.loaded import Once
 from fedplug_runs.machine import (
     PeakMemory,
     command_line,
@@ -55,6 +56,7 @@ from fedplug_runs.machine import (
     terminated_like_interrupted,
 )
 from fedplug_runs.metrics import figures_of
+from fedplug_runs.onward import keep_settings, resume_command, runs_here
 from fedplug_runs.own_files import keep, with_files
 from fedplug_runs.plan import plan_of
 from fedplug_runs.result import Run
@@ -124,7 +126,7 @@ def start(
                 shutil.rmtree(run_dir, ignore_errors=True)
             if isinstance(error, KeyboardInterrupt):  # before the first round, or after the last
                 nothing = "nothing had begun, and nothing is left behind"
-                words = f"to continue: fedplug resume {run_dir}" if saved else nothing
+                words = f"to continue: {resume_command(run_dir)}" if saved else nothing
                 raise KeyboardInterrupt(f"Interrupted; {words}") from error
             raise
 
@@ -153,7 +155,7 @@ def resume(
         error.run_folder = run_dir
         raise
     except KeyboardInterrupt as error:  # another one, or before it continues
-        raise KeyboardInterrupt(f"Interrupted; to continue: fedplug resume {run_dir}") from error
+        raise KeyboardInterrupt(f"Interrupted; to continue: {resume_command(run_dir)}") from error
 
 
 class Execution:
@@ -174,6 +176,7 @@ class Execution:
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
         self.equipment, self._stop = Equipment(settings, catalog), stop
+        runs_here(run_dir, settings, self.equipment.engine_class)
         self.in_memory = session.only_in_memory(recipe.own_files, run_dir)
         stays_here = session.only_in_memory(recipe.own_files)
         if stays_here and not self.equipment.engine_class.in_process:
@@ -253,7 +256,8 @@ class Execution:
         around = strange([self.equipment.entry, *(entry for entry, _ in others)])
         self.composition = Composition(recipe, around)
         device = resolve_device(self.settings.device)
-        self.world = World(recipe, self.composition, self.settings.data_root)
+        once = Once(recipe, self.composition)
+        self.world = self.make_world(once.composition)
         self.archive.data = self.world.digest.hex()
         self.model = self.world.model("cpu")
         layout = self.model.layout
@@ -279,12 +283,20 @@ class Execution:
             not_repeatable=self.in_memory,
             guess=dict(self.guess.figures),
             common=self.guess.common,
+            data=once.digest,
         )
-        extensions = [part for part in self.composition.components.values() if isinstance(part, Extension)]
-        listen(extensions, self.events, self.run_dir, self.settings.allow_outside)
+        listen(self.extensions(), self.events, self.run_dir, self.settings.allow_outside)
         wanted = [*(extension for _, extension in others), *of_session(self.settings.listeners)]
         listen(wanted, self.events, self.run_dir)  # the user's word
         self.events.subscribe(Asking, self._note_charge)
+
+    def make_world(self, composition: Composition) -> World:
+        """The data, which the composition loads, and the initial model; a trial has little data."""
+        return World(self.recipe, composition, self.settings.data_root)
+
+    def extensions(self) -> list[Extension]:
+        """Those of the recipe, which hear of the run; a trial has none."""
+        return [part for part in self.composition.components.values() if isinstance(part, Extension)]
 
     def _note_charge(self, event: Asking) -> None:
         assert self.books is not None  # they were made before the first round
@@ -323,6 +335,7 @@ class Execution:
             events.note(doubt)
         self.books = books = Bookkeeping(protocol, wire, self.ledger, self.guess)
         doubts = Doubts(recipe, self.composition, events, self.guess)
+        keep = functools.partial(keep_settings, self.run_dir, self.settings, self.equipment.options.model_dump())
         # From here on, once everybody else listens, the run folder is kept up to date.
         events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
         events.subscribe(RowComplete, self._tell_of_divergence)
@@ -334,11 +347,13 @@ class Execution:
                 so = f"{self.archive.checkpoints.folder} holds no checkpoint, though clients have uploaded in this"
                 events.note(f"{so} run: it begins again with round 1, and what was uploaded before is charged as well")
             self.archive.begin()
+            keep()
             protocol.setup()
             self.archive.charge_again(books, 0)
             end_of_round(0)
         else:
             self.archive.go_on(books, engine, checkpoint)
+            keep()  # not before: this may be the wrong engine
             for row in books.rows[-5:]:
                 self.display.round_done(row)
         if self.world.data is None:
@@ -373,7 +388,11 @@ class Execution:
     def _end_if_told(self, event: RoundClosed) -> None:
         """Once a round is saved; after the last one there is nothing to leave out."""
         if self._stop is not None and self._stop.is_set() and event.round + 1 < self.recipe.rounds:
-            raise _Enough
+            self.enough()
+
+    def enough(self) -> None:
+        """Ends the execution after the round that has closed."""
+        raise _Enough
 
     def _job(self) -> Job:
         settings = self.settings
@@ -398,7 +417,7 @@ class Execution:
         """What to do after an error, when there is a checkpoint."""
         alike = self.books is not None and self.books.protocol.office.all_failed_alike()
         if not alike and not isinstance(error, PluginError) and "diverged" not in str(error):
-            return f"Nothing is lost: continue with fedplug resume {self.run_dir}"
+            return f"Nothing is lost: continue with {resume_command(self.run_dir)}"
         who = "Every client failed for the same reason" if alike else "Training failed"
         who = "A component failed" if isinstance(error, PluginError) else who
         own, causes = "", "this machine, its data or a plugin"
@@ -407,7 +426,7 @@ class Execution:
             own = f"If the cause is {files}, fix it and run the recipe anew: fedplug resume takes the run's copy.\n"
         return (
             f"{who}, so resuming fails again unless the cause changes.\n{own}"
-            f"If the cause is {causes}, fix it and continue: fedplug resume {self.run_dir}\n"
+            f"If the cause is {causes}, fix it and continue: {resume_command(self.run_dir)}\n"
             f"If the cause is the recipe, change a copy of {self.run_dir / 'recipe.yaml'} and run that from the start."
         )
 
@@ -447,7 +466,7 @@ class Execution:
         kept, folder = "Nothing was saved yet, so nothing is kept", self.run_dir.parent
         onward = "repeat the command"
         if rounds := self._saved():
-            many, folder, onward = rounds[-1], self.run_dir, f"continue: fedplug resume {self.run_dir}"
+            many, folder, onward = rounds[-1], self.run_dir, f"continue: {resume_command(self.run_dir)}"
             safe = f"The first {many} rounds are" if many > 1 else "Round 1 is" if many else "The set-up is"
             kept = f"{safe} safe in {self.archive.checkpoints.folder}"
         return f"{kept}; make room, or make the folder {folder} writable, and {onward}"

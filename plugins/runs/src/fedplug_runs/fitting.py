@@ -1,13 +1,18 @@
-"""Whether a model takes the examples of a data set, and fits into memory: asked before anybody builds it."""
+"""Whether a model takes the examples of a data set, and fits into memory, and whether the data set's files are there:
+asked before anybody builds or loads them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from fedplug.api.errors import DataError, SetupError, cause_of
 from fedplug.api.roles import DataSource, Declares, ModelSource
 from fedplug.recipe.check import Complaint, Rules
+from fedplug.recipe.recipe import Recipe
 
 
 def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
@@ -25,12 +30,40 @@ def misfit(model: ModelSource, data: str, holds: Declares) -> str | None:
     return f"{model.name} cannot take the examples of {data}, which have the shape {size}: {why}" if why else None
 
 
+_CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where Linux tells how much a container may have, by cgroups 2 and 1."""
+_FILES = ("file", "path", "test_file")
+"""Options that name a file or folder, absolute or inside the folder of data sets."""
+
+
 def memory() -> int | None:
-    """Bytes of memory that this machine has; None where the system does not tell."""
+    """Bytes of memory that this machine, or its container, has; None where the system does not tell."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
+    for file in _CONTAINER:
+        with contextlib.suppress(OSError, ValueError):  # it is `max` where there is no limit
+            return min(there_is, int(file.read_text(encoding="ascii")))
+    return there_is
+
+
+def missing_files(recipe: Recipe, root: str | None) -> Iterator[str]:
+    """The files of the recipe's data sets that are not there, a sentence each; data at sites lie elsewhere.
+
+    Args:
+        recipe: whose data and public examples.
+        root: the folder of data sets; None: the working directory.
+    """
+    uses = [] if recipe.data.agreed else [recipe.data]
+    for use in (*uses, *([recipe.public] if recipe.public else [])):
+        for option in _FILES:
+            named = getattr(use.options, option, None)
+            if isinstance(named, str) and not (place := Path(root or ".") / named).exists():
+                yield (
+                    f"{use.place}: {option}={named} of {use.use} is not there: {place} does not exist; correct it, or "
+                    "name the folder of data sets: --data DIR, or FEDPLUG_DATA"
+                )
 
 
 def too_large(model: ModelSource, holds: Declares) -> str | None:

@@ -28,6 +28,7 @@ from importlib_metadata import version
 
 from fedplug_runs import yaml_source
 from fedplug_runs.files import open_private, private_folder, read_text, write_text
+from fedplug_runs.onward import resume_command
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.rows import Row
 from fedplug_runs.trust import Consent
@@ -114,7 +115,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise SetupError(
             f"{run_dir} cannot be written ({error.strerror or error}); what it holds is safe: make it writable, and "
-            f"continue: fedplug resume {run_dir}"
+            f"continue: {resume_command(run_dir)}"
         ) from error
     with opened as lock:
         try:
@@ -221,7 +222,7 @@ def _read(kind: type[R], file: Path) -> R:
 
 
 def _remedy(file: Path) -> str:
-    return f"a run writes it: put it back as it was, or resume the run: fedplug resume {file.parent}"
+    return f"a run writes it: put it back as it was, or resume the run: {resume_command(file.parent)}"
 
 
 class Distribution(Record):
@@ -255,6 +256,7 @@ class Summary(Record):
         doubts: what is odd about the results of the run, a sentence each, such as a model that is no better than that.
         not_repeatable: why nobody can repeat the run elsewhere, a sentence for each object that was in memory alone;
             empty where everybody can.
+        data: a digest of the data sets that were loaded, in hex; empty with data at sites.
         peak_memory: bytes that the server's process held at most in this execution, libraries and all; with the engine
             `local` those of all parties. None where the system does not tell.
     """
@@ -279,6 +281,7 @@ class Summary(Record):
     guess: dict[Text, Number] = dataclasses.field(default_factory=dict)
     common: Text = ""
     doubts: list[Text] = dataclasses.field(default_factory=list)
+    data: Text = ""
 
 
 def versions(recipe: Recipe, catalog: Catalog, engine: Entry) -> dict[str, str]:

@@ -102,7 +102,8 @@ def resume(
     Args:
         folder: of the run, or the run.
         round: go back to the checkpoint after this many rounds.
-        settings, display, stop, changes: as in `run`; the recipe and the folder are those of the run. Where its data
+        settings: of this machine; by default those that the run had, over the user's config file.
+        display, stop, changes: as in `run`; the recipe and the folder are those of the run. Where its data
             are arrays that another session had, `data` gives them again.
 
     Raises:
@@ -118,9 +119,10 @@ def resume(
         from fedplug_runs.session import give_again
 
         give_again(path, changes.pop("data"))
-    chosen = _settings(settings, changes)
     from fedplug_runs import execution
+    from fedplug_runs.onward import settings_of
 
+    chosen = _settings(settings_of(path) if settings is None else settings, changes)
     code = execution.resume(path, chosen, round, watch=display, stop=stop)
     return _ended(code, path, chosen)
 

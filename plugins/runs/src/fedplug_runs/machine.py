@@ -49,6 +49,20 @@ def require_memory(recipe: Recipe, layout: Layout) -> None:
         )
 
 
+def memory_now() -> tuple[int | None, int | None]:
+    """Bytes that this process holds, and bytes that others may still take; None where the system does not tell."""
+
+    def told(file: str, key: str) -> int | None:
+        try:
+            text = Path(file).read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return None
+        found = re.search(rf"^{key}:\s*(\d+) kB", text, re.MULTILINE)
+        return int(found[1]) * 1024 if found else None
+
+    return told("/proc/self/status", "VmRSS"), told("/proc/meminfo", "MemAvailable")
+
+
 class PeakMemory:
     """The most memory that this process holds from here on, libraries and all; where the system tells (Linux)."""
 

@@ -31,7 +31,9 @@ from fedplug_runs import units
 from fedplug_runs.archive import Checkpoint
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, holding
 from fedplug_runs.folder import Summary, recipe_file
+from fedplug_runs.installing import install
 from fedplug_runs.machine import parties_compute_with
+from fedplug_runs.onward import resume_command
 from fedplug_runs.row_text import cells, filled, guess_words, sent, thin_out
 from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings
@@ -84,7 +86,8 @@ def final_model(recipe: Recipe, run_dir: Path, data_root: str | None, client_id:
         raise CheckpointError(f"there is no client {client_id}; the run has 0 to {recipe.data.clients - 1}")
     checkpoint = Checkpoints(run_dir).read()
     if checkpoint is None:
-        raise CheckpointError(f"{run_dir} has no checkpoint, and so no model; resume the run: fedplug resume {run_dir}")
+        onward = resume_command(run_dir)
+        raise CheckpointError(f"{run_dir} has no checkpoint, and so no model; resume the run: {onward}")
     composition = Composition(recipe)
     job = Job(recipe.to_plain(), data_root, key_server=needs_key_server(composition), store=StateFiles())
     engine = LocalEngine(job)
@@ -227,7 +230,7 @@ class Run:
 
         for entry in installed(REPORT).values():
             return Path(entry.imported()(self.folder))
-        raise SetupError("no plugin that draws reports is installed: pip install fedplug-lab")
+        raise SetupError(f"no plugin that draws reports is installed: {install('fedplug-lab')}")
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {text}" for name, text in self._facts().items())

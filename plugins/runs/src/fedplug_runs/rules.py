@@ -28,6 +28,9 @@ from fedplug.recipe.parts import Use
 
 from fedplug_runs import fitting
 
+_LONGEST = 100
+"""Characters of a zone's name."""
+
 
 def problems(rules: Rules) -> Iterator[Complaint]:
     """Complaints, each with its place."""
@@ -40,7 +43,19 @@ def problems(rules: Rules) -> Iterator[Complaint]:
     yield from undone(rules)
     yield from masks(rules)
     yield from public_examples(rules)
+    yield from long_names(rules)
     yield from fitting.problems(rules)
+
+
+def notes(rules: Rules) -> list[str]:
+    """What is right and may surprise: a draw that no guarantee needs, and that nobody can repeat."""
+    sampling = rules.draft.general.sampling if rules.draft.general else None
+    if sampling is None or sampling.source != "secure" or sampling.scheme == "cyclic" or sampling.rate == 1:
+        return []
+    if any(step.has(Noise) for zone in rules.foldable for step in rules.steps(zone)):
+        return []  # where noise is on a sum, nobody may foresee who is in it
+    said = "who takes part in a round does not follow from the seed: it is drawn from the system's randomness"
+    return [f"sampling: {said}, so two runs differ. To repeat a run, write source: reproducible in sampling"]
 
 
 def hooks(rules: Rules) -> Iterator[Complaint]:
@@ -135,6 +150,14 @@ def _source(use: Use) -> Any:
     """
     said = {name: getattr(use.options, name, None) for name in _CHOOSES}
     return said if said["file"] or said["path"] else use.options
+
+
+def long_names(rules: Rules) -> Iterator[Complaint]:
+    """Names that files and pages can hold."""
+    for section, zones in (("protect", rules.protect), ("postprocess", rules.postprocess)):
+        for zone in zones:
+            if len(zone) > _LONGEST:
+                yield (section, zone), f"zone {zone[:20]}... has {len(zone)} characters, and {_LONGEST} at most fit"
 
 
 def public_plan(rules: Rules) -> Iterator[Complaint]:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from fedplug.api.errors import SetupError
-from fedplug.api.events import Event, Events, Note, ReplyArrived
+from fedplug.api.events import Event, Events, Note, ReplyArrived, RoundStarted
 from fedplug.recipe.catalog import DISPLAY, installed
 from fedplug_ledger.verdict import Verdict
 
+from fedplug_runs import units
 from fedplug_runs.events import RowComplete, RunFinished, RunStarted, RunStopped
+from fedplug_runs.pace import TRAINING, Pace
 from fedplug_runs.row_text import filled
 from fedplug_runs.rows import Row
 
@@ -79,49 +84,121 @@ def display_of(shown: Shown | Display, quiet: bool) -> Display:
 
 def show(display: Display, events: Events) -> None:
     """Has a display show what happens from here on."""
-    rounds = 0
+    rounds, at_once, again = 0, 1, _Again()
 
     def hear(event: Event) -> None:
-        nonlocal rounds
+        nonlocal rounds, at_once
         match event:
             case RunStarted(plan=plan, facts=facts):
                 rounds = int(facts["rounds"])
+                rate = (event.recipe.get("sampling") or {}).get("rate") or 1
+                at_once = max(1, round(rate * int(facts["clients"])))
                 display.start(plan, facts)
+            case RoundStarted():
+                display.phase(event.round + 1, TRAINING, 0, at_once)
             case ReplyArrived():  # what comes behind the last round counts as of it
                 display.phase(min(event.round + 1, rounds), event.phase, event.answered, event.asked)
             case RowComplete(row=row):
                 display.round_done(row)
             case Note(text=text):
-                display.note(text)
-            case RunStopped(error=None):
-                display.interrupted(event.round, event.folder)
+                if again.is_new(text):
+                    display.note(text)
+            case RunStopped():
+                again.tell(display)
+                if event.error is None:
+                    display.interrupted(event.round, event.folder)
             case RunFinished():
+                again.tell(display)
                 display.finish(event.rows, event.verdict, sorted(event.folder.glob("*.html")), event.folder)
 
-    for kind in (RunStarted, ReplyArrived, RowComplete, Note, RunStopped, RunFinished):
+    for kind in (RunStarted, RoundStarted, ReplyArrived, RowComplete, Note, RunStopped, RunFinished):
         events.subscribe(kind, hear)
 
 
-class LinesDisplay:
-    """For scripts and notebooks: a line for the run, one a round; where it is quiet, only warnings."""
+_ROUND = re.compile(r"\bround \d+")
 
-    def __init__(self, stream: TextIO, quiet: bool = False) -> None:
+
+class _Again:
+    """Counts notes that differ in their round alone: the first is shown when it comes, the others at the end."""
+
+    def __init__(self) -> None:
+        self._more: dict[str, int] = {}
+        self._last: dict[str, str] = {}
+
+    def is_new(self, text: str) -> bool:
+        """Whether there was none like it; counts it otherwise."""
+        kind = _ROUND.sub("round", text)
+        if kind not in self._more:
+            self._more[kind] = 0
+            return True
+        self._more[kind] += 1
+        self._last[kind] = text
+        return False
+
+    def tell(self, display: Display) -> None:
+        """Says how often what was shown once has come again, and forgets that."""
+        for kind, text in self._last.items():
+            often = "once more" if self._more[kind] == 1 else f"{self._more[kind]} times more, the last time"
+            display.note(f"{often}: {text}")
+            self._more[kind] = 0
+        self._last.clear()
+
+
+SILENT = 30.0
+"""Seconds after which a run that prints lines says that it goes on."""
+_LEAST = 10.0  # seconds that are left: to say so of fewer is no help
+
+
+class LinesDisplay:
+    """For scripts and notebooks: a line for the run, one a round, and one where a round takes long; where it is quiet,
+    only warnings.
+    """
+
+    def __init__(self, stream: TextIO, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._quiet = quiet
         self._rounds: Any = None
+        self._clock, self._pace, self._said = clock, Pace(clock), clock()
+        self._over = threading.Event()
 
     def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None:
         self._rounds = facts.get("rounds")
+        self._pace.start(self._rounds)
         if not self._quiet:
+            threading.Thread(target=self._beats, daemon=True).start()
             self._print(", ".join(f"{key} {value}" for key, value in facts.items()))
 
     def phase(self, round: int, phase: str, done: int, total: int) -> None:
-        """A log needs no line for this."""
+        """A log needs a line for this only after a while; see `beat`."""
+        self._pace.phase(round, phase, done, total)
 
     def round_done(self, row: Row) -> None:
         if not self._quiet:
             of = f"/{self._rounds}" if self._rounds else ""
-            self._print("  ".join([f"round {row.round}{of}", *filled(row)]))
+            self._print("  ".join([f"round {row.round}{of}", *filled(row), *self._left()]))
+
+    def beat(self) -> None:
+        """Says where the run is, if nothing was said for a while."""
+        now = self._pace.now
+        if self._clock() - self._said < SILENT:
+            return
+        of = f"/{self._rounds}" if self._rounds else ""
+        where = f"round {min(now.round, self._pace.planned or now.round)}{of}" if now.round > 0 else "before round 1"
+        said = [f"{where}: {now.phase}"]
+        if now.total > 1:
+            said.append(f"{now.done} of {now.total} clients have answered")
+        if training := self._pace.training():
+            said.append(f"client {training.client_id} trains, step {training.done:,} of {training.steps:,}")
+        self._print("  ".join([", ".join(said), f"{units.duration(self._pace.so_far())} so far", *self._left()]))
+
+    def _left(self) -> list[str]:
+        left = self._pace.left()
+        return [f"about {units.duration(left)} left"] if left is not None and left >= _LEAST else []
+
+    def _beats(self) -> None:
+        while not self._over.wait(SILENT / 6):
+            with contextlib.suppress(ValueError, OSError):  # the stream is closed
+                self.beat()
 
     def note(self, text: str) -> None:
         self._print(f"note: {text}")
@@ -133,9 +210,11 @@ class LinesDisplay:
         self._print(f"{interruption(round)} To continue: fedplug.resume({str(run_dir)!r})")
 
     def close(self) -> None:
+        self._over.set()
         self._stream.flush()
 
     def _print(self, line: str) -> None:
+        self._said = self._clock()
         say(self._stream, line)
 
 

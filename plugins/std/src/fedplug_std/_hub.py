@@ -15,7 +15,7 @@ from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError, SetupError, cause_of
 
 from fedplug_std import _columns, _dataset_files
-from fedplug_std.tables import of_arrow
+from fedplug_std._table_files import of_arrow
 from fedplug_std.torchvision_import import torchvision
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _splits(options: HuggingFaceOptions, folder: Path) -> list[Any]:
         import datasets
     except ImportError as error:
         raise SetupError(
-            f"datasets, which reads {folder}, is not installed; pip install 'fedplug-std[huggingface]'"
+            f"datasets, which reads {folder}, is not installed; pip install datasets"
         ) from error
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; write it with save_to_disk, or name another with data.path")
@@ -97,7 +97,9 @@ def _named_classes(options: HuggingFaceOptions, part: Any, rows: _columns.Rows) 
     texts = [
         names[number] if 0 <= number < len(names) else str(number) for number in column.values.astype(int).tolist()
     ]
-    named = _columns.Column(np.array(texts, object), column.gaps | (column.values == -1))  # -1: no label
+    missing = column.gaps | (column.values == -1)  # -1: no label
+    words, places = np.unique(np.where(missing, "", texts), return_inverse=True)
+    named = _columns.Column.of(words.tolist(), places, frozenset({""}))
     return dataclasses.replace(rows, columns=rows.columns | {answer: named})
 
 

@@ -23,7 +23,7 @@ class Clip(fedplug.Protector):
         """Options of `std.clip`."""
 
         norm: float = Field(
-            gt=0,
+            gt=0, allow_inf_nan=True,
             description="largest L2 norm of one client's values in this zone, in units of the "
             "update; .inf clips nothing",
         )
@@ -54,7 +54,7 @@ class ClipL1(fedplug.Protector):
         """Options of `std.clip_l1`."""
 
         norm: float = Field(
-            gt=0,
+            gt=0, allow_inf_nan=True,
             description="largest L1 norm (sum of magnitudes) of one client's values in this zone, in units of the "
             "update; .inf clips nothing",
         )

@@ -9,6 +9,8 @@ from fedplug import Dataset, Declares
 
 from fedplug_std.options import HuggingFaceOptions, TorchvisionOptions
 
+_OF_TABLES = ("features", "leave_out", "categories", "scale", "missing_indicators", "drop_gaps", "replace")
+
 
 class HuggingFace(fedplug.DataSource):
     """A data set of Hugging Face that `save_to_disk` wrote: images, named columns, token ids, or text.
@@ -16,7 +18,7 @@ class HuggingFace(fedplug.DataSource):
     `inputs` names a column of images, of token ids, or of text; without it the numeric columns are a table, with the
     options of `std.table`. Token ids and text without an `answer` are for a language model: they are joined, cut into
     pieces of `context` tokens, and the model predicts the next one at every position; text becomes bytes, as in
-    `std.text`. Nothing is downloaded. It needs `pip install "fedplug-std[huggingface]"`.
+    `std.text`. Nothing is downloaded. It needs `pip install datasets`.
     """
 
     class Options(HuggingFaceOptions):
@@ -45,7 +47,9 @@ class HuggingFace(fedplug.DataSource):
         from fedplug_std import _columns
 
         if self.options.inputs is not None:
-            return []
+            fields, given = type(self.options).model_fields, self.options.model_dump()
+            strange = [name for name in _OF_TABLES if given[name] != fields[name].default]
+            return [f"{name} is for tables, and inputs names one column; leave one of them out" for name in strange]
         if not self.options.answer:
             return [
                 "name the column of the answers, answer: ..., or a column of images or text, inputs: ..."

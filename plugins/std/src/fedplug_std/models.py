@@ -362,7 +362,6 @@ def build(
                     "layers, smaller images"
                 ) from error
             size = "x".join(map(str, shape))
-            raise DataError(
-                f"this model cannot take examples of shape {size}: {error}; use larger images or std.mlp"
-            ) from error
+            remedy = "convert it with .float()" if "dtype" in str(error) else "use larger images or std.mlp"
+            raise DataError(f"this model cannot take examples of shape {size}: {error}; {remedy}") from error
     return TorchModel(module.train(), device, count)

@@ -31,11 +31,27 @@ OtherZone = Annotated[
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+Replaced = Annotated[
+    dict[str, str],
+    BeforeValidator(
+        lambda value: {_written(key): _written(each) for key, each in value.items()}
+        if isinstance(value, dict) else value
+    ),
+]
 Categories = Annotated[
     tuple[str, ...],
     BeforeValidator(lambda value: tuple(map(str, value)) if isinstance(value, list | tuple) else value),
     Field(min_length=1),
 ]
+
+
+def _texts(value: Any) -> Any:
+    return tuple(map(_written, value)) if isinstance(value, list | tuple) else value
+
+
+def _written(value: Any) -> Any:
+    """A number or a truth of YAML as a table writes it."""
+    return str(value) if isinstance(value, bool | int | float) else value
 
 
 class Sized(fedplug.Options):
@@ -72,7 +88,18 @@ class RowOptions(Sized):
         {}, description="columns of texts, with all possible texts of each; the model gets 0 or 1 for each text"
     )
     fill: dict[str, float | str] = Field(
-        {}, description="the value for gaps of a column; without one a gap is refused"
+        {}, description="the value for gaps of a column; without one, or an indicator, a gap is refused"
+    )
+    missing_indicators: Names = Field(
+        (),
+        description="input columns that get another input, 1 in a gap and 0 elsewhere; a gap that fill does not name "
+        "is then the centre of scale, or none of the categories",
+    )
+    drop_gaps: Names = Field((), description="rows with a gap in one of these columns are left out")
+    replace: dict[str, Replaced] = Field(
+        {},
+        description="for a column, texts or numbers that are read as another, such as {sex: {F: f}}; an empty text "
+        'makes a gap: {pressure: {999: ""}}',
     )
     scale: dict[str, tuple[Finite, Positive]] = Field(
         {},
@@ -100,6 +127,12 @@ class RowOptions(Sized):
         for one, other in (("answer", "features"), ("answer", "leave_out"), ("features", "leave_out")):
             if both := sorted({*getattr(self, one)} & {*getattr(self, other)}):
                 raise ValueError(f"{both[0]} is in {one} and in {other}; a column can be only one of the two")
+        for name in self.missing_indicators:
+            if MISSING in self.categories.get(name, ()):
+                raise ValueError(
+                    f"{name} is in missing_indicators and has a category {MISSING}; take the category out, since gaps "
+                    "get an input"
+                )
         if both := sorted({*self.categories} & {*self.scale}):
             raise ValueError(f"{both[0]} is in categories and in scale; categories become 0 and 1 and are not scaled")
         return self
@@ -108,6 +141,63 @@ class RowOptions(Sized):
     def task(self) -> str:
         """The task of a recipe without a named one."""
         return {"classes": "", "numbers": "std.regression", "labels": "std.multi_label"}[self.predict]
+
+
+MISSING = "missing"
+"""Behind the name of a column: the input that is 1 in its gaps."""
+GAPS = ("", "NA", "N/A", "#N/A", "NaN", "null", "none", "-", "?")
+
+
+class TableOptions(RowOptions):
+    """The file, how it is written, the role of each column, and the test rows."""
+
+    file: str = Field(
+        "data.csv",
+        description="ends with .csv, .tsv, .parquet, .csv.gz or the like; absolute or inside the data folder; "
+        "without a data folder, in the working directory",
+    )
+    answer: Names = Field(min_length=1, description="the column of the answers, or several of them")
+    delimiter: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1,
+        description="separator of the columns of a CSV file; null: a tab for .tsv, else a comma",
+    )
+    decimal: Literal[".", ","] = Field(".", description="sign before the fraction of a number in a CSV file")
+    thousands: Literal[",", ".", " ", "'"] | None = Field(
+        None, description="sign between the thousands of a number in a CSV file; null: none"
+    )
+    encoding: str = Field(
+        "utf-8", description="of a CSV file, such as cp1252; a mark at its start, of UTF-8 or UTF-16, goes first"
+    )
+    gaps: Annotated[tuple[str, ...], BeforeValidator(_texts)] = Field(
+        GAPS,
+        description="texts for a missing value, in capitals or not; one that the recipe names as a category, a class "
+        "or test_value is none",
+    )
+    test_file: str | None = Field(None, description="file of the rows for testing, with the same columns")
+    test_column: str | None = Field(None, description="column that marks the test rows; no model sees it")
+    test_value: str = Field("test", description="the value of test_column in a test row")
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str) -> str:
+        import codecs
+
+        try:
+            codecs.lookup(value)
+            b"".decode(value)  # base64 and others are no encodings of text
+        except LookupError:
+            raise ValueError(f"{value} is no encoding of text; write utf-8, utf-16, cp1252 or the like") from None
+        return value
+
+    @model_validator(mode="after")
+    def _one_way_to_split(self) -> Self:
+        if self.test_file is not None and self.test_column is not None:
+            raise ValueError("test_file and test_column both select the test rows; leave one out")
+        if self.thousands == self.decimal:
+            raise ValueError(f"decimal and thousands are both {self.decimal!r}; a number needs two different signs")
+        return self
 
 
 class HuggingFaceOptions(RowOptions):

@@ -10,7 +10,8 @@ torch is imported inside the functions, so that components may import this modul
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,7 +120,7 @@ def mean_gradient(
     with evaluation_mode(checked):
         for inputs, labels in _batches(checked, examples, data):
             loss = summed_loss(functional_call(checked.module, parameters, (inputs,)), labels, data)
-            gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+            gradients = dense_gradients(loss, list(parameters.values()))
             total += torch.cat([gradient.reshape(-1) for gradient in gradients])
     mean: NDArray[np.float32] = (total / len(examples)).to(torch.float32).cpu().numpy()
     return mean
@@ -137,6 +138,7 @@ def _gradients(
     chunk: int | None,
 ) -> Iterator[tuple[int, dict[str, torch.Tensor]]]:
     """Per-sample gradients with respect to the named parameters: (n, {name: (n, *shape)}) for each chunk."""
+    import torch
     from torch.func import functional_call, grad, vmap
 
     wanted = {name: parameters[name] for name in names}
@@ -148,14 +150,57 @@ def _gradients(
         logits = functional_call(model.module, fixed | moving, (inputs.unsqueeze(0),))
         return summed_loss(logits, label.unsqueeze(0), data)
 
-    each = vmap(grad(loss), in_dims=(None, 0, 0))
+    at_once = vmap(grad(loss), in_dims=(None, 0, 0))
+    vectorised = True
+
+    def each(inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        nonlocal vectorised
+        if vectorised:
+            with contextlib.suppress(RuntimeError, NotImplementedError), without_fused_attention():
+                found: dict[str, torch.Tensor] = at_once(wanted, inputs, labels)
+                return found
+            vectorised = False  # some layers, such as GRU, have no rule for it
+        rows = [_gradient_of(loss, wanted, one, label) for one, label in zip(inputs, labels, strict=True)]
+        return {name: torch.stack([row[name] for row in rows]) for name in wanted}
+
     size = sum(parameter.numel() for parameter in wanted.values())
     chunk = chunk or max(1, min(_MOST_EXAMPLES, _GRADIENT_BYTES // (4 * size)))
     for inputs, labels in _batches(model, examples, data, chunk):
         # Not around the loop: the caller may use the model between chunks.
         with evaluation_mode(model):
-            gradients = each(wanted, inputs, labels)
+            gradients = each(inputs, labels)
         yield len(labels), {name: gradients[name] for name in names}
+
+
+def _gradient_of(
+    loss: Callable[..., torch.Tensor], parameters: dict[str, torch.Tensor], one: torch.Tensor, answer: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The gradient of one example's loss, by an ordinary backward pass."""
+    live = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
+    return dict(zip(live, dense_gradients(loss(live, one, answer), list(live.values())), strict=True))
+
+
+def dense_gradients(loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradient of a number in each parameter: 0 where it does not follow from it, and dense where torch gives a
+    sparse one.
+    """
+    import torch
+
+    if not loss.requires_grad:
+        return [torch.zeros_like(parameter) for parameter in parameters]
+    found = torch.autograd.grad(loss, parameters, materialize_grads=True)
+    return [each.to_dense() if each.is_sparse else each for each in found]
+
+
+@contextlib.contextmanager
+def without_fused_attention() -> Iterator[None]:
+    """Attention in plain operations, which `torch.func` vectorises, and no warning where it has a slow rule for others.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        yield
 
 
 # -- fully connected layers, by outer products -------------------------------------------------------------------------

@@ -14,12 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from fedplug.api.errors import DataError, PartyLost, SetupError
+from fedplug.api.errors import PartyLost, SetupError
 from fedplug.api.parties import KEY_SERVER, client_address
-from fedplug.api.threads import set_of_a_party
 from fedplug.engines.base import Job
-from fedplug.round.parties import ClientHost, KeyServerHost
-from fedplug.round.world import World
 
 KEY_SERVER_MEMBER = -1
 _REVIVALS = 3
@@ -32,25 +29,6 @@ def shares(num_clients: int, workers: int) -> list[list[int]]:
     """The clients of each worker, of which there are no more than clients."""
     workers = max(1, min(workers, num_clients))
     return [list(range(number, num_clients, workers)) for number in range(workers)]
-
-
-def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHost:
-    """Builds the host of some clients, or of the key server where there are none, in a process that is for it alone.
-
-    Raises:
-        FedplugError: this process cannot build them; the message says why.
-    """
-    set_of_a_party(job.threads)
-    recipe, composition = job.build()
-    if client_ids is None:
-        return KeyServerHost(recipe, composition, job.layout, job.store)
-    world = World(recipe, composition, job.data_root)
-    if job.data and world.digest != job.data:
-        raise DataError(
-            f"{recipe.data.place}: {recipe.data.use} gives other training examples, or splits them otherwise, in each "
-            "process, so that two clients would have the same: have what is random in it follow from a fixed seed"
-        )
-    return ClientHost(recipe, composition, client_ids, job.data_root, job.device, job.store, world)
 
 
 def draw_apart() -> None:

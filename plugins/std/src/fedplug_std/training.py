@@ -49,7 +49,8 @@ class Common(fedplug.Options):
         "rounds", description="unit of schedule and warm_up: rounds, or steps, counted in each round"
     )
     micro_batch: int | None = Field(
-        None, ge=1, description="examples that are computed at once; their gradients add up to that of the batch"
+        None, ge=1, description="examples that are computed at once; their gradients add up to that of the batch, "
+        "except with batch norm, which takes the statistics of each part"
     )
     class_weights: tuple[ClassWeight, ...] | None = Field(
         None, description="weight of each class in the loss, for rare ones such as tampered pixels; null: equal"
@@ -165,6 +166,7 @@ class Sgd(fedplug.Trainer):
         """
         import torch
 
+        from fedplug_std import progress
         from fedplug_std.torch_model import TorchModel, seeded, use_one_thread
 
         options, model = self.options, client.model
@@ -189,9 +191,12 @@ class Sgd(fedplug.Trainer):
         take_step = self._by_autograd(client, model, self._rates(client, facts, model))
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(seed, model.device):
-            for _ in range(options.epochs):
-                # Numbers stay tensors until the end, since reading one waits for the device.
-                losses = [take_step(inputs, labels) for inputs, labels in self.batches(client, model, rng)]
+            steps = math.ceil(count / options.batch_size)
+            for epoch in range(options.epochs):
+                losses = []  # numbers stay tensors until the end, since reading one waits for the device
+                for number, (inputs, labels) in enumerate(self.batches(client, model, rng), epoch * steps + 1):
+                    losses.append(take_step(inputs, labels))
+                    progress.step(client.client_id, facts.round, number, steps * options.epochs)
         return {"loss": float(torch.stack(losses).sum(dtype=torch.float64)) / count}
 
     def _few_examples(
@@ -235,25 +240,36 @@ class Sgd(fedplug.Trainer):
         penalised = type(self).local_objective is not Sgd.local_objective
         start = [parameter.detach().clone() for parameter in parameters] if penalised else []
         weights = self._class_weights(model, len(client.data.classes))
+        merge = bool(self.options.micro_batch) and model.noted(_has_batch_norm)
 
         def gradients_of(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
             loss = self.loss_of(client, model.module(inputs), labels, weights)
             objective = self.local_objective(client, loss, parameters, start) if penalised else loss
-            return list(torch.autograd.grad(objective, parameters, materialize_grads=True)), loss.detach() * len(labels)
+            found = torch.autograd.grad(objective, parameters, materialize_grads=True)
+            return [each.to_dense() if each.is_sparse else each for each in found], loss.detach() * len(labels)
 
         def take_step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            at_once = self.options.micro_batch or len(labels)
-            gradients, loss = gradients_of(inputs[:at_once], labels[:at_once])
-            if len(labels) > at_once:
-                gradients = [gradient * (at_once / len(labels)) for gradient in gradients]
-                rest = torch.split(inputs[at_once:], at_once), torch.split(labels[at_once:], at_once)
-                for part, answers in zip(*rest, strict=True):
-                    more, more_loss = gradients_of(part, answers)
-                    torch._foreach_add_(gradients, more, alpha=len(answers) / len(labels))
-                    loss = loss + more_loss
+            first, *rest = batch_slices(len(labels), self.options.micro_batch or len(labels), merge)
+            gradients, loss = gradients_of(inputs[first], labels[first])
+            if rest:
+                shares = [amount(labels[part]) / amount(labels) for part in (first, *rest)]
+                gradients = [gradient * shares[0] for gradient in gradients]
+                loss = loss * even(shares[0], labels[first], labels)
+                for part, share in zip(rest, shares[1:], strict=True):
+                    more, more_loss = gradients_of(inputs[part], labels[part])
+                    torch._foreach_add_(gradients, more, alpha=share)
+                    loss = loss + more_loss * even(share, labels[part], labels)
             with torch.no_grad():
                 move(gradients, next(rates))
             return loss
+
+        def amount(labels: torch.Tensor) -> float:
+            """What the mean loss of these divides by."""
+            return len(labels) if weights is None else float(weights[labels].sum())
+
+        def even(share: float, part: torch.Tensor, labels: torch.Tensor) -> float:
+            """A part's share of the loss over its share of the examples."""
+            return 1.0 if weights is None else share * len(labels) / len(part)
 
         return take_step
 
@@ -269,7 +285,7 @@ class Sgd(fedplug.Trainer):
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
 
         def move(gradients: list[torch.Tensor], lr: float) -> None:
-            if plain and not any(gradient.is_sparse for gradient in gradients):
+            if plain:
                 torch._foreach_add_(parameters, gradients, alpha=-lr)  # the rest of SGD does nothing then
                 return
             sgd(

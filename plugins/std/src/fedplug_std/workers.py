@@ -29,9 +29,9 @@ from typing import Any
 
 from fedplug.api import codec
 from fedplug.api.errors import FedplugError, PartyLost, SetupError, describe
-from fedplug.engines.base import Job
+from fedplug.engines.base import Job, host_of
 
-from fedplug_std.pool import Member, draw_apart, host_of
+from fedplug_std.pool import Member, draw_apart
 
 CLOSE_SECONDS = 2.0
 _FAILED = b"failed "

@@ -6,11 +6,23 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from fedplug_runs.onward import settings_of
 from fedplug_runs.settings import Settings
 
 from fedplug_terminal import completion
 from fedplug_terminal.commands import INSPECT, RUN, Commands
-from fedplug_terminal.options import Plugins, RecipeFile, RecipeFiles, RunFolder, Sets, Trust, WithEngine, takes
+from fedplug_terminal.options import (
+    Json,
+    Plugins,
+    RecipeFile,
+    RecipeFiles,
+    RunFolder,
+    Sets,
+    Trust,
+    WithEngine,
+    WithEngineOfRun,
+    takes,
+)  # fmt: skip
 
 completion.answer_zsh_at_once()
 app = typer.Typer(
@@ -47,19 +59,32 @@ def _common(version: Version = False) -> None:
 )  # fmt: skip
 @takes("plugins", "engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "output", "data",
        "record_wire", "listeners", "muted", "allow_outside", "quiet")  # fmt: skip
-def run_recipe(recipe: RecipeFile, settings: Settings, sets: Sets = None) -> None:
+def run_recipe(
+    recipe: RecipeFile,
+    settings: Settings,
+    sets: Sets = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check, and estimate time, bytes, memory and epsilon by a round in memory."),
+    ] = False,
+) -> None:
     """Run a recipe and write the results to a new folder."""
     from fedplug_runs import functions
 
+    if dry_run:
+        from fedplug_terminal.dry import dry_run as estimated
+
+        raise typer.Exit(estimated(recipe, sets, settings))
     raise typer.Exit(functions.run(recipe, sets, settings=settings, display="terminal").exit_code)
 
 
 @app.command(
-    cls=WithEngine, rich_help_panel=RUN,
+    cls=WithEngineOfRun, rich_help_panel=RUN,
     epilog="Example: fedplug resume runs/paraaegis-dynamic-20260101-120000 --round 5",
 )
 @takes("engine", "workers", "max_clients_in_memory", "threads", "timeout", "device", "data", "record_wire",
-       "plugins", "listeners", "muted", "allow_outside", "trust", "quiet")  # fmt: skip
+       "plugins", "listeners", "muted", "allow_outside", "trust", "quiet",
+       begun=lambda run, **_: settings_of(run))  # fmt: skip
 def resume(
     run: RunFolder,
     settings: Settings,
@@ -67,10 +92,26 @@ def resume(
         int | None, typer.Option(min=0, help="Go back to the checkpoint after this many rounds; default: the last.")
     ] = None,
 ) -> None:
-    """Continue an interrupted run from its last checkpoint."""
+    """Continue an interrupted run from its last checkpoint, on the engine and with the data folder that it had."""
     from fedplug_runs import functions
 
     raise typer.Exit(functions.resume(run, round, settings=settings, display="terminal").exit_code)
+
+
+@app.command(
+    "runs", rich_help_panel=INSPECT, epilog="Example: fedplug runs, or fedplug runs runs/sweep-fedavg-norms --json",
+)
+def runs_command(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="Where to look. Default: the folder of runs.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List runs: date, recipe, rounds done, the figure that leads, the verdict, and whether they can be resumed."""
+    from fedplug_terminal.runs import list_runs
+
+    raise typer.Exit(list_runs(folder or Settings.load().output, as_json))
 
 
 @app.command(
@@ -108,6 +149,7 @@ def show(
             autocompletion=completion.components,
         ),
     ],
+    as_json: Json = False,
     plugins: Plugins = None,
     trust: Trust = False,
 ) -> None:
@@ -117,7 +159,7 @@ def show(
 
     from fedplug_terminal.catalog import show_component
 
-    raise typer.Exit(show_component(with_files(None, plugins, Consent(trust)), component))
+    raise typer.Exit(show_component(with_files(None, plugins, Consent(trust)), component, as_json))
 
 
 @app.command(
@@ -149,13 +191,21 @@ def recipes_command(
 def check(
     recipes: RecipeFiles,
     sets: Sets = None,
+    as_json: Json = False,
     plugins: Plugins = None,
     trust: Trust = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Folder of data sets: load them, and try two rounds with a few examples."),
+    ] = None,
 ) -> None:
-    """Check recipes without running them, and print every problem with file, line and column."""
+    """Check recipes without running them, and print every problem with file, line and column. With --data, try two
+    rounds with a few examples of each client.
+    """
     from fedplug_runs.own_files import with_files
     from fedplug_runs.trust import Consent
 
     from fedplug_terminal.catalog import check_recipes
 
-    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, Consent(trust, ask=True))))
+    consent = Consent(trust, ask=not as_json)
+    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, consent), data, as_json))

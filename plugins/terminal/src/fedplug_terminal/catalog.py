@@ -11,17 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import PluginError, RecipeError
+from fedplug.api.errors import FedplugError, PluginError, RecipeError
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry
 from fedplug_runs import functions
 from fedplug_runs.docstrings import docstring
+from fedplug_runs.fitting import missing_files
 from fedplug_runs.hints import near, suggest
+from fedplug_runs.settings import Settings
 from fedplug_runs.trust import may_run, refusal
 
+from fedplug_terminal.as_json import document, problem
 from fedplug_terminal.lines import GAP, aligned, documented, tell, width_of
 
 if TYPE_CHECKING:
     from fedplug.recipe.catalog import Own
+    from fedplug.recipe.recipe import Recipe
     from pydantic import BaseModel
 
 _ROOM = 50
@@ -142,7 +146,7 @@ def _verify(catalog: Catalog) -> int:
     return 1 if failures else 0
 
 
-def show_component(catalog: Catalog, name: str) -> int:
+def show_component(catalog: Catalog, name: str, as_json: bool = False) -> int:
     """Prints the documentation, options and origin of a component that is installed, or in a file: `my.py:Thing`. Gives
     the exit code.
 
@@ -164,6 +168,9 @@ def show_component(catalog: Catalog, name: str) -> int:
                 f"{name} is a {recipe.kind}, not a component: fedplug recipes {name} shows its text{onward}"
             )
         raise PluginError(f"there is no component {name!r}; {suggest(catalog, None, name)}")
+    if as_json:
+        print(document("show", components=[_as_plain(entry) for entry in entries]))
+        return 0
     classes: dict[type, list[str]] = {}
     if (own := entries[0].own) and not may_run(own):
         _show_head(entries[0], [entry.group for entry in entries], docstring(entries[0]), [("class", entries[0].value)])
@@ -176,6 +183,29 @@ def show_component(catalog: Catalog, name: str) -> int:
         entry = next(e for e in entries if e.group == groups[0])
         _show(component, entry, groups)
     return 0
+
+
+def _as_plain(entry: Entry) -> dict[str, Any]:
+    """A component as plain data; of a file that has not run, what its text shows."""
+    import inspect
+
+    from fedplug_runs.choice import options_class
+
+    plain: dict[str, Any] = {
+        "name": entry.name, "group": entry.group, "plugin": entry.distribution, "version": entry.version,
+        "class": entry.value, "documentation": docstring(entry), "options": [], "inner": {},
+    }  # fmt: skip
+    if entry.own and not may_run(entry.own):
+        return plain | {"options": None, "not_run": _only_read(entry.own)}
+    component = entry.load()
+    kind = options_class(component)
+    keys = ("name", "type", "default", "bounds", "meaning")
+    return plain | dict(_declared(component)) | {
+        "class": entry.value if entry.own else f"{component.__module__}:{component.__qualname__}",
+        "documentation": inspect.getdoc(component) or "", "source": _source(component),
+        "options": [dict(zip(keys, row, strict=True)) for row in option_rows(kind)] if kind else [],
+        "inner": dict(getattr(component, "inner", {})),
+    }  # fmt: skip
 
 
 def _show(component: type, entry: Entry, groups: list[str]) -> None:
@@ -295,16 +325,22 @@ def _bounds(schema: dict[str, Any]) -> list[str]:
 
 
 def check_recipes(
-    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None
+    recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None,
+    data: Path | None = None, as_json: bool = False,
 ) -> int:  # fmt: skip
     """Prints of each recipe that it is well, with its digest, or everything that is wrong, and what could not be
     checked since code of the recipe's own has not run. Gives the exit code: 1 where something is wrong.
+
+    With `data`, a folder of data sets, two rounds of each recipe that is well are tried with a few examples.
     """
     problems = 0
+    if as_json:
+        return _check_as_json(recipes, sets, catalog, data)
     for path in map(Path, recipes):
         try:
             recipe = functions.check(path, sets, catalog=catalog)
-            tell("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in recipe.notes)]))
+            notes = [*recipe.notes, *_tried(recipe, data, catalog)]
+            tell("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in notes)]))
         except RecipeError as error:
             lines = [problem for problem in error.problems if problem not in error.not_run]
             problems += len(lines)
@@ -312,6 +348,49 @@ def check_recipes(
                 found = "more may be wrong" if lines else "nothing wrong so far"
                 lines.append(f"{path}: {found}; what these name, and what depends on it, was not checked:")
             tell("\n".join([*lines, *error.not_run]))
+        except FedplugError as error:
+            if data is None:
+                raise
+            problems += 1
+            tell(f"{path}: a run would fail: {error}")
     if problems:
         print(f"{problems} problem{'s' if problems > 1 else ''}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _tried(recipe: Recipe, data: Path | None, catalog: Catalog | None) -> list[str]:
+    """What a little of a run shows, with data sets in a folder; without one, the files that a run will miss."""
+    settings = Settings.load()
+    if data is None:
+        return list(missing_files(recipe, settings.data_root))
+    from fedplug_runs.trial import tried
+
+    found = tried(recipe, settings.replace({"data": data}), catalog)
+    rounds = "1 round" if found.rounds == 1 else f"{found.rounds} rounds"
+    return [*found.notes, f"tried {rounds} with a few examples of each of {found.clients} clients"]
+
+
+def _check_as_json(
+    recipes: Sequence[Path | str], sets: Sequence[str] | None, catalog: Catalog | None, data: Path | None
+) -> int:  # fmt: skip
+    """The same as an object."""
+    found: list[dict[str, Any]] = []
+    for path in map(Path, recipes):
+        try:
+            recipe = functions.check(path, sets, catalog=catalog)
+            found.append({"file": str(path), "ok": True, "name": recipe.name, "digest": recipe.digest,
+                          "problems": [], "notes": [*recipe.notes, *_tried(recipe, data, catalog)],
+                          "not_checked": []})  # fmt: skip
+        except RecipeError as error:
+            wrong = [problem(each) for each in error.problems if each not in error.not_run]
+            found.append({"file": str(path), "ok": not wrong, "name": None, "digest": None, "problems": wrong,
+                          "notes": [], "not_checked": [problem(each) for each in error.not_run]})  # fmt: skip
+        except FedplugError as error:
+            if data is None:
+                raise
+            wrong = [{"place": str(path), "message": f"a run would fail: {error}"}]
+            found.append({"file": str(path), "ok": False, "name": recipe.name, "digest": recipe.digest,
+                          "problems": wrong, "notes": [], "not_checked": []})  # fmt: skip
+    ok = all(each["ok"] for each in found)
+    print(document("check", ok=ok, recipes=found))
+    return 0 if ok else 1

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from fedplug.recipe.catalog import COMMAND, Entry, installed
 from fedplug_runs.docstrings import decorator_text, summary
+from fedplug_runs.installing import install
 from typer.core import TyperCommand, TyperGroup
 
 OFFERED = {
@@ -18,6 +19,7 @@ OFFERED = {
     "fedplug-lab": ("compare", "new", "report", "schema", "sites", "sweep"),
     "fedplug-party": ("party",),
     "fedplug-search": ("search",),
+    "fedplug-std": ("data",),
 }
 """Commands of this project's own plugins, by distribution: one that is not installed cannot say what it would offer."""
 
@@ -73,7 +75,7 @@ class Commands(TyperGroup):
 
         for distribution, names in OFFERED.items():
             if name in names:
-                return f"it comes with {distribution}, which is not installed: pip install {distribution}"
+                return f"it comes with {distribution}, which is not installed: {install(distribution)}"
         known = self.list_commands(ctx) + [each for names in OFFERED.values() for each in names]
         return closest(name, dict.fromkeys(known))
 

@@ -7,6 +7,7 @@ called. Whatever goes wrong completes nothing: a person is in the middle of a li
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -43,6 +44,7 @@ def _named(group: str | None) -> Callable[[str], Answers]:
 
 
 components, engines, extensions = _named(None), _named("engine"), _named("extension")
+attacks, metrics = _named("attack"), _named("metric")
 
 
 def words(incomplete: str) -> Answers:
@@ -80,18 +82,60 @@ def _shipped(*kinds: str) -> Callable[[str], Answers]:
     return complete
 
 
+def runs(incomplete: str) -> Answers:
+    """Folders of runs, the newest first: in the folder that the word leads to, and in the folder of runs."""
+    with contextlib.suppress(Exception):
+        from fedplug_runs.settings import Settings
+
+        here = Path(incomplete if incomplete.endswith("/") else Path(incomplete).parent)
+        found: dict[Path, None] = {}
+        for place in (here, Settings.load().output) if "/" not in incomplete else (here,):
+            for pattern in ("*/recipe.yaml", "*/*/recipe.yaml"):
+                found |= dict.fromkeys(file.parent for file in place.glob(pattern))
+        for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
+            if str(path).startswith(incomplete) and _is_run(path):
+                yield str(path), ""
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("run.lock", "checkpoint", "metrics.jsonl", "summary.json"))
+
+
+def attack_values(incomplete: str) -> Answers:
+    """Paths to the options of the attacks that the line names, with their defaults."""
+    with contextlib.suppress(Exception):  # as in `values`
+        from fedplug.recipe.catalog import Catalog
+        from fedplug_runs.choice import options_class
+
+        line, catalog = _line(), Catalog.discover()
+        named = [after for word, after in itertools.pairwise(line) if word == "--attack"]
+        for number, name in enumerate(named):
+            entry = catalog.get("attack", name) or catalog.get("attack", f"attacks.{name}")
+            kind = entry and options_class(entry.load())
+            for key, field in kind.model_fields.items() if kind else ():
+                word = f"attack.attacks.{number}.{key}="
+                if word.startswith(incomplete):
+                    yield word if field.is_required() else word + _text(field.get_default(call_default_factory=True))
+
+
+def _line() -> list[str]:
+    """The words of the line so far. Of one that ends in an option without its value, click knows no arguments."""
+    return shlex.split(os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "")
+
+
 recipes, grids = _shipped("recipe", "comparison"), _shipped("grid")
 
 
 def values(incomplete: str) -> Answers:
     """Paths in the recipe on the line, with the values that they have; those of options left out are defaults."""
     with contextlib.suppress(Exception):  # a line or a recipe that is not right yet
-        # Of a line that ends in an option without its value, click knows no arguments.
-        line = shlex.split(os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "")
+        line = _line()
         from fedplug_runs.overlay import load_recipe
         from fedplug_runs.shelf import named
 
-        file = next(Path(word) for word in line[2:] if word.endswith((".yaml", ".yml")) or named(word))
+        words = (word for word in line[2:] if word.endswith((".yaml", ".yml")) or _is_run(Path(word)) or named(word))
+        file = Path(next(words))
+        file = file / "recipe.yaml" if file.is_dir() else file
         yield from _keys(load_recipe(file).to_plain(), incomplete)
 
 

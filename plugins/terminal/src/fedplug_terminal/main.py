@@ -73,6 +73,12 @@ def main() -> int:
         from fedplug_terminal.lines import tell
 
         tell(str(error) if "\n" in str(error) else f"error: {error}", sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(f"\n{note}", file=sys.stderr)
+        if "--json" in sys.argv[1:]:
+            from fedplug_terminal.as_json import document
+
+            print(document("error", str(error).splitlines()))
         return 1
     except KeyboardInterrupt as stop:
         return _interrupted(stop)
@@ -120,7 +126,7 @@ def _run(arguments: list[str]) -> int:
         if command == ["list"] and {*rest} - {*words} <= {"--json", "--verify"}:
             return list_components(Catalog.discover(), "--json" in rest, "--verify" in rest, words)
         if command == ["show"] and len(rest) == len(words) == 1:
-            return show_component(Catalog.discover(), *words)
+            return show_component(Catalog.discover(), words[0])
         if command == ["check"] and rest and rest == words:
             return check_recipes(words, None, Catalog.discover().under(Consent(ask=True)))
 

@@ -10,12 +10,13 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from fedplug_runs.onward import settings_of
 from fedplug_runs.settings import FORMERLY, TABLE, Settings
 from typer.core import TyperCommand
 
@@ -91,7 +92,11 @@ GridFile = Annotated[
         callback=lambda word: _located(word), autocompletion=completion.grids,
     )
 ]  # fmt: skip
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
+RunFolder = Annotated[
+    Path, typer.Argument(
+        metavar="RUN", help="The folder of a run.", show_default=False, autocompletion=completion.runs,
+    )
+]  # fmt: skip
 Sets = Annotated[
     list[str] | None,
     typer.Option(
@@ -109,18 +114,25 @@ Sets = Annotated[
 Plugins = Annotated[list[Path] | None, _option("plugins")]
 Trust = Annotated[bool, _option("trust")]
 """For commands that take no other setting."""
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: schema, ok, problems, notes, and what was found.")]
+"""See `fedplug_terminal.as_json`."""
 
 
-def takes(*names: str, **fixed: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(
+    *names: str, begun: Callable[..., Settings] | None = None, **fixed: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:  # fmt: skip
     """Gives a command the options of these settings in place of its parameter `settings`, and hands it there the user's
     settings with what the options say, and what is `fixed`.
+
+    `begun` gives the settings that the options change, of the command's other arguments; by default the user's.
     """
 
     def mark(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(**given: Any) -> None:
             changes = {**fixed, **{name: given.pop(name) for name in names}}
-            function(**given, settings=Settings.load().with_words(changes))
+            settings = begun(**given) if begun else Settings.load()
+            function(**given, settings=settings.with_words(changes))
 
         keyword = inspect.Parameter.KEYWORD_ONLY
         own = inspect.signature(function, eval_str=True).parameters
@@ -142,12 +154,17 @@ class WithEngine(TyperCommand):
     of the recipe that lacks its `--set`.
     """
 
+    @staticmethod
+    def engine(words: Sequence[str]) -> str:
+        """The engine of a command that names none."""
+        return Settings.load().engine
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # a shell completes a line that is not whole yet
             return super().parse_args(ctx, args)
         known = {option for param in self.params for option in (*param.opts, *param.secondary_opts)}
         try:
-            return super().parse_args(ctx, _gathered(args, {*known, "--help"}))
+            return super().parse_args(ctx, _gathered(args, {*known, "--help"}, self.engine))
         except Exception as error:  # of click's, which newer releases of typer hold inside themselves
             left = re.search(r"unexpected extra arguments? \((.*)\)", str(getattr(error, "message", "")))
             changes = [word for word in left[1].split() if _CHANGE.match(word)] if left else []
@@ -158,12 +175,23 @@ class WithEngine(TyperCommand):
             raise
 
 
-def _gathered(words: list[str], known: set[str]) -> list[str]:
+class WithEngineOfRun(WithEngine):
+    """The same for a command whose first word that is a folder is a run, which had an engine."""
+
+    @staticmethod
+    def engine(words: Sequence[str]) -> str:
+        """See `WithEngine.engine`."""
+        run = next((Path(word) for word in words if (Path(word) / "recipe.yaml").is_file()), None)
+        return settings_of(run).engine if run else Settings.load().engine
+
+
+def _gathered(words: list[str], known: set[str], engine: Callable[[Sequence[str]], str]) -> list[str]:
     """The words of a command with the options of its engine in one of them.
 
     Args:
         words: of the command.
         known: options that the command itself has.
+        engine: gives the one of a command that names none.
 
     Raises:
         SetupError: an option that neither the command nor the engine has, or one without a value.
@@ -179,7 +207,7 @@ def _gathered(words: list[str], known: set[str]) -> list[str]:
 
     chosen = [after for word, after in pairwise([*words, ""]) if word == "--engine"]
     chosen += [word.partition("=")[2] for word in words if word.startswith("--engine=")]
-    name, given = use_of(chosen[-1], "engine") if chosen else (Settings.load().engine, {})
+    name, given = use_of(chosen[-1], "engine") if chosen else (engine(words), {})
     kind = options_class(engine_entry(name).load())
     if kind is None:
         _require_no_keys(strange)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedplug_ledger.verdict import Verdict
+from fedplug_runs.onward import resume_command
 from fedplug_runs.row_text import totals
 from fedplug_runs.rows import Row
 from fedplug_runs.shown import LinesDisplay, interruption
@@ -35,8 +35,3 @@ class PlainDisplay(LinesDisplay):
 
     def interrupted(self, round: int, run_dir: Path) -> None:
         self._print(f"{interruption(round)} To continue: {resume_command(run_dir)}")
-
-
-def resume_command(run_dir: Path) -> str:
-    """The command that continues the run, ready to paste into a shell."""
-    return f"fedplug resume {shlex.quote(str(run_dir))}"

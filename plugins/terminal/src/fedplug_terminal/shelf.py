@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedplug.api.errors import SetupError
+from fedplug_runs.installing import install
 from fedplug_runs.shelf import ENDING, meant, named, shipped
 
 _ONWARD = {
@@ -69,7 +70,7 @@ def _require_any() -> None:
     if not shipped():
         raise SetupError(
             "no installed package has recipes; those of this project are in fedplug-recipes: "
-            "pip install fedplug-recipes"
+            f"{install('fedplug-recipes')}"
         )
 
 

@@ -41,14 +41,14 @@ def missing(extra: str, modules: tuple[str, ...]) -> str:
     It looks for the modules without importing them, because importing MLflow takes seconds.
 
     Args:
-        extra: the extra of the distribution that installs the library.
+        extra: of the distribution, and what pip knows the library as.
         modules: top-level names of the modules that the tracker imports.
     """
     absent = [name for name in modules if importlib.util.find_spec(name) is None]
     if not absent:
         return ""
     what = " and ".join(absent)
-    return f"{what} {'is' if len(absent) == 1 else 'are'} not installed; pip install 'fedplug-trackers[{extra}]'"
+    return f"{what} {'is' if len(absent) == 1 else 'are'} not installed; pip install {extra}"
 
 
 @dataclasses.dataclass
@@ -162,7 +162,7 @@ class Tracker(fedplug.Extension):
     Options = Common
     hears = (RunStarted, RowsRestored, RowComplete, Note, RunFinished, RunStopped)
     extra: ClassVar[str] = ""
-    """The extra of the distribution that installs the library."""
+    """The extra of the distribution that installs the library, and what pip knows the library as."""
     modules: ClassVar[tuple[str, ...]] = ()
     """Top-level names of the modules that it imports."""
 

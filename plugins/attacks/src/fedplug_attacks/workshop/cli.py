@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from fedplug_runs.settings import Settings
+from fedplug_terminal import completion
 from fedplug_terminal.options import RunFolder, command, takes
 
 
@@ -22,12 +23,14 @@ def attack(
         typer.Option(
             "--attack",
             help="An attack, as in fedplug list; repeatable. Default: the set of docs/attacking.md.",
+            autocompletion=completion.attacks,
         ),
     ] = None,
     adversaries: Annotated[
         list[str] | None,
         typer.Option(
-            "--adversary", help="server, eavesdropper, client, key_server, released; server+client: both collude."
+            "--adversary", help="server, eavesdropper, client, key_server, released; server+client: both collude.",
+            autocompletion=lambda: ["server", "eavesdropper", "client", "key_server", "released", "server+client"],
         ),
     ] = None,
     targets: Annotated[list[int] | None, typer.Option("--target", min=0, help="A client to attack.")] = None,
@@ -36,10 +39,14 @@ def attack(
         int | None, typer.Option(min=1, metavar="SIZE", help="Attack single batches of this size instead of updates.")
     ] = None,
     batches: Annotated[int | None, typer.Option(min=1, help="Number of batches to probe each target for.")] = None,
-    metrics: Annotated[list[str] | None, typer.Option("--metric", help="A metric; default: all usual ones.")] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="A metric; default: all usual ones.", autocompletion=completion.metrics),
+    ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Set one value: --set attack.attacks.0.restarts=3"),
+        typer.Option("--set", metavar="PATH=VALUE", help="Set one value: --set attack.attacks.0.restarts=3",
+                     autocompletion=completion.attack_values),
     ] = None,
 ) -> None:
     """Attack a finished run, by a default set of attacks or those you name; finished targets are not attacked again."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fedplug.api.parties import KEY_SERVER
-from fedplug.engines.base import Job
-from fedplug_std.pool import host_of
+from fedplug.engines.base import Job, host_of
 from toy_components import recipe_of, toy_catalog
 
 

@@ -1,0 +1,109 @@
+"""What a run will take, against what it took: epsilon to the last digit, bytes nearly, time by a part of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.api.errors import FedplugError, SetupError
+from fedplug.recipe.recipe import Recipe
+from fedplug.round.protocol import Protocol
+from fedplug_runs import estimate as estimating
+from fedplug_runs.estimate import estimate, in_short
+from fedplug_runs.folder import read_ledger, read_rows
+from fedplug_runs.settings import Settings
+from fedplug_std.training import Sgd
+from run_toys import start
+from toy_components import paraaegis, recipe_of, toy_catalog
+
+SETTINGS = Settings(device="cpu", quiet=True)
+NOISE = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5}
+CLIP = {"use": "std.clip", "norm": 1.0}
+
+
+def measured(plain: dict[str, Any], **limits: float) -> estimating.Estimate:
+    return estimate(Recipe.from_plain(plain, toy_catalog()), SETTINGS, toy_catalog(), **limits)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        recipe_of(rounds=5),
+        recipe_of("noised", [CLIP, NOISE], rounds=7),
+        recipe_of("noised", [CLIP, NOISE], rounds=6, min_clients=2,
+                  sampling={"scheme": "fixed", "rate": 0.8, "source": "reproducible"}),
+        paraaegis(rounds=5),
+        recipe_of(rounds=4, train={"use": "baselines.dp_sgd", "lr": 0.1, "clipping_norm": 1.0, "epsilon": 3.0,
+                                   "delta": 1e-4, "batch_size": 8}),
+    ],
+    ids=["clear", "noised", "sampled", "votes", "dp_sgd"],
+)  # fmt: skip
+def test_the_verdict_is_that_of_the_whole_run(plain: dict[str, Any], tmp_path: Path) -> None:
+    found = measured(plain)
+    folder = start(tmp_path, plain, device="cpu")
+    verdict = read_ledger(folder).verdict
+    assert found.verdict is not None
+    assert found.verdict.text() == verdict.text()
+    assert [line.value for line in found.verdict.lines] == pytest.approx([line.value for line in verdict.lines])
+    rows = read_rows(folder)
+    assert found.rounds == len(rows)
+    assert found.up == pytest.approx(sum(row.bytes.up.total for row in rows), rel=0.3)
+    assert found.down == pytest.approx(sum(row.bytes.down.total for row in rows), rel=0.3)
+    assert list(tmp_path.iterdir()) == [folder], "a measurement writes nothing"
+
+
+def test_a_round_that_takes_long_is_reckoned_by_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three clients that train 0.4 s each: at 0.6 s, one and a half of three are over."""
+    whole = Sgd.train
+
+    def slow(trainer: Sgd, client: Any, facts: Any) -> dict[str, float]:
+        for _ in range(40):
+            time.sleep(0.01)
+        return whole(trainer, client, facts)
+
+    monkeypatch.setattr(Sgd, "train", slow)
+    plain = recipe_of(rounds=10, train={"use": "std.sgd"})
+    plain["data"]["clients"] = 3
+    found = measured(plain, limit=0.7)
+    assert found.round_seconds is not None
+    assert 0.8 < found.round_seconds < 4
+    assert found.seconds == pytest.approx(10 * found.round_seconds, rel=0.2)
+    assert "of a round measured here in 700 ms" in found.measured
+    assert found.up is None
+    assert "bytes: not measured" in "\n".join(found.text())
+    assert found.verdict is not None
+
+
+def test_a_set_up_that_takes_long_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Protocol, "setup", lambda protocol: time.sleep(30))
+    found = measured(recipe_of(), limit=0.05)
+    assert (found.seconds, found.up, found.verdict) == (None, None, None)
+    assert found.measured == "50 ms here, after which the set-up was not over"
+    assert "epsilon: not known before the set-up is over" in "\n".join(found.text())
+    found = dataclasses.replace(found, memory=10**9)
+    assert in_short(found) == "time unknown, bytes unknown, 1.0 GB of memory, no epsilon"
+
+
+def test_what_would_stop_the_run_is_said() -> None:
+    plain = recipe_of(rounds=2)
+    plain["score_parameters"] = [{"use": "toy.fail", "clients": [0, 1, 2, 3, 4, 5], "rounds": [0]}]
+    with pytest.raises(FedplugError, match="the toy broke"):
+        measured(plain)
+
+
+def test_the_engine_of_the_run_is_named() -> None:
+    said = measured(recipe_of(rounds=3)).text("processes")
+    assert said[0].startswith("estimate for 3 rounds, from two rounds measured here, with the engine local; the engine")
+    assert said[1].startswith("  time: about ")
+    assert said[4] == "by the ledger, after 3 rounds:"
+
+
+def test_data_at_sites_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDPLUG_DATA", raising=False)
+    recipe = Recipe.from_plain(recipe_of(), toy_catalog())
+    away = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, agreed=object()))
+    with pytest.raises(SetupError, match="the data of this recipe are at its sites"):
+        estimate(away, SETTINGS, toy_catalog())

@@ -1,0 +1,36 @@
+"""Rules for recipes (`fedplug.rules`): rounds that go on with fewer clients than open a sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedplug.api.errors import ProtectionError
+
+from fedplug_threshold.bfv import ThresholdBfv
+
+Complaint = tuple[tuple[str | int, ...], str]
+"""A place in the recipe, and what is wrong there."""
+
+
+def notes(rules: Any) -> list[str]:
+    """That `min_clients` is below the threshold: a round with so few ends the run instead of going on."""
+    general, clients, found = rules.draft.general, rules.num_clients, []
+    for use, part in rules.defined:
+        if not isinstance(part, ThresholdBfv) or general is None or clients is None:
+            continue
+        try:
+            needed = part.threshold(clients)
+        except ProtectionError:
+            continue  # a complaint of the component
+        if general.min_clients < needed:
+            found.append(
+                f"min_clients={general.min_clients} is below the {needed} clients that open a sum with {use.use}: a "
+                f"round of fewer cannot be opened, and the run stops there; write min_clients: {needed}, or lower "
+                "threshold"
+            )
+    return found
+
+
+def problems(rules: Any) -> list[Complaint]:
+    """None: each component says what is wrong with its own options."""
+    return []
