@@ -475,3 +475,9 @@ def test_the_walk_before_decoding_counts_what_is_there(value: Any) -> None:
         else:
             high = middle
     assert low <= 1 + 16 * len(data)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 100])
+def test_a_file_of_a_few_numbers_is_read_back(size: int) -> None:
+    array = np.arange(size, dtype=np.float32)
+    assert np.array_equal(codec.decode_saved(codec.encode(array)), array)

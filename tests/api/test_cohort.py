@@ -83,7 +83,7 @@ def test_below_min_clients_the_round_ends_and_says_why() -> None:
     world = World(min_clients=3)
     world.office.begin_round(6)
     world.component.broken = {0: "no disk", 2: "no disk"}
-    with pytest.raises(TooFewClients, match="round 7: 2 clients are left, min_clients is 3") as caught:
+    with pytest.raises(TooFewClients, match="round 7: clients left: 2, min_clients is 3") as caught:
         world.cohort().ask(world.component.hear, "a")
     assert str(caught.value).count("no disk") == 1  # once per reason
     assert "(client 0, 2)" in str(caught.value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fedplug import Examples, Figure
-from fedplug.api.data import figure_named
 
 
 def test_examples_of_different_lengths_are_refused() -> None:
@@ -21,10 +20,6 @@ def test_targets_are_the_answers_and_are_taken_along() -> None:
     assert np.array_equal(examples.take(slice(0, 1)).regions, targets[:1] + 1)
 
 
-def test_a_figure_says_how_it_is_read_and_the_clients_own_models_are_judged_alike() -> None:
-    declared = (Figure("IoU", better="higher"), Figure("RMSE", better="lower", unit="m"))
-    assert figure_named("RMSE", declared) == declared[1]
-    assert figure_named("IoU, own models", declared) == declared[0]
-    assert figure_named("recall", declared) is None
+def test_a_figure_says_how_it_is_read() -> None:
     with pytest.raises(ValueError, match="better"):
         Figure("RMSE", better="less")  # type: ignore[arg-type]

@@ -19,5 +19,5 @@ def test_each_group_adopts_its_own_mean_and_one_that_is_too_small_keeps_its_mode
         assert np.allclose(outcome.vectors[client_id] - start, mean, atol=1e-7)
     for client_id in (1, 3):
         assert np.array_equal(outcome.vectors[client_id], start)
-    assert any("is skipped: 1 clients sent an update; min_clients is 2" in note for note in outcome.notes)
+    assert any("is skipped: clients that sent an update: 1; min_clients is 2" in note for note in outcome.notes)
     assert not outcome.rows[0].skipped, "the other group went on"

@@ -174,7 +174,7 @@ def test_the_sum_of_a_group_too_small_for_it_is_skipped_and_the_others_go_on(hol
     plain["negotiate_mask"] = {"use": "toy.groups", "zone": "encrypted"}
     outcome = run_protocol(plain)
     assert [row.clients.answered for row in outcome.rows] == [4, 3, 4]
-    skipped = "round 2: the sum of group even is skipped: 1 clients sent an update; min_clients is 2"
+    skipped = "round 2: the sum of group even is skipped: clients that sent an update: 1; min_clients is 2"
     assert [note for note in outcome.notes if "dropped out" not in note] == [skipped]
     adopted = [
         [call[1] + 1 for m in outcome.sent(f"client:{c}") for call in m.decode()["calls"] if call[3] == "adopt"

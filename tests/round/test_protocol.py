@@ -147,7 +147,7 @@ def test_a_ballot_that_cannot_be_right_is_not_counted(case: str) -> None:
 
 def test_too_few_ballots_cost_the_round_before_anything_is_uploaded() -> None:
     outcome = tampered(paraaegis(min_clients=4), with_value(None), phase="negotiate")
-    assert [row.skipped for row in outcome.rows] == ["3 clients are left, min_clients is 4", ""]
+    assert [row.skipped for row in outcome.rows] == ["clients left: 3, min_clients is 4", ""]
     assert "its ballot is NoneType" in outcome.rows[0].clients.dropped[1]
     assert not [m for m in outcome.sent(round=0) if m.sender == "server" and "fedplug.protect" in calls_of(m)]
 
@@ -193,7 +193,7 @@ def test_too_few_clients_names_the_reasons() -> None:
     with pytest.raises(TooFewClients) as caught:
         run_protocol(recipe_of(rounds=5, score_parameters=[fail]))
     message = str(caught.value)
-    assert "round 4: 1 clients are left, min_clients is 2" in message
+    assert "round 4: clients left: 1, min_clients is 2" in message
     assert message.endswith("3 rounds in a row had too few clients, so the run ends.")
     assert "RuntimeError: the toy broke" in message
     assert "(client 0, 1, 3)" in message

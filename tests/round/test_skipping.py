@@ -32,9 +32,9 @@ def test_a_round_that_falls_short_after_an_upload_releases_nothing_and_is_paid_b
     plain = noised(train=PUSH)
     plain["protect"]["noised"] = [broken([1]), *plain["protect"]["noised"]]
     outcome = run_protocol(plain)
-    assert [row.skipped for row in outcome.rows] == ["", "1 clients are left, min_clients is 2", "", ""]
+    assert [row.skipped for row in outcome.rows] == ["", "clients left: 1, min_clients is 2", "", ""]
     assert [row.clients.answered for row in outcome.rows] == [4, 0, 4, 4]
-    assert "round 2: 1 clients are left, min_clients is 2; it is skipped" in outcome.notes
+    assert "round 2: clients left: 1, min_clients is 2; it is skipped" in outcome.notes
     assert any("round 2: 3 clients (0, 1, 2) dropped out: " in note for note in outcome.notes)
     log = outcome.protocol.ledger.log
     assert [(entry.round, entry.charged) for entry in log] == [(r, "all") for r in (1, 2, 3, 4)]
@@ -66,18 +66,18 @@ def test_a_round_that_falls_short_before_uploads_is_paid_as_far_as_it_was_asked(
 def test_three_rounds_in_a_row_end_the_run_and_two_do_not() -> None:
     outcome = run_protocol(recipe_of(rounds=6, score_parameters=[broken([1, 2, 4, 5])]))
     assert [bool(row.skipped) for row in outcome.rows] == [False, True, True, False, True, True]
-    with pytest.raises(TooFewClients, match=r"round 4: 1 clients are left.*3 rounds in a row had too few clients"):
+    with pytest.raises(TooFewClients, match=r"round 4: clients left: 1.*3 rounds in a row had too few clients"):
         run_protocol(recipe_of(rounds=6, score_parameters=[broken([1, 2, 3])]))
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_a_run_without_any_round_that_held_ends_with_an_error(rounds: int) -> None:
-    with pytest.raises(TooFewClients, match=f"round {rounds}: 1 clients are left"):
+    with pytest.raises(TooFewClients, match=f"round {rounds}: clients left: 1"):
         run_protocol(recipe_of(rounds=rounds, score_parameters=[broken([0, 1])]))
 
 
 def test_what_is_wrong_everywhere_ends_the_run_at_once() -> None:
-    with pytest.raises(TooFewClients, match="round 2: 0 clients are left"):
+    with pytest.raises(TooFewClients, match="round 2: clients left: 0"):
         run_protocol(recipe_of(rounds=4, score_parameters=[broken([1], (0, 1, 2, 3))]))
 
 
@@ -184,7 +184,7 @@ def test_groups_that_round_1_forms_are_not_waited_for() -> None:
     plain = recipe_of(rounds=4, min_clients=3, score_parameters=scored)
     plain["data"]["clients"] = 4
     plain["groups"] = {"use": "sensecrypt.clusters", "min_cluster": 3}
-    with pytest.raises(TooFewClients, match="round 1: 2 clients are left, min_clients is 3"):
+    with pytest.raises(TooFewClients, match="round 1: clients left: 2, min_clients is 3"):
         run_protocol(plain)
 
 

@@ -82,7 +82,7 @@ def test_where_nobody_can_be_blamed_the_run_ends_with_the_difference() -> None:
 
 def test_too_many_faulty_uploads_end_the_run_with_the_reason() -> None:
     plain = {**PLAIN, "min_clients": 4, "rounds": 1}
-    with pytest.raises(TooFewClients, match=r"3 clients are left, min_clients is 4.*NaN or infinite values"):
+    with pytest.raises(TooFewClients, match=r"clients left: 3, min_clients is 4.*NaN or infinite values"):
         tampered(plain, with_block(lambda b: b.replace(values=b.values * np.nan)))
 
 

@@ -215,7 +215,7 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = 
 
 def decode_saved(data: bytes) -> Any:
     """As `decode`, of a file, which may hold as many values as it has bytes: a long run has long histories."""
-    return decode(data, most=len(data))
+    return decode(data, most=max(len(data), MOST_ELEMENTS))
 
 
 _SCALARS = bytes(

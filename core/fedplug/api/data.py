@@ -6,7 +6,7 @@ Plain arrays; no torch. `TorchModel` of the plugin `fedplug-std` makes a model o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -122,7 +122,19 @@ class About:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dataset(About):
+class _ForTraining(About):
+    """What holds examples for training."""
+
+    train: Examples
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example: (C, H, W)."""
+        return self.train.shape
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset(_ForTraining):
     """A data set in memory: its two splits.
 
     Attributes:
@@ -130,13 +142,7 @@ class Dataset(About):
         test: examples for testing.
     """
 
-    train: Examples
     test: Examples
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one example: (C, H, W)."""
-        return self.train.shape
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -156,7 +162,7 @@ class PublicData(About):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ClientData(About):
+class ClientData(_ForTraining):
     """The data of one client.
 
     Attributes:
@@ -166,14 +172,8 @@ class ClientData(About):
             sites there is none, and this is what its site holds out.
     """
 
-    train: Examples
     own_test: Examples
     shared_test: Examples
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one example: (C, H, W)."""
-        return self.train.shape
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -186,18 +186,20 @@ class Evaluation:
         loss: summed over the answers, in nats where it is a cross entropy.
         task: whatever else a task is judged by, by name; `Task.figures`, and `ModelSource.figures`, make figures of the
             sums.
+        outputs: what the model gave, (count, classes), a larger number for a class that it holds more likely; in the
+            order of the examples. Figures by class are made of it, and it stays at the client. None where examples
+            have no one class each, and where it would take too much memory.
     """
 
     correct: int
     count: int
     loss: float
     task: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    outputs: NDArray[np.float32] | None = None
 
 
 Better = Literal["higher", "lower"]
 """Which of two numbers is the better one."""
-OWN_MODELS = ", own models"
-"""Behind the name of a figure that all clients' own models have together, in a row."""
 
 
 class Figure(Checked, Record):
@@ -216,11 +218,6 @@ class Figure(Checked, Record):
 
 ACCURACY = Figure("accuracy", better="higher")
 """The share of right answers: what leads where a recipe names no other task."""
-
-
-def figure_named(name: str, figures: Iterable[Figure]) -> Figure | None:
-    """The declaration of a figure of a row, of the clients' own models too; None where there is none."""
-    return next((figure for figure in figures if figure.name == name.removesuffix(OWN_MODELS)), None)
 
 
 def model_problem(made: Any) -> str:

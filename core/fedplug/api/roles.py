@@ -873,6 +873,17 @@ class Task(Component, role=True):
         Runs at the server. Counts come from clients, so a name may be missing; what raises is noted and left out.
         """
 
+    def guesses(self, answers: NDArray[Any]) -> Mapping[str, float]:
+        """Figures by name of the best guess that looks at no input, such as the mean of all answers; by default none.
+
+        A run shows them with those of the model, and says where a model is no better. Balanced accuracy and AUC have
+        theirs, and accuracy has, where an answer is one class.
+
+        Args:
+            answers: of the common test set, as `Examples.answers` has them, at least one.
+        """
+        return {}
+
     def refuses(self, examples: Examples, about: About) -> str | None:
         """Why it cannot be the task of this data, and the remedy; None: it can. Asked before the first round.
 

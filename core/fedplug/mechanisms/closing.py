@@ -74,7 +74,7 @@ class Closing:
 
     def close(self, block: Block, client: Client) -> Block:
         """Multiplies the client's weight in, makes words, and has the component close them. Logs the share of values
-        that saturated.
+        that saturated, and the share that are rounded to 0 where that is nearly everything.
 
         Raises:
             ProtectionError: a value is not finite, or lies at a position of the client's own, for which there is no
@@ -94,6 +94,9 @@ class Closing:
             values.reshape(-1), client.rng(self.component, "rounding", block.zone)
         )
         client.log[f"{self.name}.saturated"] = saturated * values.size / max(1, block.size)
+        sent = np.abs(values[values != 0])  # of sums that lose nearly everything this says why, and else nothing
+        if sent.size and (lost := float(np.mean(sent < 0.5 * self.operation.numbers.step))) > 0.9:
+            client.log[f"{self.name}.rounded_away"] = lost
         words = words.reshape(values.shape)
         del values
         sealed = self._given(Sealed, self.component.seal, Words(block.zone, words, index), client, self.facts)

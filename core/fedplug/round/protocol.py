@@ -134,7 +134,7 @@ class Delivery:
             replies = {client_id: arrived[client_id] for client_id in part.client_ids if client_id in arrived}
             if len(replies) < self.recipe.min_clients:
                 if set(part.groups[group]) & set(asked):
-                    self.sums.skip(f"the sum of group {group}", f"{len(replies)} clients sent an update")
+                    self.sums.skip(f"the sum of group {group}", f"clients that sent an update: {len(replies)}")
                 continue
             server.cohort, facts = part.only(sorted(replies)), arrivals.facts[group]
             exposed |= facts.plan is None
@@ -230,7 +230,7 @@ class Protocol:
         cohort = self.cohort(sample(self.recipe, self.client_ids, round))
         asked = cohort.client_ids
         if len(asked) < self.recipe.min_clients:
-            drawn = f"{len(asked)} clients were drawn, min_clients is {self.recipe.min_clients}"
+            drawn = f"clients drawn: {len(asked)}, min_clients is {self.recipe.min_clients}"
             self._skip(cohort, asked, drawn, clock)
             return
         self.events.tell(RoundStarted(round))

@@ -219,12 +219,12 @@ class Receiver:
                 if not sequence and round < memory.round:
                     # Otherwise the holder of an old message could have an upload made again, with other noise.
                     raise MessageError(
-                        f"{running} belongs to {_named(round)}, but this {self.site} has been in "
-                        f"{_named(memory.round)} already; an old message does not run again"
+                        f"{running} belongs to {when(round)}, but this {self.site} has been in "
+                        f"{when(memory.round)} already; an old message does not run again"
                     )
                 if not sequence and round < memory.next:
                     raise MessageError(
-                        f"{running} belongs to {_named(round)}, and this {self.site} was saved in the middle of it, "
+                        f"{running} belongs to {when(round)}, and this {self.site} was saved in the middle of it, "
                         "which ended it: what was saved could be used twice. Parties are saved between rounds"
                     )
                 asked = called, name
@@ -294,5 +294,6 @@ def read_call(body: Any) -> tuple[int, int, str, str, list[Any]]:
     return row[0], row[1], row[2], row[3], row[4]
 
 
-def _named(round: int) -> str:
+def when(round: int) -> str:
+    """A round as people count it, from 1; -1 is the set-up."""
     return f"round {round + 1}" if round >= 0 else "the set-up"

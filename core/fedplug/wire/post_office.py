@@ -277,10 +277,9 @@ class PostOffice:
             return
         if answered + len(self.refused) >= self.min_clients:
             raise self.refusal()
-        raise TooFewClients(
-            f"round {self.round + 1}: {answered} clients are left, min_clients is {self.min_clients}. "
-            + (f"Dropped out: {self.reasons()}" if self.dropped else "Nobody else was in the cohort.")
-        )
+        when = "the end of the run" if self.phase == "finish" else calls.when(self.round)
+        why = f"Dropped out: {self.reasons()}" if self.dropped else "Nobody else was in the cohort."
+        raise TooFewClients(f"{when}: clients left: {answered}, min_clients is {self.min_clients}. {why}")
 
     def refusal(self) -> OpenedBefore:
         """What clients say that refuse to open another sum of this round than before."""

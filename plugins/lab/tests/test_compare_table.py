@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedplug import Figure
 from fedplug_lab.canvas import front_of
 from fedplug_lab.comparable import Unlike, unlike, warnings
 from fedplug_lab.compare import (
@@ -129,6 +130,40 @@ def test_a_figure_is_marked_in_the_direction_that_its_task_declares(tmp_path: Pa
     assert "Left and down is better." in front.note
     unsure = [*everyone, of("c", 0.5, [])]
     assert best(unsure, "figure_RMSE") == [False] * 3, "c does not say which way is better"
+
+
+def test_a_protocol_that_is_no_better_than_a_guess_is_named_and_is_the_best_of_nothing(tmp_path: Path) -> None:
+    gets = {"accuracy": 0.983, "balanced accuracy": 0.5, "AUC": 0.5}
+    declared = [{"name": name, "better": "higher"} for name in ("balanced accuracy", "AUC")]
+
+    def of(name: str, accuracy: float, balanced: float, auc: float) -> Compared:
+        leads = Figure("balanced accuracy", better="higher")
+        figures = {"balanced accuracy": balanced, "AUC": auc}
+        return Compared(name, [a_run(tmp_path, name, 1, accuracy=accuracy, figures=figures, guess=gets, leads=leads,
+                                     summary={"figures": declared})])  # fmt: skip
+
+    blind, finds, ranks = of("blind", 0.983, 0.5, 0.5), of("finds", 0.95, 0.7, 0.8), of("ranks", 0.983, 0.5, 0.9)
+    everyone = [blind, finds, ranks]
+    key = "figure_balanced accuracy"
+    assert texts(everyone, key) == ["0.500: no better than a guess", "0.700", "0.500: no better than a guess"]
+    assert texts(everyone, "guess") == ["0.500"] * 3
+    assert best(everyone, key) == best(everyone, "accuracy") == [False, True, False]
+    assert best(everyone, "figure_AUC") == [False, False, True], "its scores are better than a guess's"
+    first, second = summary_of(everyone, ())[:2]
+    assert first == "blind and ranks are no better than a guess (balanced accuracy 0.500; a guess 0.500)."
+    assert second == "finds is the best in balanced accuracy (0.700)."
+    assert summary_of([blind, finds], ("accuracy",))[0].startswith("blind and finds protect"), "not of one task"
+    assert summary_of([blind, ranks], ())[0] == first
+    # Where no class is rare, accuracy leads: the larger one is the guess's.
+
+    def plain(name: str, accuracy: float) -> Compared:
+        return Compared(name, [a_run(tmp_path, name, 1, accuracy=accuracy, guess={"accuracy": 0.85})])
+
+    lazy, honest = plain("lazy", 0.85), plain("honest", 0.86)
+    assert best([lazy, honest, plain("worse", 0.8)], "accuracy") == [False, True, False]
+    assert summary_of([lazy, honest], ())[:2] == [
+        "lazy is no better than a guess (accuracy 0.850; a guess 0.850).", "honest is the most accurate (0.860).",
+    ]  # fmt: skip
 
 
 def test_the_sentences_are_honest_about_seeds_and_about_what_does_not_compare(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_narrow_terminal_does_without_the_least_important_columns(clock: Clock
         assert not re.search(r"^ +0 ", shown[width], re.MULTILINE), "the set-up is not a round"
     heads = {width: next(line for line in text.splitlines() if "accuracy" in line) for width, text in shown.items()}
     assert heads[40].split() == ["round", "accuracy", "epsilon", "clients"]
-    assert heads[60].split() == ["round", "accuracy", "loss", "up", "down", "epsilon", "clients"]
+    assert heads[60].split() == ["round", "accuracy", "loss", "up", "epsilon", "clients"]
     assert heads[100].split()[-1] == "time"
     assert "round 3 of 4  3:00, 2:00 left\n" in shown[40], "one line, without a bar"
 

@@ -130,12 +130,13 @@ def test_the_text_names_class_counts_batch_norm_statistics_and_held_out_examples
     for part in (
         "its number of training examples of each class",
         "each round, to the server: the model's batch-norm statistics over this client's examples, unprotected",
-        "the accuracy and the mean loss on this site's held-out examples (no noise covers them), times",
+        "the accuracy, the balanced accuracy, the AUC, whether a class is rare, and the mean loss on this site's "
+        "held-out examples (no noise covers them), times",
     ):
         assert part in told, part
         assert part not in plainly, part
-    assert "counts of correct predictions, losses, times" not in told
-    assert "counts of correct predictions, losses, times" in plainly
+    assert "counts of correct predictions, on the common test set by class, losses, times" not in told
+    assert "counts of correct predictions, on the common test set by class, losses, times" in plainly
 
 
 def test_the_key_server_reads_what_it_opens(tmp_path: Path) -> None:

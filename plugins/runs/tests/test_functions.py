@@ -44,12 +44,13 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_script_sees_a_line_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = fedplug.run(PLAIN, output=tmp_path, device="cpu", rounds=1)
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, *more = capsys.readouterr().out.splitlines()
     assert first.startswith("recipe small, clients 4, rounds 1")
     assert second.startswith("round 1/1  accuracy")
+    assert more == [f"note: {doubt}" for doubt in run.summary.doubts]
     assert run.folder.parent == tmp_path
-    fedplug.run(PLAIN, output=tmp_path, device="cpu", rounds=1, quiet=True)
-    assert capsys.readouterr().out == ""
+    quiet = fedplug.run(PLAIN, output=tmp_path, device="cpu", rounds=1, quiet=True)
+    assert capsys.readouterr().out.splitlines() == [f"note: {doubt}" for doubt in quiet.summary.doubts]
 
 
 def test_an_interrupted_run_is_saved_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

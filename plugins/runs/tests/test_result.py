@@ -66,7 +66,7 @@ def test_a_notebook_shows_it_escaped(done: fedplug.Run, monkeypatch: pytest.Monk
     assert done.recipe.digest[:12] in shown
     assert html.escape(done.ledger.verdict.headline) in shown
     assert all(html.escape(line.rest) in shown for line in done.ledger.verdict.lines)
-    assert shown.count("<tr>") == 5 + 4 + 1 + 3  # parties, facts, the head, rounds
+    assert shown.count("<tr>") == 5 + 5 + 1 + 3  # parties, facts, the head, rounds
     assert "personal mean" not in shown  # no column that is empty
     again = fedplug.open_run(done.folder)
     again.ledger.verdict = a_verdict(server=a_line("server", "none", reason="<script>alert(1)</script>"))

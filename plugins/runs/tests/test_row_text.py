@@ -44,16 +44,17 @@ def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO
     assert "accuracy 0.510  loss" in shown[0]
     assert "accuracy 0.520  hits 0.250  Dice 0.500  loss" in shown[1]
     assert {"hits: 0.250", "Dice: 0.500"} <= set(shown)
-    heads = {width: [column.header for column in rounds_table(rows, [], width).columns] for width in (30, 40, 120)}
+    heads = {width: [column.header for column in rounds_table(rows, [], width).columns] for width in (30, 45, 120)}
     assert heads[120][:5] == ["round", "accuracy", "hits", "Dice", "loss"]
-    assert heads[40] == ["round", "accuracy", "hits", "Dice", "epsilon"], "the task stays longest"
+    assert heads[45] == ["round", "accuracy", "hits", "Dice", "epsilon"], "the task stays longest"
     assert heads[30] == ["round", "accuracy", "hits", "Dice"]
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"view_epsilons": {"server": 8.0, "released_model": 2.0}}, "8.00"),
+        ({"view_epsilons": {"server": 8.0, "released_model": 2.0}}, "8.00 (server)"),
+        ({"view_epsilons": {"server": 8.0, "released_model": 8.0}}, "8.00"),
         ({"view_epsilons": {"server": 8.0, "client": 2.0}, "unprotected": ["released_model"]},
          "8.00 (server; none for 1)"),
         ({"view_epsilons": {"client": math.inf}, "unprotected": ["server", "released_model"]},
@@ -64,7 +65,7 @@ def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO
         ({"view_epsilons": {}, "level_epsilons": {"record": 2.0}}, "2.00 (each record)"),
         ({"view_epsilons": {}, "level_epsilons": {"record": 2.0}, "unprotected": ["client"]},
          "2.00 (each record; none for 1)"),
-        ({"view_epsilons": {"client": 3.0}, "level_epsilons": {"record": 2.0}}, "3.00"),
+        ({"view_epsilons": {"client": 3.0}, "level_epsilons": {"record": 2.0}}, "3.00 (client)"),
     ],
 )  # fmt: skip
 def test_the_column_names_the_largest_epsilon_and_for_how_many_there_is_none(

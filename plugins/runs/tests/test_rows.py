@@ -25,7 +25,8 @@ def test_every_field_comes_back() -> None:
         personal_public_accuracy={0: 1.0}, client_leading={0: 1.0}, personal_leading={0: 1.0},
         personal_public_leading={0: 1.0}, tuned={0: 1.0}, tuned_public={0: 1.0}, clusters={"a": 1.0},
         unopened=[Unopened("noised", "why", [1])], sealed=["encrypted"], added={"x": {"y": [1]}},
-        simulated_seconds=1.0, skipped="why", compared=Compared(2, {"noised": 5}, {"noised": 1}),
+        simulated_seconds=1.0, skipped="why", recalls={"a": 0.5}, guess={"accuracy": 0.5},
+        compared=Compared(2, {"noised": 5}, {"noised": 1}),
     )  # fmt: skip
     row.clients.dropped[11] = "late"
     empty = [field.name for field in dataclasses.fields(row) if not getattr(row, field.name)]

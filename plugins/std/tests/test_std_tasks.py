@@ -77,6 +77,50 @@ def test_perplexity_of_equal_numbers_is_the_vocabulary_and_what_is_ignored_does_
     assert what.losses(outputs, answers).tolist() == pytest.approx([math.log(5)] * 2)
 
 
+def test_each_task_knows_what_a_guess_gets() -> None:
+    numbers = np.array([[1.0], [2.0], [6.0]], np.float32)
+    found = task(tasks.Regression).guesses(numbers)
+    assert found == {"RMSE": pytest.approx(np.std(numbers)), "R2": 0.0}
+    pixels = np.array([[[0, 0], [0, 1]]])
+    assert task(tasks.Segmentation).guesses(pixels) == {"mean IoU": 0.375, "accuracy": 0.75}
+    tokens = np.array([[1, 1, 1, 1, -1], [2, 2, 3, 3, -1]])
+    entropy = 0.5 * math.log(2) + 0.5 * math.log(4)
+    found = task(tasks.LanguageModel).guesses(tokens)
+    assert found == {"perplexity": pytest.approx(math.exp(entropy)), "tokens foreseen": 0.5}
+    labels = np.array([[1, 0], [1, 1]])
+    always = task(tasks.MultiLabel)
+    outputs = torch.ones(2, 2)
+    expected = always.figures(always.counts(outputs, torch.from_numpy(labels)))
+    assert always.guesses(labels) == pytest.approx(expected)
+    # As a model that says the commonest class at every pixel.
+    pixelwise = task(tasks.Segmentation)
+    said = torch.zeros(1, 2, 2, 2)
+    said[:, 0] = 1
+    assert pixelwise.figures(pixelwise.counts(said, torch.from_numpy(pixels))) == pixelwise.guesses(pixels)
+    assert task(tasks.Classification).guesses(np.array([0, 1])) == {}, "what a guess of a class gets any run knows"
+
+
+def test_outputs_are_those_of_examples_with_one_class_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = TorchModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)))
+    rng = np.random.default_rng(0)
+    sets = [Examples(rng.normal(size=(n, 4)).astype(np.float32), rng.integers(0, 3, n)) for n in (5, 3)]
+    about: dict[str, Any] = {"classes": ("a", "b", "c"), "mean": (), "std": ()}
+    for of in (None, task(tasks.Classification)):
+        data = ClientData(sets[0], sets[0], sets[0], task=of, **about)
+        together = model.evaluate_each(sets, data)
+        monkeypatch.setattr(torch_model, "_EVALUATION_BATCH", 2)
+        alone = model.evaluate_each(sets, data)
+        monkeypatch.undo()
+        for one, other, given in zip(together, alone, sets, strict=True):
+            assert one.outputs is not None
+            assert one.outputs.shape == (len(given), 3)
+            np.testing.assert_allclose(one.outputs, other.outputs, rtol=1e-5, atol=1e-6)
+            assert one.correct == int((one.outputs.argmax(1) == given.labels).sum())
+    monkeypatch.setattr(torch_model, "_KEPT_OUTPUTS", 5)
+    monkeypatch.setattr(torch_model, "_EVALUATION_BATCH", 2)
+    assert model.evaluate_each(sets, data)[0].outputs is None
+
+
 def test_segmentation_is_led_by_the_mean_iou() -> None:
     outputs = torch.tensor([[[[9.0, 0.0], [9.0, 0.0]], [[0.0, 9.0], [0.0, 9.0]]]])  # left 0, right 1
     what = task(tasks.Segmentation)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fedplug_runs.onward import resume_command
+from fedplug_runs.units import many
 
 from fedplug_lab.records import Compared, OneRun, attacks_on
 
@@ -113,17 +114,19 @@ def _data(run: OneRun) -> str:
 
 def _split(run: OneRun) -> str:
     data = run.summary.recipe["data"]
-    return f"{data.get('clients')} clients, {_options(data.get('partition'))}"
+    return f"{many(data['clients'], 'client')}, {_options(data.get('partition'))}"
 
 
 def _work(run: OneRun) -> str:
     """Rounds, local training and how many take part: what a client computes."""
     recipe = run.summary.recipe
     train = recipe.get("train") or {}
-    epochs = f" x {train['epochs']} epochs" if "epochs" in train else f" of {train.get('use')}, which counts no epochs"
+    epochs = f" of {train.get('use')}, which counts no epochs"
+    if "epochs" in train:
+        epochs = f" x {many(train['epochs'], 'epoch')}"
     batch = f" in batches of {train['batch_size']}" if "batch_size" in train else ""
     rate = (recipe.get("sampling") or {}).get("rate")
-    return f"{recipe['rounds']} rounds{epochs}{batch}" + (f", {rate} of the clients a round" if rate else "")
+    return f"{many(recipe['rounds'], 'round')}{epochs}{batch}" + (f", {rate} of the clients a round" if rate else "")
 
 
 def _machine(run: OneRun) -> str:
@@ -163,12 +166,12 @@ def _parts(everyone: Sequence[Compared]) -> list[Unlike]:
 def _incomplete(everyone: Sequence[Compared]) -> list[Unlike]:
     unequal = frozenset({ACCURACY, TRAFFIC, TIME})
     return [
-        Unlike(f"{each.name}, seed {run.seed}: {len(run.rows)} of {run.planned} rounds; {resume_command(run.folder)} "
-               "goes on", frozenset(GROUPS))
+        Unlike(f"{each.name}, seed {run.seed}: {len(run.rows)} of {many(run.planned, 'round')}; "
+               f"{resume_command(run.folder)} goes on", frozenset(GROUPS))
         for each in everyone for run in each.runs if len(run.rows) < run.planned
     ] + [
-        Unlike(f"{each.name}, seed {run.seed}: {skipped} of {run.planned} rounds fell short and moved no model. "
-               "Figures, bytes and seconds are not of equal work.", unequal)
+        Unlike(f"{each.name}, seed {run.seed}: {skipped} of {many(run.planned, 'round')} fell short and moved no "
+               "model. Figures, bytes and seconds are not of equal work.", unequal)
         for each in everyone for run in each.runs if (skipped := sum(bool(row.skipped) for row in run.rows))
     ]  # fmt: skip
 

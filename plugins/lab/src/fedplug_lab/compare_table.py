@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedplug.api.data import ACCURACY as LEADS_ELSE
-from fedplug.api.data import OWN_MODELS, Better, Figure, figure_named
+from fedplug.api.data import Better, Figure
 from fedplug.api.operations import Party
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.verdict import EXECUTED, Line
 from fedplug_ledger.verdict_words import named, number
 from fedplug_runs import units
+from fedplug_runs.by_class import OWN_MODELS, figure_named
 
 from fedplug_lab.comparable import ACCURACY, PRIVACY, TIME, TRAFFIC
 from fedplug_lab.intervals import LEVEL, Difference, paired, spread_of
@@ -80,18 +81,23 @@ def columns(everyone: Sequence[Compared], baseline: Compared, spoiled: Collectio
     goal = goal_of(everyone)
     name, read = goal[:2] if goal else ("accuracy", lambda run: run.result.accuracy)
     figures = _figures(everyone)
-    leading = [column for column in figures if column.key == f"figure_{name}"]
+    leading = [_with_doubt(everyone, column) for column in figures if column.key == f"figure_{name}"]
     accuracy = _column(everyone, "accuracy", "accuracy", lambda run: run.result.accuracy, units.number,
                        "no client evaluated the global model", ACCURACY, "higher")  # fmt: skip
     has_none = leading and all(run.result.accuracy is None for each in everyone for run in each.runs)
+    guess = _column(everyone, "guess", f"{name} of a guess", lambda run: run.result.guess.get(name), units.number,
+                    "its runs do not say", ACCURACY, None)  # fmt: skip
+    known = any(cell.values for cell in guess.cells)
     found = [
         Column("protocol", "protocol", [Cell(each.name, {"": each.name}) for each in everyone], text=True),
         Column("seeds", "seeds", [_seeds(each) for each in everyone], text=True),
         *leading,
-        *([] if has_none else [accuracy]),
+        *([] if leading else [_with_doubt(everyone, accuracy)] if not has_none else []),
+        *([guess] if known else []),
+        *([accuracy] if leading and not has_none else []),
         Column("difference", f"{name} against {baseline.name}",
                [_against(each, baseline, name, read) for each in everyone], ACCURACY),
-        *(column for column in figures if column not in leading),
+        *(column for column in figures if column.key != f"figure_{name}"),
         *(Column(f"epsilon_{party}", who, _marked_guarantees([_of_party(each, party) for each in everyone]), PRIVACY)
           for party, who in PARTIES.items()),
         *_levels(everyone),
@@ -275,6 +281,34 @@ def leading_of(everyone: Sequence[Compared]) -> Figure:
     return leads.pop() if len(leads) == 1 else LEADS_ELSE
 
 
+def guesses(each: Compared) -> bool:
+    """Whether a protocol is no better than a guess that looks at no input: in each of its runs, or in their mean."""
+    if all(run.result.no_better for run in each.runs):
+        return True
+    (leads, *others) = dict.fromkeys(run.result.leads for run in each.runs)
+    pair = [mean_of(each, read) for read in (lambda run: run.result.leading, lambda run: run.result.guessed)]
+    if others or pair[0] is None or pair[1] is None:
+        return False
+    return pair[0] <= pair[1] if leads.better == "higher" else pair[0] >= pair[1]
+
+
+def _gets_for_nothing(each: Compared, name: str, better: Better) -> bool:
+    """Whether a guess gets as much of a figure as a protocol that is no better than a guess: it is the best of no row.
+    """
+    least = mean_of(each, lambda run: run.result.guess.get(name))
+    value = mean_of(each, lambda run: run.result.number_of(Figure(name, better)))
+    if least is None or value is None or not guesses(each):
+        return False
+    return value <= least + 1e-9 if better == "higher" else value >= least - 1e-9
+
+
+def _with_doubt(everyone: Sequence[Compared], column: Column) -> Column:
+    """A column of what leads, with a word for protocols that are no better than a guess."""
+    cells = [dataclasses.replace(cell, note="no better than a guess") if cell.values and guesses(each) else cell
+             for each, cell in zip(everyone, column.cells, strict=True)]  # fmt: skip
+    return dataclasses.replace(column, cells=cells)
+
+
 def _of_party(each: Compared, party: str) -> Cell:
     """A guarantee, or that there is none and why, in the words of the verdict."""
     line = line_of(each, party)
@@ -416,8 +450,11 @@ def _column(
     make = _largest if worst else _mean
     cells = [make([read(run) for run in each.runs], shown, why) for each in everyone]
     if better is not None:
-        best = {cells[place].text for place in leaders([by_seed(each, read) for each in everyone], better)}
-        cells = _marked(cells, {place for place, cell in enumerate(cells) if cell.text in best})
+        ranked = [place for place, each in enumerate(everyone)
+                  if group != ACCURACY or not _gets_for_nothing(each, key.removeprefix("figure_"), better)]  # fmt: skip
+        found = leaders([by_seed(everyone[place], read) for place in ranked], better)
+        best = {cells[ranked[place]].text for place in found}
+        cells = _marked(cells, {place for place in ranked if cells[place].text in best})
     return Column(key, title, cells, group)
 
 
@@ -522,6 +559,13 @@ def _most_accurate(everyone: Sequence[Compared]) -> list[str]:
     if goal is None:
         return []
     name, read, better = goal
+    if guessing := [each for each in everyone if guesses(each)]:
+        said = _no_better(guessing, name, read)
+        rest = [each for each in everyone if each not in guessing]
+        if len(rest) == 1 and (value := mean_of(rest[0], read)) is not None:
+            most = "the most accurate" if name == "accuracy" else f"the best in {name}"
+            return [said, f"{rest[0].name} is {most} ({units.number(value)})."]
+        return [said, *(_most_accurate(rest) if rest else [])]
     values = [by_seed(each, read) for each in everyone]
     places = leaders(values, better)
     spreads = {place: found for place in places if (found := spread_of([*values[place].values()]))}
@@ -543,6 +587,20 @@ def _most_accurate(everyone: Sequence[Compared]) -> list[str]:
         others, them = named(everyone[place].name for place in close), "them" if several else "it"
         return [f"{said}, but the spread over {seeds} seeds does not tell {others} from {them}."]
     return [f"{said}, by more than the spread over {seeds} seeds explains."]
+
+
+def _no_better(guessing: Sequence[Compared], name: str, read: Read) -> str:
+    """Who learnt nothing that a guess would not get, by the figure that shows it."""
+    shown = dict.fromkeys([*(run.result.no_better for each in guessing for run in each.runs if run.result.no_better)])
+    what = next(iter(shown), name)
+    of: Read = lambda run: run.result.accuracy if what == "accuracy" else run.result.figures.get(what)  # noqa: E731
+    reached = " and ".join(dict.fromkeys(units.number(mean_of(each, of)) for each in guessing))
+    least = mean_of(guessing[0], lambda run: run.result.guess.get(what))
+    verb = "is" if len(guessing) == 1 else "are"
+    return (
+        f"{named(each.name for each in guessing)} {verb} no better than a guess ({what} {reached}; a guess "
+        f"{units.number(least)})."
+    )
 
 
 def _protection(everyone: Sequence[Compared]) -> str:

@@ -142,6 +142,8 @@ def result_of(run_dir: Path) -> Result:
         loss=last.loss,
         leads=last.leads,
         figures=last.figures,
+        recalls=last.recalls,
+        guess=last.guess,
         client_accuracy=_spread(last.client_accuracy),
         group_accuracy=groups if by_accuracy else None,
         client_leading=_spread(last.client_leading),

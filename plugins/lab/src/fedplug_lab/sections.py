@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug_runs import units
+from fedplug_runs.rows import no_better
 
 if TYPE_CHECKING:
     from fedplug_runs.rows import Row
@@ -45,6 +46,7 @@ class Result(Record):
         accuracy, loss, figures, zones, log, epsilon, level_epsilons: of the last round.
         best_accuracy: of any round.
         leads: the figure that leads; `leading` is its number after the last round.
+        recalls, guess: of the last round, by class and by figure, as `fedplug_runs.rows.Row` has them.
         client_accuracy: of the last round, over clients, of the model that each was sent, on test data like its own.
         group_accuracy: of the last round, over groups, each on test data like its clients'; None without groups.
         personal_accuracy, personal_public_accuracy: of the last round, over clients; None without personal models.
@@ -91,11 +93,27 @@ class Result(Record):
     cpu_seconds: Number | None = None
     leads: Figure = ACCURACY
     guarantees: dict[Text, Number | None] = dataclasses.field(default_factory=dict)
+    recalls: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    guess: dict[Text, Number] = dataclasses.field(default_factory=dict)
 
     @property
     def leading(self) -> float | None:
         """The number of the figure that leads."""
-        return self.accuracy if self.leads.name == ACCURACY.name else self.figures.get(self.leads.name)
+        return self.number_of(self.leads)
+
+    def number_of(self, figure: Figure) -> float | None:
+        """The number of a figure after the last round; None where it has none."""
+        return self.accuracy if figure.name == ACCURACY.name else self.figures.get(figure.name)
+
+    @property
+    def guessed(self) -> float | None:
+        """What the best guess that looks at no input gets of the figure that leads; None where that is not known."""
+        return self.guess.get(self.leads.name)
+
+    @property
+    def no_better(self) -> str:
+        """In which figure the model is no better than a guess: balanced accuracy, or the one that leads; else empty."""
+        return no_better({ACCURACY.name: self.accuracy, **self.figures}, self.guess, self.leads)
 
     @property
     def of_clients(self) -> Spread | None:

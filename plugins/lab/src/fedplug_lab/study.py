@@ -612,5 +612,6 @@ def _in_words(found: Result, seconds: float) -> str:
     stated = [epsilon for epsilon in found.guarantees.values() if epsilon is not None]
     most = f", epsilon up to {number(max(stated))}" if stated else ""
     protected = f"protected from {len(stated)} of {len(found.guarantees)} parties{most}"
-    figures = f"{found.leads.name} {units.number(found.leading)}{of_groups}{of_personal}"
+    guess = ", no better than a guess" if found.no_better else ""
+    figures = f"{found.leads.name} {units.number(found.leading)}{guess}{of_groups}{of_personal}"
     return f"{figures}, {protected}, {units.duration(seconds)}"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from fedplug.recipe.catalog import Catalog
 from fedplug_ledger.verdict_words import BRIEF
 from fedplug_runs import units
+from fedplug_runs.by_class import WITH_ACCURACY
 from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.files import write_text
 from fedplug_runs.machine import command_line, resolve_device
@@ -158,7 +159,9 @@ def parameter_words(line: Line) -> str:
 
 def _measured(results: Sequence[Result]) -> dict[str, list[sections.Column]]:
     """The columns of numbers, by group."""
-    figures = dict.fromkeys(title for result in results for title in result.figures)
+    by_accuracy = all(result.leads.name == ACCURACY for result in results)
+    figures = dict.fromkeys(title for result in results for title in result.figures
+                            if not by_accuracy or title not in WITH_ACCURACY)  # fmt: skip
     used = dict.fromkeys(zone for result in results for zone, share in result.zones.items() if share > 0)
     facts = dict.fromkeys(
         (name, fact) for result in results for name, found in result.assessments.items() for fact in found

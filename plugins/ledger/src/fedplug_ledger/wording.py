@@ -101,13 +101,14 @@ def view_of(ledger: Book, party: Party) -> str:
     """A party's view of the updates, in plain words, whatever it guarantees."""
     if not ledger.costs:
         return "nothing of the updates"
-    totals = f"totals over {max(ledger.min_clients, 1)} or more clients"
+    several = ledger.min_clients > 1
+    totals = f"totals over {ledger.min_clients} or more clients" if several else "totals, which may be of one client"
     if party == "released_model":
         return "the model after every round, and no upload"
     if party == "client":
         return f"{totals}, from which it can subtract its own, and the model"
     if party == "key_holder":
-        return totals if ledger.min_clients > 1 else "totals, which may be of a single client"
+        return totals
     if party not in ("server", "client_and_server"):
         raise ValueError(f"what {party} sees of the updates is said nowhere")
     plain = [zone for zone in ledger.costs if zone not in ledger.sealed]

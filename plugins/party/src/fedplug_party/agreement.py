@@ -16,6 +16,7 @@ from fedplug.api.component import site_of
 from fedplug.api.links import locked, seal_of
 from fedplug.api.operations import Party
 from fedplug.api.parties import Client, Server
+from fedplug.api.roles import Task
 from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.composition import Composition, instantiate
 from fedplug.recipe.parts import leaves
@@ -31,8 +32,10 @@ from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons
 from fedplug_ledger.verdict_words import named
+from fedplug_runs.by_class import is_by_class
 from fedplug_runs.plan import plan_of
 from fedplug_runs.trust import may_run
+from fedplug_runs.units import many
 
 
 def planned(
@@ -105,7 +108,8 @@ def agreement(
         repeats: how many repeated rounds the site allows.
     """
     ledger = planned(recipe, composition, layout, client)
-    lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {recipe.rounds} rounds, {recipe.data.clients} clients."]
+    size = f"{many(recipe.rounds, 'round')}, {many(recipe.data.clients, 'client')}"
+    lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {size}."]
     lines += ["", "What runs:"]
     lines += [f"  {hook}  {name}  {text}".rstrip() for hook, name, text in plan_of(recipe, composition)]
     lines += [
@@ -142,7 +146,7 @@ def preview(source: Source, catalog: Catalog, files: Iterable[Own]) -> str:
     """
     draft = Draft(source, catalog)
     general, split = draft.general, draft.split
-    size = f": {general.rounds} rounds, {split.clients} clients" if general and split else ""
+    size = f": {many(general.rounds, 'round')}, {many(split.clients, 'client')}" if general and split else ""
     lines = [f"Recipe {source.data.get('name')}{size}.", "", "What runs:"]
     known = {use.path: use for use in draft.uses if use.made_of is not None and use.options is not None}
     for place in leaves(places(source, {})):
@@ -196,10 +200,13 @@ def _sent(recipe: Recipe, composition: Composition, layout: Layout, client: Host
         yield "never: the zone retained of the update, which stays here"
     if recipe.buffers == "mean":
         yield "each round, to the server: the model's batch-norm statistics over this client's examples, unprotected"
-    evaluation = "counts of correct predictions, losses"
+    by_class = is_by_class(composition.part(recipe.task.name, Task) if recipe.task else None)
+    on_common = ", on the common test set by class" if by_class else ""
+    evaluation = f"counts of correct predictions{on_common}, losses"
     if recipe.data.at == "sites":
         held_out = "this site's held-out examples (no noise covers them)"
-        evaluation = f"the accuracy and the mean loss on {held_out}"
+        further = ", the balanced accuracy, the AUC, whether a class is rare," if by_class else ""
+        evaluation = f"the accuracy{further} and the mean loss on {held_out}"
     yield f"each round, to the server: {evaluation}, times, and what components log"
     yield "at the end, to the server: a digest of the model"
 

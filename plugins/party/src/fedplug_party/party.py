@@ -222,6 +222,9 @@ class Party:
             return "during set-up"
         return f"round {number}" if number <= self.rounds else "at the end"
 
+    def _within(self, round: int) -> str:
+        return f"in round {round + 1}" if 0 <= round < self.rounds else self._when(round + 1)
+
     def _failed(self, round: int, question: str) -> None:
         if self.address != KEY_SERVER:
             self.state.notes.failed(round, question)
@@ -242,12 +245,12 @@ class Party:
             )
         if paid is not None and notes.answers(round, question) >= paid:
             raise MessageError(
-                f"{question} has reached its limit of answers in round {round + 1} ({paid}), which follows from the "
+                f"{question} has reached its limit of answers {self._within(round)} ({paid}), which follows from the "
                 "noise that the recipe states; another answer would carry different noise over the same values"
             )
         if notes.would_repeat(round) and notes.repeats >= self._repeats:
             raise MessageError(
-                f"it has answered in round {round + 1} before, and its site's limit of repeated rounds in a run "
+                f"it has answered {self._within(round)} before, and its site's limit of repeated rounds in a run "
                 f"({self._repeats}) is reached; to allow more, its owner can restart it with a higher --repeats"
             )
 

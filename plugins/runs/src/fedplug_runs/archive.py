@@ -34,6 +34,7 @@ from fedplug_ledger.charging import Charging
 from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 
+from fedplug_runs.by_class import Guess
 from fedplug_runs.checkpoint import ELSEWHERE, KEPT, Checkpoints, HeldElsewhere, holding
 from fedplug_runs.files import append_line, open_private, private_folder, read_bytes, read_lines, shorten, write_text
 from fedplug_runs.metrics import Metrics
@@ -220,15 +221,18 @@ class Charges:
 
 class Bookkeeping:
     """What is kept of a run besides the state of its parties. It follows from the events of a protocol about to run:
-    `charging` enters what was released into the ledger, `metrics` has rows.
+    `charging` enters what was released into the ledger, `metrics` has rows. `guess` is what is known of the common test
+    set; by default nothing.
     """
 
-    def __init__(self, protocol: Protocol, wire: Wire, ledger: Ledger) -> None:
+    def __init__(self, protocol: Protocol, wire: Wire, ledger: Ledger, guess: Guess | None = None) -> None:
         recipe, events = protocol.recipe, protocol.events
         self.protocol, self.ledger = protocol, ledger
         self.charging = Charging(recipe, protocol.composition, protocol.server, ledger, protocol.layout.size)
         self.charging.subscribe(events)
-        self.metrics = Metrics(recipe, protocol.composition, protocol.office, wire, ledger, protocol.server, events)
+        self.metrics = Metrics(
+            recipe, protocol.composition, protocol.office, wire, ledger, protocol.server, events, guess
+        )
 
     @property
     def rows(self) -> list[Row]:

@@ -24,6 +24,8 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import NAME
 
+from fedplug_runs.by_class import ByClass, auc, balanced, counted, in_order_of_classes, rarest
+
 if TYPE_CHECKING:
     from fedplug.round.hosted import HostedClient
     from numpy.typing import NDArray
@@ -45,6 +47,15 @@ class Evaluated(Record):
         own_task, personal_own_task: the same of both models on test data like its own.
         tuned_correct, tuned_own_correct, tuned_task, tuned_own_task: of the global model, fine-tuned on its own
             training examples; None and empty where the recipe asks for none.
+        by_class: of the global model on its share of the common test set. Counts of examples that others do not have
+            would tell the mix of their classes, so of a site's held-out examples, and of test data like a client's own,
+            the means below are sent in their place.
+        own_balanced: balanced accuracy on test data like its own, where a class of the common test set is rare; with
+            data at sites, where the site holds out examples of every class.
+        own_auc: AUC on a site's held-out examples, likewise.
+        rare: whether the site's held-out examples have a class that is rare.
+        personal_balanced, personal_own_balanced, tuned_balanced, tuned_own_balanced: balanced accuracy of these models,
+            where a class is rare.
     """
 
     correct: Number
@@ -62,6 +73,14 @@ class Evaluated(Record):
     tuned_own_correct: Number | None = None
     tuned_task: Numbers = dataclasses.field(default_factory=dict)
     tuned_own_task: Numbers = dataclasses.field(default_factory=dict)
+    by_class: ByClass | None = None
+    own_balanced: Number | None = None
+    own_auc: Number | None = None
+    rare: bool | None = None
+    personal_balanced: Number | None = None
+    personal_own_balanced: Number | None = None
+    tuned_balanced: Number | None = None
+    tuned_own_balanced: Number | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError where there are more right answers than questions, or more of these than anybody counts."""
@@ -71,6 +90,12 @@ class Evaluated(Record):
                 raise ValueError(f"evaluation.{name} is {shown(right)} of {shown(asked)} examples")
         if self.loss == -math.inf:
             raise ValueError("evaluation.loss is -inf, which no sum of losses is")
+        for name in _MEANS:
+            mean = getattr(self, name)
+            if mean is not None and not 0 <= mean <= 1:
+                raise ValueError(f"evaluation.{name} is {shown(mean)}, and must be from 0 to 1")
+        if self.by_class is not None and sum(self.by_class.are) != self.count:
+            raise ValueError(f"evaluation.by_class counts other examples than the {shown(self.count)} of count")
 
     def shares(self) -> Evaluated:
         """The same for one answer: shares and means, which do not say outright of how many answers."""
@@ -82,7 +107,8 @@ class Evaluated(Record):
         def each(counts: Mapping[str, float], asked: float) -> dict[str, float]:
             return {name: total / asked for name, total in counts.items()}
 
-        return Evaluated(
+        return dataclasses.replace(
+            self,
             correct=self.correct / answers,
             count=min(self.count, 1.0),
             loss=self.loss / answers,
@@ -98,6 +124,7 @@ class Evaluated(Record):
             tuned_own_correct=of(self.tuned_own_correct, own_answers),
             tuned_task=each(self.tuned_task, answers),
             tuned_own_task=each(self.tuned_own_task, own_answers),
+            by_class=None,
         )
 
 
@@ -106,6 +133,9 @@ _RIGHT = {
     "tuned_correct": "count", "tuned_own_correct": "own_count",
 }  # fmt: skip
 """The counts of an evaluation, and their total."""
+_MEANS = (
+    "own_balanced", "own_auc", "personal_balanced", "personal_own_balanced", "tuned_balanced", "tuned_own_balanced",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -113,42 +143,68 @@ class _Tests:
     """On what a client evaluates.
 
     Attributes:
-        share: of the common test set.
+        place: of the client among those who share the common test set, and how many these are.
         sets: that share, and the client's own test examples; at a site these alone.
+        classes: how many there are.
+        rare: whether a class is rare: of the common test set, or of a site's held-out examples.
         kept: where the model may keep what it makes of them; None: it may not.
     """
 
-    share: slice
+    place: tuple[int, int]
     sets: list[Examples]
+    classes: int
+    rare: bool = False
     kept: dict[str, Any] | None = None
+
+    def counted(self, found: Evaluation, place: int = -1) -> ByClass | None:
+        """What a model does on one of the sets, by class."""
+        return counted(found.outputs, self.sets[place].answers, self.classes)
 
 
 def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, members: list[int]) -> Evaluated:
     """Evaluates the global model on a client's share of the common test set, and on test data like its own.
 
     With data at sites, evaluates on the site's held-out examples alone, and gives shares of right answers in place of
-    counts. A personal model is evaluated too.
+    counts, and means over classes in place of counts by class. A personal model is evaluated too.
 
     Args:
         recipe, composition: of the run.
         client: who evaluates.
         members: who share the common test set, in order.
     """
-    tests = _tests(recipe, client, members)
+    tests, at_site = _tests(recipe, client, members), recipe.data.at == "sites"
     with client.timed("evaluate"):
         public, own = _judged(client, client.vector, tests)
         counts = Evaluated(
             public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task),
             own_task=_own_task(client, own),
         )  # fmt: skip
+        if at_site:
+            _count_at_site(counts, own, tests)
+        else:
+            counts.by_class, counts.own_balanced = tests.counted(public, 0), _mean(own, tests)
         if client.personal is not None or recipe.postprocess.get(RETAINED):
             public, own = _judged(client, client.start, tests)
             counts.personal_correct, counts.personal_own_correct = public.correct, own.correct
             counts.personal_task, counts.personal_own_task = _floats(public.task), _own_task(client, own)
+            counts.personal_balanced, counts.personal_own_balanced = _mean(public, tests, 0), _mean(own, tests)
             client.forget_model()
     if recipe.fine_tune is not None:
         _tuned(composition.part(recipe.fine_tune.name, Trainer), client, tests, counts)
-    return counts.shares() if recipe.data.at == "sites" else counts
+    return counts.shares() if at_site else counts
+
+
+def _count_at_site(counts: Evaluated, own: Evaluation, tests: _Tests) -> None:
+    """The figures of a site that holds out examples of every class: means, not counts."""
+    found = tests.counted(own)
+    if found is not None and all(found.are):
+        counts.own_balanced, counts.own_auc, counts.rare = balanced([found]), auc([found]), tests.rare
+
+
+def _mean(found: Evaluation, tests: _Tests, place: int = -1) -> float | None:
+    """Balanced accuracy on one of the sets, where a class is rare: elsewhere accuracy says it."""
+    by_class = tests.counted(found, place) if tests.rare else None
+    return balanced([by_class]) if by_class else None
 
 
 def _tuned(trainer: Trainer, client: HostedClient, tests: _Tests, counts: Evaluated) -> None:
@@ -169,6 +225,7 @@ def _tuned(trainer: Trainer, client: HostedClient, tests: _Tests, counts: Evalua
     counts.tuned_correct, counts.tuned_own_correct = public.correct, own.correct
     if client.data.task is not None:
         counts.tuned_task, counts.tuned_own_task = _floats(public.task), _floats(own.task)
+    counts.tuned_balanced, counts.tuned_own_balanced = _mean(public, tests, 0), _mean(own, tests)
 
 
 def _judged(client: HostedClient, vector: NDArray[np.float32], tests: _Tests) -> tuple[Evaluation, Evaluation]:
@@ -179,15 +236,27 @@ def _judged(client: HostedClient, vector: NDArray[np.float32], tests: _Tests) ->
 def _tests(recipe: Recipe, client: HostedClient, members: list[int]) -> _Tests:
     """What a client evaluates on; the same object as long as its share of the common test set is the same."""
     data = client.data
-    if recipe.data.at == "sites":
-        return _Tests(slice(None), [data.own_test])
-    share = slice_of_test(members.index(client.client_id), len(members), len(data.shared_test))
+    at_site = recipe.data.at == "sites"
+    place = (0, 1) if at_site else (members.index(client.client_id), len(members))
     tests: _Tests | None = client.cache.get(NAME)
-    if tests is None or tests.share != share:
+    if tests is not None and tests.place == place:
+        return tests
+    if at_site:
+        tests = _Tests(place, [data.own_test], len(data.classes), _rare(data.own_test))
+    else:
+        share = slice_of_test(*place, len(data.shared_test))
+        if in_order_of_classes(data.shared_test):
+            share = slice(place[0], None, place[1])  # else it is of one class
         # The shares of all clients are the test set, and their own test examples are no more than as many again.
         kept: Any = {} if 2 * 4 * data.shared_test.inputs.size <= _KEPT_BYTES else None
-        tests = client.cache[NAME] = _Tests(share, [data.shared_test.take(share), data.own_test], kept)
+        sets = [data.shared_test.take(share), data.own_test]
+        tests = _Tests(place, sets, len(data.classes), _rare(data.shared_test), kept)
+    client.cache[NAME] = tests
     return tests
+
+
+def _rare(examples: Examples) -> bool:
+    return examples.answers.ndim == 1 and rarest(examples.answers) is not None
 
 
 def _own_task(client: HostedClient, own: Evaluation) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 from fedplug.api.data import ACCURACY
 from fedplug.api.errors import CheckpointError, FedplugError, PluginError, SetupError, log_error
 from fedplug.api.events import Asking, Events, RoundClosed
-from fedplug.api.roles import Extension
+from fedplug.api.roles import Extension, Task
 from fedplug.engines.base import TIMEOUT, Engine, Job
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.composition import Composition, strange
@@ -27,8 +27,10 @@ from fedplug_ledger.charging import ledger_of
 
 from fedplug_runs import session, soundness, trust
 from fedplug_runs.archive import Archive, Bookkeeping, Checkpoint
+from fedplug_runs.by_class import guess_of
 from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.choice import engine_entry, options_of
+from fedplug_runs.doubts import Doubts
 from fedplug_runs.events import ResultsWritten, RowComplete, RunFinished, RunStarted, RunStopped
 from fedplug_runs.files import Files, private_process, write_text
 from fedplug_runs.folder import (
@@ -186,7 +188,7 @@ class Execution:
         self.engine: Engine | None = None
         self.books: Bookkeeping | None = None
         self._doubts: tuple[str, ...] = ()
-        self._diverged = False
+        self._diverged, self._in_full = False, isinstance(watch, str)  # of many runs each gets a line
 
     def execute(self, checkpoint: Checkpoint | None) -> int:
         """Runs what is left of the recipe; gives the exit code.
@@ -262,6 +264,8 @@ class Execution:
         if self.equipment.engine_class.__module__.startswith("fedplug."):  # other engines may use other machines
             require_memory(recipe, layout)
         self.ledger = ledger_of(recipe, self.composition, layout)
+        task = self.composition.part(recipe.task.name, Task) if recipe.task else None
+        self.guess = guess_of(recipe, self.world, task)
         self.summary = Summary(
             name=recipe.name,
             digest=recipe.digest,
@@ -277,6 +281,8 @@ class Execution:
             origin=recipe.origin,
             figures=[figure for figure in figures_of(recipe, self.composition) if figure.name != ACCURACY.name],
             not_repeatable=self.in_memory,
+            guess=dict(self.guess.figures),
+            common=self.guess.common,
             data=once.digest,
         )
         listen(self.extensions(), self.events, self.run_dir, self.settings.allow_outside)
@@ -318,7 +324,7 @@ class Execution:
         events.tell(about)
         alone = (f"nobody can repeat this run elsewhere: {why}" for why in self.in_memory)
         self._doubts = tuple(self.world.doubts)
-        for note in (*recipe.notes, *self._doubts, *alone):
+        for note in (*recipe.notes, *self._doubts, *alone, *filter(None, [self.guess.why])):
             events.note(note)
         self.engine = engine = self.equipment.engine_class(self._job())
         wire = Wire(keep=recording is not None, sink=recording.add if recording else None)
@@ -327,7 +333,8 @@ class Execution:
         )
         for doubt in self.world.doubts[len(self._doubts) :]:  # of data at sites, which the engine has loaded by now
             events.note(doubt)
-        self.books = books = Bookkeeping(protocol, wire, self.ledger)
+        self.books = books = Bookkeeping(protocol, wire, self.ledger, self.guess)
+        doubts = Doubts(recipe, self.composition, events, self.guess)
         keep = functools.partial(keep_settings, self.run_dir, self.settings, self.equipment.options.model_dump())
         # From here on, once everybody else listens, the run folder is kept up to date.
         events.subscribe(RowComplete, lambda event: self.archive.add_row(event.row))
@@ -354,6 +361,10 @@ class Execution:
         protocol.run(checkpoint[0] if checkpoint else 0)
         if recording:
             recording.end_of_round(recipe.rounds + 1)
+        odd = doubts.of_results(books.rows)
+        summary.doubts = [*doubts.of_losses(books.rows), *odd]
+        for doubt in odd if self._in_full else ():
+            events.note(doubt)
         summary.assessments = assessments(protocol, summary.class_distribution)
         summary.carried, summary.peak_memory = carried(wire, engine), self.memory.bytes()
 

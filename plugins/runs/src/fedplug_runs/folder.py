@@ -249,7 +249,11 @@ class Summary(Record):
         assessments: component -> fact -> value, with knowledge that no party has.
         carried: bytes that travelled in this execution: the `messages`, as the rows have them, and what was added to
             them on their way, where the engine says so; headers of networks come on top.
-        figures: what the task is judged by besides accuracy, as the task and the model declare it.
+        figures: what the task is judged by besides accuracy, as the task and the model declare it, and balanced
+            accuracy and AUC where an answer is one class.
+        guess: by name of the figure, what the best guess that looks at no input gets, as in each row.
+        common: the class that this guess names; empty where it names none, or with data at sites.
+        doubts: what is odd about the results of the run, a sentence each, such as a model that is no better than that.
         not_repeatable: why nobody can repeat the run elsewhere, a sentence for each object that was in memory alone;
             empty where everybody can.
         data: a digest of the data sets that were loaded, in hex; empty with data at sites.
@@ -274,6 +278,9 @@ class Summary(Record):
     peak_memory: Count | None = None
     figures: list[Figure] = dataclasses.field(default_factory=list)
     not_repeatable: list[Text] = dataclasses.field(default_factory=list)
+    guess: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    common: Text = ""
+    doubts: list[Text] = dataclasses.field(default_factory=list)
     data: Text = ""
 
 

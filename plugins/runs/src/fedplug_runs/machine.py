@@ -43,7 +43,7 @@ def require_memory(recipe: Recipe, layout: Layout) -> None:
     needed = 4 * layout.size * (1 + len(recipe.score_parameters)) * share * recipe.data.clients
     if (there_is := memory()) is not None and needed > there_is:
         raise SetupError(
-            f"{recipe.data.clients} clients with a model of {layout.size:,} parameters need more than "
+            f"{units.many(recipe.data.clients, 'client')} with a model of {layout.size:,} parameters: that takes over "
             f"{units.size(needed)} of memory for updates and scores, and this machine has {units.size(there_is)}; take "
             "fewer clients (data.clients), a smaller sampling.rate, or a smaller model"
         )

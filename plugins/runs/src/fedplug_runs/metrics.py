@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fedplug.api.data import ACCURACY, OWN_MODELS, Figure
+from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.errors import cause_of
 from fedplug.api.events import (
     Events,
@@ -35,6 +35,7 @@ from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons, priced_part, unprotected, view_epsilons
 from fedplug_ledger.wording import PLAIN_VALUES
 
+from fedplug_runs.by_class import AUC, BALANCED, OWN_MODELS, ByClass, Guess, figures_by_class, is_by_class, recalls_of
 from fedplug_runs.compared import Compared
 from fedplug_runs.drawn import drawn
 from fedplug_runs.evaluation import Evaluated
@@ -50,16 +51,27 @@ def judges_of(recipe: Recipe, composition: Composition) -> list[Task | ModelSour
 
 
 def figures_of(recipe: Recipe, composition: Composition) -> list[Figure]:
-    """What they are judged by, the leading figure first: accuracy, where the recipe names no task."""
+    """What they are judged by, the leading figure first: accuracy, where the recipe names no task.
+
+    Where a class turns out to be rare, balanced accuracy leads in the place of accuracy.
+    """
     said = [figure for judge in judges_of(recipe, composition) for figure in judge.judged_by]
-    return said if recipe.task else [ACCURACY, *said]
+    said = said if recipe.task else [ACCURACY, *said]
+    if is_by_class(composition.part(recipe.task.name, Task) if recipe.task else None):
+        known = {figure.name for figure in said}
+        said += [figure for figure in (BALANCED, AUC) if figure.name not in known]
+    return said
 
 
+MOST_RECALLS = 100
+"""A row has the recall of each class where there are at most this many."""
 _Report = TypeVar("_Report", bound=Record)
 
 
 class Metrics:
     """Collects the rows of `metrics.jsonl`, and announces them among the events.
+
+    `guess` is what is known of the common test set; by default nothing.
 
     Attributes:
         rows: the complete rows.
@@ -68,10 +80,11 @@ class Metrics:
 
     def __init__(
         self, recipe: Recipe, composition: Composition, office: PostOffice, wire: Wire, ledger: Ledger,
-        server: Server, events: Events,
+        server: Server, events: Events, guess: Guess | None = None,
     ) -> None:  # fmt: skip
+        self.guess = guess or Guess()
         self.recipe, self.office, self.wire, self.ledger, self.events = recipe, office, wire, ledger, events
-        self.judges, self.leads = judges_of(recipe, composition), figures_of(recipe, composition)[0]
+        self.judges, self.leads = judges_of(recipe, composition), self.guess.leads or figures_of(recipe, composition)[0]
         self.has_accuracy = ACCURACY.name in [figure.name for figure in figures_of(recipe, composition)]
         self.rows: list[Row] = []
         self.awaiting: Row | None = None
@@ -99,6 +112,8 @@ class Metrics:
     def restore(self, rows: list[Row], awaiting: Row | None) -> None:
         """Continues from the rows of a checkpoint."""
         self.rows, self.awaiting = rows, awaiting
+        if rows:
+            self.leads = rows[-1].leads
         self.events.tell(RowsRestored([*rows, *([awaiting] if awaiting else [])]))
 
     def _after_negotiation(self, event: Negotiated) -> None:
@@ -111,6 +126,20 @@ class Metrics:
         if row is None:
             return
         counts, results = dict(sorted(self._evaluated.items())), {}
+        if self.leads == ACCURACY and any(count.rare for count in counts.values()):  # at a site
+            self.leads = BALANCED
+            self.events.note(
+                "a class is rare among the held-out examples of a site, so balanced accuracy leads. To have rare "
+                "classes count more in training, class_weights in train gives each class a weight"
+            )
+        by_class = self.recipe.data.at == "sites" or not counts or self._counts_by_class(counts.values())
+        if self.leads == BALANCED and not by_class:
+            self.leads = ACCURACY
+            self.events.note(
+                f"{self.recipe.model.use} does not give its outputs, so that nobody can count by class, and accuracy "
+                "leads although a class is rare: a model says in evaluate what it gave (outputs of Evaluation)"
+            )
+        row.leads = self.leads
         public, worth = dict(counts), self._worth(counts)
         for group, ids in groups.items():
             sizes = {member: counts[member].count for member in ids if member in counts}
@@ -126,10 +155,16 @@ class Metrics:
                 loss = sum(count.loss * by for count, by in inside) / total
                 results[group] = GroupResult(right, loss)
                 if len(groups) > 1:
-                    results[group].figures = self._figures([(count.task, by) for count, by in inside])
-        row.figures = self._figures([(count.task, worth[client_id]) for client_id, count in public.items()])
+                    results[group].figures = self._figures_by_class(inside) | self._figures(
+                        [(count.task, by) for count, by in inside]
+                    )
+        everybody = [(count, worth[client_id]) for client_id, count in public.items()]
+        row.figures = self._figures_by_class(everybody) | self._figures([(count.task, by) for count, by in everybody])
+        row.recalls, row.guess = self._recalls(everybody), dict(self.guess.figures)
         own = self._figures([(count.personal_task, worth[client_id]) for client_id, count in public.items()])
         row.figures |= {f"{title}{OWN_MODELS}": value for title, value in own.items()}
+        if (mean := _weighted((count.personal_balanced, count.count * by) for count, by in everybody)) is not None:
+            row.figures[f"{BALANCED.name}{OWN_MODELS}"] = mean
         row.accuracy = _mean(result.accuracy for result in results.values() if result.accuracy is not None)
         row.loss = _mean(result.loss for result in results.values())
         row.groups = results if len(results) > 1 else {}
@@ -140,6 +175,12 @@ class Metrics:
         if self.leads.name == ACCURACY.name:
             row.tuned = _shares(counts, lambda count: (count.tuned_own_correct, count.own_count))
             row.tuned_public = _shares(counts, lambda count: (count.tuned_correct, count.count))
+        elif self.leads == BALANCED:
+            row.client_leading = _known(counts, lambda count: count.own_balanced)
+            row.personal_leading = _known(counts, lambda count: count.personal_own_balanced)
+            row.personal_public_leading = _known(counts, lambda count: count.personal_balanced)
+            row.tuned = _known(counts, lambda count: count.tuned_own_balanced)
+            row.tuned_public = _known(counts, lambda count: count.tuned_balanced)
         else:
             row.client_leading = self._by_client(counts, lambda count: count.own_task)
             row.personal_leading = self._by_client(counts, lambda count: count.personal_own_task)
@@ -279,6 +320,31 @@ class Metrics:
         found.pop(ACCURACY.name, None)  # has a separate place in a row
         return found
 
+    def _counts_by_class(self, counts: Iterable[Evaluated]) -> list[ByClass]:
+        """Of clients that count the classes of the run."""
+        expected = len(self.guess.classes)
+        return [each.by_class for each in counts if each.by_class and len(each.by_class.are) == expected]
+
+    def _figures_by_class(self, counts: Sequence[tuple[Evaluated, float]]) -> dict[str, float]:
+        """Balanced accuracy and AUC: of counts on the common test set, else means of what sites found."""
+        if not self.guess.by_class:
+            return {}
+        if self.recipe.data.at == "here":
+            return figures_by_class(self._counts_by_class(count for count, _ in counts))
+        found = {
+            BALANCED.name: _weighted((count.own_balanced, count.count * by) for count, by in counts),
+            AUC.name: _weighted((count.own_auc, count.count * by) for count, by in counts),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _recalls(self, counts: Sequence[tuple[Evaluated, float]]) -> dict[str, float]:
+        if not self.guess.by_class or len(self.guess.classes) > MOST_RECALLS:
+            return {}
+        known = self._counts_by_class(count for count, _ in counts)
+        recalls = recalls_of(known) if known else []
+        named = zip(self.guess.classes, recalls, strict=False)
+        return {name: recall for name, recall in named if recall is not None}
+
     def _by_client(
         self, counts: Mapping[int, Evaluated], of: Callable[[Evaluated], Mapping[str, float]]
     ) -> dict[int, float]:
@@ -301,6 +367,8 @@ class Metrics:
             if self.leads.name == ACCURACY.name:
                 asked = sum(count.own_count * by for count, by in inside)
                 value = sum(count.own_correct * by for count, by in inside) / asked if asked else None
+            elif self.leads == BALANCED:
+                value = _weighted((count.own_balanced, count.own_count * by) for count, by in inside)
             else:
                 total: Counter[str] = Counter()
                 for count, by in inside:
@@ -341,6 +409,17 @@ def _shares(
     """Of what each client was asked, the share that was right. Clients without examples are left out."""
     answers = ((client_id, *of(count)) for client_id, count in counts.items())
     return {client_id: right / asked for client_id, right, asked in answers if asked and right is not None}
+
+
+def _known(counts: Mapping[int, Evaluated], of: Callable[[Evaluated], float | None]) -> dict[int, float]:
+    return {client_id: value for client_id, count in counts.items() if (value := of(count)) is not None}
+
+
+def _weighted(given: Iterable[tuple[float | None, float]]) -> float | None:
+    """The mean of the numbers that are known, each with its weight; None where none has any."""
+    known = [(value, by) for value, by in given if value is not None and by > 0]
+    total = sum(by for _, by in known)
+    return sum(value * by for value, by in known) / total if total else None
 
 
 def means_by_name(given: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -34,7 +34,7 @@ from fedplug_runs.folder import Summary, recipe_file
 from fedplug_runs.installing import install
 from fedplug_runs.machine import parties_compute_with
 from fedplug_runs.onward import resume_command
-from fedplug_runs.row_text import cells, filled, sent, thin_out
+from fedplug_runs.row_text import cells, filled, guess_words, sent, thin_out
 from fedplug_runs.rows import Row
 from fedplug_runs.settings import Settings
 from fedplug_runs.wire_record import Wire
@@ -138,7 +138,7 @@ class Metrics(list[Row]):
 
     def __repr__(self) -> str:
         lines = ("  ".join(["", f"round {row.round}", *filled(row)]) for row in thin_out(self, SHOWN))
-        return "\n".join([f"<Metrics of {len(self)} rounds>", *lines])
+        return "\n".join([f"<Metrics of {units.many(len(self), 'round')}>", *lines])
 
     def _repr_html_(self) -> str:
         texts = {"round": [str(row.round) for row in self], **cells(self)}
@@ -246,7 +246,8 @@ class Run:
         rows = self.metrics
         last = units.last(row.leading for row in rows)
         leading = {} if last is None else {rows[-1].leads.name: units.number(last)}
-        return {"rounds": f"{len(rows)} of {self.recipe.rounds}", **leading, "bytes": sent(rows)}
+        guess = {"guess": said} if (said := guess_words(rows)) else {}
+        return {"rounds": f"{len(rows)} of {self.recipe.rounds}", **leading, **guess, "bytes": sent(rows)}
 
     def _verdict(self) -> list[str]:
         try:

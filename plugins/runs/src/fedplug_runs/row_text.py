@@ -10,10 +10,12 @@ from fedplug.api.data import ACCURACY, Figure
 from fedplug_ledger.verdict_words import BRIEF, number
 
 from fedplug_runs import units
+from fedplug_runs.by_class import WITH_ACCURACY
 from fedplug_runs.rows import Row
 
 T = TypeVar("T")
 _FEW_GROUPS = 6
+_FEW_CLASSES = 4
 
 
 def grouped_title(row: Row) -> str:
@@ -31,6 +33,8 @@ def columns(row: Row) -> dict[str, str]:
         **{
             _on_all(row) if groups and title == row.leads.name else title: units.number(value)
             for title, value in row.judged.items()
+            # Where accuracy leads, these say hardly more; they are in the totals.
+            if row.leads.name != ACCURACY.name or title not in WITH_ACCURACY
         },
         "personal mean": units.number(personal[1] if personal else None),
         "fine-tuned mean": units.number(tuned[1] if tuned else None),
@@ -59,6 +63,7 @@ def spread_words(known: tuple[float, float, float], leads: Figure) -> str:
 def epsilon_of(row: Row) -> str:
     """The largest epsilon that is stated for anybody so far, and for how many nothing is: `8.00 (server; none for 3)`.
 
+    A verdict states one for each party, so the party is named unless all are equal.
     `2.00 (each record)` where a component's account of another unit says more. A dash where nothing was released.
     """
     stated = {BRIEF.get(party, party): value for party, value in row.view_epsilons.items()}
@@ -67,8 +72,8 @@ def epsilon_of(row: Row) -> str:
     if not stated:
         return "no guarantee" if row.unprotected else units.NOTHING
     who, most = max(stated.items(), key=lambda one: one[1])
-    # Toward all parties alike, only what is no epsilon of a client has to be named.
-    named = [who] if row.unprotected or who in levels else []
+    alike = len(stated) > 1 and len({number(value) for value in stated.values()}) == 1
+    named = [who] if row.unprotected or who in levels or not alike else []
     without = [f"none for {len(row.unprotected)}"] if row.unprotected else []
     return number(most) + (f" ({'; '.join([*named, *without])})" if named else "")
 
@@ -106,8 +111,12 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
         final = units.number(last.leading) + (f" {last.leads.unit}" if last.leads.unit else "")
         result[title] = f"{final} (best {units.number(best.leading)} after round {best.round})"
     for name, value in next((row.judged for row in reversed(rows) if row.figures), {}).items():
-        if name != rows[-1].leads.name:
+        if name != rows[-1].leads.name and name not in WITH_ACCURACY:
             result[name] = units.number(value)
+    if measured and (by_class := class_words(measured[-1])):
+        result["by class"] = by_class
+    if guess := guess_words(rows):
+        result["guess"] = guess
     of_clients = {"personal mean": [row.of_personal for row in rows], "fine-tuned mean": [row.tuned for row in rows]}
     for title, by_round in of_clients.items():
         if known := [found for by_client in by_round if (found := units.spread(by_client))]:
@@ -120,6 +129,38 @@ def totals(rows: Sequence[Row]) -> dict[str, str]:
     if simulated := [row.simulated_seconds for row in rows if row.simulated_seconds is not None]:
         result["simulated time"] = f"{units.duration(units.total(simulated))} on the devices that the recipe describes"
     return result
+
+
+def guess_words(rows: Sequence[Row]) -> str:
+    """What the best guess that looks at no input gets, and whether the model is better; empty where nobody knows.
+
+    `accuracy 0.983, balanced accuracy 0.500; the model is no better`.
+    """
+    if not (measured := [row for row in rows if row.leading is not None]):
+        return ""
+    last = measured[-1]
+    first = [name for name in (last.leads.name, ACCURACY.name) if name in last.guess]
+    shown = dict.fromkeys(first or list(last.guess)[:1])
+    said = ", ".join(f"{name} {units.number(last.guess[name])}" for name in shown)
+    if said and (name := last.no_better):
+        said += f"; the model is no better in {name}"
+    return said
+
+
+def class_words(row: Row) -> str:
+    """Figures that rare classes cannot hide behind, but for the one that leads; recalls of many classes as their ends.
+
+    `balanced accuracy 0.919, AUC 0.993, recall 0.838 (3) to 1.000 (0)`.
+    """
+    said = [f"{name} {units.number(value)}" for name, value in row.judged.items()
+            if name in WITH_ACCURACY and name != row.leads.name]  # fmt: skip
+    found = row.recalls
+    if 0 < len(found) <= _FEW_CLASSES:
+        said.append("recall " + " and ".join(f"{units.number(recall)} ({name})" for name, recall in found.items()))
+    elif found:
+        low, high = (pick(found, key=lambda name: found[name]) for pick in (min, max))
+        said.append(f"recall {units.number(found[low])} ({low}) to {units.number(found[high])} ({high})")
+    return ", ".join(said)
 
 
 def best_of(rows: Sequence[Row]) -> Row:

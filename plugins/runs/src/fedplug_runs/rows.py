@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Self
 
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.records import Amount, Count, Number, Record, Text
 
+from fedplug_runs.by_class import BALANCED
 from fedplug_runs.compared import Compared, added
 from fedplug_runs.units import spread
 
@@ -83,6 +85,25 @@ class Unopened(Record):
     clients: list[Count]
 
 
+def no_better(judged: Mapping[str, float | None], guess: Mapping[str, float], leads: Figure) -> str:
+    """The figure in which a model is no better than a guess; empty where it is better, or nobody knows.
+
+    A model that says one class whatever it is given has the balanced accuracy of chance, so that is looked at first.
+
+    Args:
+        judged, guess: by name of the figure, what the model gets, and what the guess gets.
+        leads: the figure that leads.
+    """
+    for figure in (BALANCED, leads):
+        value, least = judged.get(figure.name), guess.get(figure.name)
+        if value is None or least is None or math.isnan(value):
+            continue
+        room = 1e-9 * abs(least)
+        if value <= least + room if figure.better == "higher" else value >= least - room:
+            return figure.name
+    return ""
+
+
 class Row(Record):
     """The numbers of one round.
 
@@ -108,7 +129,13 @@ class Row(Record):
         log: what components logged: means over the clients, and what the server logged.
         figures: what the task and the model say of their counts, by name; see `Task.figures`. Of the clients' own
             models, whose counts are added up too, with `, own models` behind the name.
-        leads: the figure that leads, with its direction; `leading` is its number.
+            `balanced accuracy` and `AUC` are among them where an answer is one class.
+        leads: the figure that leads, with its direction; `leading` is its number. Balanced accuracy leads in the place
+            of accuracy where a class is rare (`by_class.rarest`).
+        recalls: by name of the class, the share of its examples of the common test set that the global model finds.
+            Empty with data at sites, whose counts would tell the mix of their classes, and for over 100 classes.
+        guess: by name of the figure, what the best guess that looks at no input gets, such as the commonest class
+            alone; `no_better` compares.
         epsilon_prices: the zones that epsilon prices, where that is not everything that was released.
         view_epsilons: spent so far of a client, by the parties of the verdict for which an epsilon is stated.
         unprotected: the parties for which none is.
@@ -167,6 +194,18 @@ class Row(Record):
     cpu_seconds: Number | None = None
     compared: Compared | None = None
     leads: Figure = ACCURACY
+    recalls: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    guess: dict[Text, Number] = dataclasses.field(default_factory=dict)
+
+    @property
+    def guessed(self) -> float | None:
+        """What the best guess that looks at no input gets of the figure that leads; None where that is not known."""
+        return self.guess.get(self.leads.name)
+
+    @property
+    def no_better(self) -> str:
+        """In which figure the model is no better than a guess: balanced accuracy, or the one that leads; else empty."""
+        return no_better(self.judged, self.guess, self.leads)
 
     @property
     def sealed_share(self) -> float | None:

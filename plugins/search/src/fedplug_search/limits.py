@@ -15,6 +15,7 @@ import fedplug
 from fedplug import Field
 from fedplug.api.data import ACCURACY, Better, Figure
 from fedplug.api.events import Event, RoundStarted
+from fedplug_runs.by_class import BALANCED
 from fedplug_runs.events import RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug_runs.rows import Row
 from fedplug_runs.units import last, number
@@ -75,9 +76,9 @@ class Limits(fedplug.Extension):
                 return f"{name} is {show(value)} {after}, above {show(limit)}, and only grows"
         asked = self.options.leading
         if asked is not None and rows:
-            leads = rows[-1].leads
+            leads, reached = _judging(rows)
             best = 1.0 if leads.name == ACCURACY.name else None  # how good another figure can be nobody knows
-            most = hopeless([row.leading for row in rows], self._rounds, asked, leads.better, best)
+            most = hopeless(reached, self._rounds, asked, leads.better, best)
             if most is not None:
                 gain = f"even the best gain so far, repeated, gives {most:.3f}"
                 return f"{leads.name} can hardly reach {asked:.3f}: {after} {gain}"
@@ -117,9 +118,24 @@ def so_far(rows: Sequence[Row]) -> Mapping[str, float | None]:
 
 
 def known(rows: Sequence[Row]) -> dict[str, float]:
-    """The same, and the figure that leads; without what nobody knows."""
-    leading = {name_of(rows[-1].leads): last(row.leading for row in rows)} if rows else {}
-    return {name: value for name, value in {**so_far(rows), **leading}.items() if value is not None}
+    """The same, and the figures that a search may ask for; without what nobody knows."""
+    if not rows:
+        return {}
+    leads, reached = _judging(rows)
+    balanced = {f"{FIGURE}{BALANCED.name}": last(row.figures.get(BALANCED.name) for row in rows)}
+    found = {**so_far(rows), **balanced, name_of(leads): last(reached)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _judging(rows: Sequence[Row]) -> tuple[Figure, list[float | None]]:
+    """By what the recipe says that its models are judged, and that of each row.
+
+    A search is asked before it has seen any data, so it is accuracy where a rare class has another figure lead.
+    """
+    leads = rows[-1].leads
+    if leads.name != BALANCED.name:
+        return leads, [row.leading for row in rows]
+    return ACCURACY, [row.accuracy for row in rows]
 
 
 def name_of(leads: Figure) -> str:

@@ -7,8 +7,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from fedplug.api.data import Better, Figure, figure_named
+from fedplug.api.data import Better, Figure
 from fedplug_runs import units
+from fedplug_runs.by_class import figure_named
 
 _UNITS: dict[str, dict[str, float]] = {
     "bytes": {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},

@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fedplug.api.component import Options
 from fedplug.api.data import ACCURACY, Better, Figure
@@ -32,6 +32,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import Source, closest
 from fedplug_lab.api import assignment, distinct, seed_problems, short_names, shown
 from fedplug_runs import shelf, yaml_source
+from fedplug_runs.by_class import AUC, BALANCED, is_by_class
 from fedplug_runs.overlay import load_recipe
 from pydantic import Field
 
@@ -39,6 +40,7 @@ from fedplug_search.limits import name_of
 from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, better_of, is_measure, measure
 
 if TYPE_CHECKING:
+    from fedplug.api.roles import ModelSource, Task
     from optuna.distributions import BaseDistribution
 
 
@@ -557,8 +559,13 @@ class _Reader:
 
 def _figures_of(base: Recipe | None) -> tuple[Figure, ...]:
     """What the recipe is judged by, as its task and its model declare it."""
-    uses = [use for use in (base.task, base.model) if use is not None] if base is not None else []
-    return tuple(figure for use in uses for figure in instantiate(use).judged_by)
+    if base is None:
+        return ()
+    task = None if base.task is None else cast("Task", instantiate(base.task))
+    said = [*(task.judged_by if task else ()), *cast("ModelSource", instantiate(base.model)).judged_by]
+    if is_by_class(task):
+        said += [figure for figure in (BALANCED, AUC) if figure.name not in {each.name for each in said}]
+    return tuple(said)
 
 
 def leading_of(base: Recipe | None) -> Figure:

@@ -292,7 +292,7 @@ class Going:
                     return {}, f"{name} is {show(total)} at least, above {show(bound)}"
                 limits[name] = max(left, 0.0)
             elif name == name_of(leads) and constraint.least == (leads.better == "higher"):
-                figures = units.finite(run.result.leading for run in self.runs)
+                figures = units.finite(run.result.number_of(leads) for run in self.runs)
                 if len(figures) < len(self.runs):
                     continue
                 # The runs that are still to come may all be right; how good another figure can be nobody knows.

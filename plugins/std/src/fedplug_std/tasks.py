@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fedplug
 import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from fedplug import Examples
     from fedplug.api.data import About
+    from numpy.typing import NDArray
 
 _WIDEST = 1000.0
 """Largest magnitude of unscaled inputs; training cannot start with larger ones."""
@@ -74,6 +75,12 @@ class Segmentation(Classification):
                 shares.append(both / union)
         return {"mean IoU": math.fsum(shares) / len(shares) if shares else math.nan} | super().figures(counts)
 
+    def guesses(self, answers: NDArray[Any]) -> dict[str, float]:
+        """The commonest class at every pixel."""
+        counts = np.bincount(answers.reshape(-1))
+        share = float(counts.max() / counts.sum())
+        return {"mean IoU": share / int(np.count_nonzero(counts)), "accuracy": share}
+
     def refuses(self, examples: Examples, about: About) -> str | None:
         """Answers that are not one class a pixel."""
         return _beyond(examples, about, 3)
@@ -123,6 +130,15 @@ class LanguageModel(fedplug.Task):
         mean = counts["nats"] / tokens
         perplexity = math.exp(mean) if mean < 700 else math.inf
         return {"perplexity": perplexity, "tokens foreseen": counts["foreseen"] / tokens}
+
+    def guesses(self, answers: NDArray[Any]) -> dict[str, float]:
+        """How common each token is, wherever it stands; and the commonest token."""
+        counts = np.unique(answers[answers != self.options.ignore], return_counts=True)[1]
+        if not counts.size:
+            return {}
+        shares = counts / counts.sum()
+        perplexity = float(np.exp(-(shares * np.log(shares)).sum()))
+        return {"perplexity": perplexity, "tokens foreseen": float(shares.max())}
 
     def refuses(self, examples: Examples, about: About) -> str | None:
         """Tokens that are not in the vocabulary."""
@@ -194,6 +210,10 @@ class Regression(fedplug.Task):
         explained = 1 - counts["errors"] / spread if spread > 1e-12 * abs(counts["squares"]) else math.nan
         return {"RMSE": math.sqrt(counts["errors"] / n), "R2": explained}
 
+    def guesses(self, answers: NDArray[Any]) -> dict[str, float]:
+        """The mean of all answers."""
+        return {"RMSE": float(np.std(answers, dtype=np.float64)), "R2": 0.0}
+
     def refuses(self, examples: Examples, about: About) -> str | None:
         """Answers that are not numbers, and inputs too large to learn from."""
         return _not_numbers(examples, about) or unscaled(examples, about)
@@ -238,6 +258,12 @@ class MultiLabel(fedplug.Task):
             "micro F1": 2 * math.fsum(both) / total if total else math.nan,
             "macro F1": math.fsum(each) / len(each) if each else math.nan,
         }
+
+    def guesses(self, answers: NDArray[Any]) -> dict[str, float]:
+        """Every label of every example, which is the best that F1 can be without a look."""
+        shares = answers.mean(0, dtype=np.float64)
+        whole = float(shares.mean())
+        return {"micro F1": 2 * whole / (1 + whole), "macro F1": float((2 * shares / (1 + shares)).mean())}
 
     def refuses(self, examples: Examples, about: About) -> str | None:
         """Answers that are not 0 or 1 for each label, and inputs too large to learn from."""

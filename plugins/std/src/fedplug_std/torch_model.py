@@ -11,6 +11,7 @@ on exit.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
 # The same of the numbers that a model gives: 64 MiB, of which a loss makes two or three copies.
 _OUTPUT_VALUES = 1 << 24
+# Outputs are kept for figures by class where those of one set take at most this many numbers: 256 MiB.
+_KEPT_OUTPUTS = 1 << 26
 _MODELESS = {
     getattr(torch.nn, name)
     for name in (
@@ -444,7 +447,9 @@ class TorchModel(Model):
             held.clear()  # the module writes to its inputs, and would see the changes the next time
         parts = [torch.split_with_sizes(each, lengths) for each in (outputs, answers)]
         if (task := data.task) is not None:
-            return [self._judged(part, asked, task) for part, asked in zip(*parts, strict=True)]
+            judged = [self._judged(part, asked, task) for part, asked in zip(*parts, strict=True)]
+            return [dataclasses.replace(found, outputs=_of_examples(part, asked))
+                    for found, part, asked in zip(judged, *parts, strict=True)]  # fmt: skip
         predicted = outputs.argmax(1)
         right = (predicted == answers).cpu().numpy()  # counted in numpy, since reading numbers from torch is slow
         found: list[Evaluation] = []
@@ -453,21 +458,28 @@ class TorchModel(Model):
             here = slice(start, start := start + length)
             loss = float(torch.nn.functional.cross_entropy(part, asked, reduction="sum"))
             counts = dict(self.count(predicted[here], asked)) if self.count else {}
-            found.append(Evaluation(int(np.count_nonzero(right[here])), asked.numel(), loss, counts))
+            correct = int(np.count_nonzero(right[here]))
+            found.append(Evaluation(correct, asked.numel(), loss, counts, _of_examples(part, asked)))
         return found
 
     def _in_batches(self, examples: Examples, data: ClientData, step: int) -> Evaluation:
         correct, count, loss = 0, 0, 0.0
         task: dict[str, float] = {}
+        told: list[NDArray[np.float32] | None] = []
+        few = len(examples) * len(data.classes) <= _KEPT_OUTPUTS
         for start in range(0, len(examples), step):
             batch = examples.take(slice(start, start + step))
             outputs = self._module(to_tensor(batch.inputs, data.mean, data.std, self.device))
             answers = as_tensor(batch.answers).to(self.device)
             found = self._counted(outputs, answers) if data.task is None else self._judged(outputs, answers, data.task)
             correct, count, loss = correct + found.correct, count + found.count, loss + found.loss
+            told.append(_of_examples(outputs, answers) if few else None)
             for name, number in found.task.items():
                 task[name] = task.get(name, 0) + number
-        return Evaluation(correct, count, loss, task)
+        whole = [each for each in told if each is not None]
+        return Evaluation(
+            correct, count, loss, task, np.concatenate(whole) if whole and len(whole) == len(told) else None
+        )
 
     def _judged(self, outputs: torch.Tensor, answers: torch.Tensor, task: Judge) -> Evaluation:
         """Counts by the task; the model's own counts, if any, are of classes."""
@@ -485,6 +497,13 @@ class TorchModel(Model):
         loss = float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
         task = dict(self.count(predicted, answers)) if self.count else {}
         return Evaluation(int((predicted == answers).sum()), answers.numel(), loss, task)
+
+
+def _of_examples(outputs: torch.Tensor, answers: torch.Tensor) -> NDArray[np.float32] | None:
+    """Outputs for examples of one class each, (n, classes); None where they are of something else."""
+    if outputs.ndim != 2 or answers.ndim != 1 or answers.is_floating_point():
+        return None
+    return outputs.detach().to("cpu", torch.float32).numpy()
 
 
 def _as_array(tensor: torch.Tensor) -> NDArray[Any]:
