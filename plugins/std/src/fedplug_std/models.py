@@ -364,4 +364,24 @@ def build(
             size = "x".join(map(str, shape))
             remedy = "convert it with .float()" if "dtype" in str(error) else "use larger images or std.mlp"
             raise DataError(f"this model cannot take examples of shape {size}: {error}; {remedy}") from error
-    return TorchModel(module.train(), device, count)
+    if why := untrainable(module):
+        raise SetupError(why)
+    try:
+        return TorchModel(module.train(), device, count)
+    except ValueError as error:  # a parameter of another type
+        raise SetupError(str(error)) from error
+
+
+def untrainable(module: torch.nn.Module) -> str:
+    """Why no run can train a module that answers examples; empty if nothing is known against it."""
+    from torch.nn.parameter import is_lazy
+
+    kind, named = type(module).__name__, [*module.named_parameters()]
+    if lazy := [name for name, parameter in named if is_lazy(parameter)]:
+        return f"parameter {lazy[0]} has no size, since no example reaches it; give it one, or remove it from {kind}"
+    if not any(parameter.requires_grad for _, parameter in named):
+        return f"{kind} has no trainable parameter; give it a layer that learns, or requires_grad_(True)"
+    for name, parameter in named:
+        if not parameter.is_meta and parameter.dtype.is_floating_point and not bool(parameter.isfinite().all()):
+            return f"parameter {name} holds NaN or infinite values before any training; correct how {kind} begins"
+    return ""

@@ -22,7 +22,7 @@ from fedplug.api.errors import DataError, FedplugError, SetupError, cause_of
 from pydantic import create_model
 
 from fedplug_std.arrays import examples_of
-from fedplug_std.models import build
+from fedplug_std.models import build, untrainable
 from fedplug_std.options import Sized
 from fedplug_std.training import Sgd
 
@@ -71,7 +71,8 @@ def model(found: Any, name: str) -> type[Component] | None:
             if num_classes is None:
                 return None
             with contextlib.suppress(Exception), torch.device("meta"), seeded(0):
-                return _misfit(name, tried(self._made(shape, num_classes).eval(), shape), shape, num_classes, per)
+                module = self._made(shape, num_classes).eval()
+                return _misfit(name, tried(module, shape), shape, num_classes, per) or untrainable(module) or None
             try:
                 made = self.build(shape, num_classes, 0, "cpu")
                 with torch.no_grad():

@@ -245,6 +245,9 @@ class Sgd(fedplug.Trainer):
         def gradients_of(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
             loss = self.loss_of(client, model.module(inputs), labels, weights)
             objective = self.local_objective(client, loss, parameters, start) if penalised else loss
+            if not objective.requires_grad:
+                cause = "remove detach() or torch.no_grad() from the model's forward"
+                raise SetupError(f"the loss follows from no trainable parameter; {cause}")
             found = torch.autograd.grad(objective, parameters, materialize_grads=True)
             return [each.to_dense() if each.is_sparse else each for each in found], loss.detach() * len(labels)
 
