@@ -106,14 +106,14 @@ def sections(
         if value is None or isinstance(value, str):
             continue
         options: dict[str, Any] = {}
-        if isinstance(value, Mapping) and not (section == "data" and ARRAYS[0] in value):
+        if isinstance(value, Mapping) and not (section == "data" and _are_arrays(value)):
             options = {key: option for key, option in value.items() if key != "use"}
             value = value.get("use")
             if value is None or isinstance(value, str):
                 continue
         if section == "data":
             options = {key: held for key, held in (written().get("data") or {}).items() if key in OF_DATA} | options
-        own, name = _file(section, value)
+        own, name = _file(section, value, given.get("task", written().get("task")) if section == "data" else None)
         if section == "train" and trainer not in ("", "std.sgd", "sgd"):
             own, name = _trained_by(own, name, trainer, catalog or Catalog.discover())
         given[section] = {"use": f"{own.name}:{name}", "sha256": own.sha256, **options}
@@ -132,10 +132,15 @@ def _written(section: str, value: Any) -> Any:
     return {"use": f"{own.name}:{name}", "sha256": own.sha256}
 
 
-def _file(section: str, value: Any) -> tuple[OwnFile, str]:
+def _are_arrays(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping holds the arrays of a data set, rather than its options."""
+    return bool({"train_images", "train_inputs", "test_images", "test_inputs"} & {*value})
+
+
+def _file(section: str, value: Any, task: Any = None) -> tuple[OwnFile, str]:
     """The file that represents an object, and the name in it."""
     if section == "data" and not callable(value):
-        return _file_of_arrays(value), "data"
+        return _file_of_arrays(value, task), "data"
     if not callable(value):
         raise SetupError(f"{section}={value!r} must be a class or a function, or the name of a component")
     name = getattr(value, "__name__", "")
@@ -201,7 +206,7 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
     return _own(section, text)
 
 
-def _file_of_arrays(value: Any) -> OwnFile:
+def _file_of_arrays(value: Any, task: Any = None) -> OwnFile:
     found = _named(value)
     sha256 = _digest(found)
     _arrays[sha256] = found
@@ -215,6 +220,9 @@ def _file_of_arrays(value: Any) -> OwnFile:
         'keep_data=True keeps them in the run folder"\n\n\n'
         'def data(root):\n    return arrays(SHA256, globals().get("__file__"))\n'
     )
+    use = task.get("use") if isinstance(task, Mapping) else task
+    use = {"classification": "", "std.classification": ""}.get(str(use or ""), str(use or ""))
+    text += f"\n\ndata.task = {use!r}  # says what the answers are\n"
     return _own("data", text)
 
 
@@ -300,7 +308,7 @@ def give_again(folder: Path, data: Any) -> None:
         held = read_bytes(copied)
     except OSError as error:
         raise SetupError(f"data=: the run in {folder} has its data from elsewhere; leave it out") from error
-    if held != own.text:
+    if f"SHA256 = {own.module().SHA256!r}".encode() not in held:
         raise SetupError(
             f"data=: these are not the arrays that the run in {folder} began with, see {copied}; give those, or run "
             "the recipe from the start"
