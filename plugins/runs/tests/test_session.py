@@ -67,7 +67,7 @@ def test_arrays_come_by_name_too_and_from_functions() -> None:
         ({"data": type("Frame", (), {"to_csv": None})()}, r"with named columns, goes by a file: .*'std\.table'"),
         ({"data": arrays()[:3]}, "data, a tuple, must be train_images, train_labels, test_images, test_labels"),
         ({"data": (*arrays()[:3], np.array([None]))}, "test_labels holds Python objects"),
-        ({"data": (*arrays()[:3], [[1], [2, 3]])}, "data: these are no arrays"),
+        ({"data": (*arrays()[:3], [[1], [2, 3]])}, "data: test_labels is no array"),
         ({"model": 3}, "model=3 must be a class or a function"),
         ({"model": max}, "does not say which arguments it takes"),
         ({"train": "acme.adam", "loss": max}, "goes with an installed trainer, and the recipe has acme.adam"),

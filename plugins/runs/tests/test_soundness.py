@@ -111,8 +111,8 @@ def test_classes_without_an_example_are_named() -> None:
     about = About(classes=("a", "b", "c"), mean=(), std=())
     train, test = examples(GOOD, [0, 2, 2]), examples(GOOD, [0, 1, 1])
     assert doubts({"training": train, "test": test}, about)[:2] == [
-        "no training example has the class b, so that a model learns nothing of it",
-        "no test example has the class c, so that a model is not judged by it",
+        "no training example has the class b, so that a model learns nothing of it here",
+        "no test example has the class c, so that no model is judged by it here",
     ]
     assert doubts({"training": train}, about)[0] == "no examples are held out here, so that this site judges no model"
 

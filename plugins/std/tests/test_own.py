@@ -167,7 +167,7 @@ def test_a_function_gives_arrays_by_order_or_name_or_a_data_set() -> None:
     roots = made(own.dataset(lambda place: [place] * 3, "mine.load"))
     with pytest.raises(DataError, match=r"mine\.load gives a list; it must give train_images, train_labels"):
         roots.load("somewhere")
-    with pytest.raises(DataError, match=r"mine\.load: train_images is int64"):
+    with pytest.raises(DataError, match=r"mine\.load: test_labels is int64 \(6,\), but must be"):
         made(own.dataset(lambda root: (LABELS, LABELS, IMAGES, LABELS), "mine.load")).load(None)
 
 

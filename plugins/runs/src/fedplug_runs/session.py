@@ -243,12 +243,24 @@ def _named(value: Any) -> Arrays:
             f"data, a {type(value).__name__}, must be {', '.join(ARRAYS)} as a tuple or a dictionary, a function that "
             "gives them, a mapping as in a recipe, or the folder of data sets"
         )
-    try:
-        found = {str(name): np.asarray(array) for name, array in stored.items()}
-    except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, a tensor on a device
-        raise SetupError(f"data: these are no arrays ({error}); give numpy arrays, or tensors on the CPU") from error
-    if odd := [name for name, array in found.items() if array.dtype.hasobject]:
-        raise SetupError(f"data: {odd[0]} holds Python objects, and must be an array of numbers")
+    found = {}
+    for name, given in stored.items():
+        try:
+            found[str(name)] = array = np.asarray(given)
+        except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, a tensor on a device
+            raise SetupError(
+                f"data: {name} is no array ({error}); give a numpy array, or a tensor on the CPU, detached"
+            ) from error
+        if not array.dtype.hasobject:
+            continue
+        kinds = sorted({type(each).__name__ for each in array.flat})
+        if kinds != ["str"]:
+            raise SetupError(
+                f"data: {name} holds Python objects ({', '.join(kinds[:4])}), and must be one array of numbers, or of "
+                "texts for labels; bring images to one shape, and leave out examples without a value. A table with "
+                "texts among its columns goes by a file: data={'use': 'std.table', 'file': ..., 'answer': COLUMN}"
+            )
+        found[str(name)] = array.astype(str)
     return found
 
 

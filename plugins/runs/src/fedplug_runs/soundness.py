@@ -168,7 +168,8 @@ def _dark(examples: Examples, about: About) -> str:
 
 
 def _one_class(examples: Examples, about: About) -> str:
-    if len(about.classes) > 1 or (about.task is not None and about.task.name != "std.classification"):
+    other = about.task is not None and about.task.name != "std.classification"
+    if len(about.classes) > 1 or other or (examples.targets is not None and examples.targets.dtype.kind == "f"):
         return ""
     return (
         f"there is one class, {', '.join(about.classes)}, so that nothing is to be told apart; name all classes, or a "
@@ -193,7 +194,7 @@ def _unlike(parts: Mapping[str, Examples]) -> str:
 
 def _shared(parts: Mapping[str, Examples], about: About) -> str:
     """Public examples that are private ones: what follows from those costs somebody, and nobody would pay."""
-    if "public" not in parts:
+    if not {_TRAINING, "public"} <= {*parts}:
         return ""
     ours, theirs = _comparable(parts[_TRAINING].inputs, parts["public"].inputs, bool(about.mean))
     known = {row.tobytes() for row in theirs}
@@ -224,8 +225,8 @@ def _absent(parts: Mapping[str, Examples], about: About) -> Iterator[str]:
         absent = sorted({*range(len(about.label_names))} - {*np.unique(part.labels).tolist()})
         if absent and len(absent) < len(about.label_names) <= _MANY and name in (_TRAINING, "test"):
             named = ", ".join(about.label_names[k] for k in absent[:_SHOWN]) + _more(absent)
-            why = "learns nothing of it" if name == _TRAINING else "is not judged by it"
-            yield f"no {name} example has the class {named}, so that a model {why}"
+            why = "a model learns nothing of it here" if name == _TRAINING else "no model is judged by it here"
+            yield f"no {name} example has the class {named}, so that {why}"
 
 
 def _no_number(examples: Examples, about: About) -> str:

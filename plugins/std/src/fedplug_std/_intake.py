@@ -182,7 +182,7 @@ def _of_one_hot(array: NDArray[Any], name: str, targets: str) -> NDArray[np.int6
         raise DataError(
             f"{name} is {array.dtype} {array.shape}, and row {at} (counted from 0), {array[at].tolist()[:12]}, is not "
             "one 1 among 0s; give one class an example, (n,). Several labels an example go with task: std.multi_label, "
-            f"numbers with std.regression, and are called {targets}"
+            f"numbers with std.regression, tokens with std.language_model, and are called {targets}"
         )
     places: NDArray[np.int64] = array.argmax(1).astype(np.int64)
     return places

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("classes", "kinds", "region_names")
 _LABELS = ("train_labels", "test_labels")
+_ANSWERS = ("train_targets", "test_targets")
 _INPUTS = {"train_inputs", "test_inputs"}
 _TARGETS = ("std.regression", "std.multi_label", "std.language_model", "std.segmentation")
 """Tasks whose answers are not one class an example."""
@@ -173,12 +174,19 @@ def in_order(given: Mapping[str, Any], place: str, task: str | None = None) -> d
         as_targets = other and task not in ("", "std.classification")
     else:
         as_targets = True
-    whole = task == "std.language_model" or inputs.ndim not in (3, 4)
+    tokens = task == "std.language_model"
+    whole = tokens or inputs.ndim not in (3, 4)
     names = f"train_{'inputs' if whole else 'images'}", f"train_{'targets' if as_targets else 'labels'}"
     wanted = *names, *(name.replace("train", "test") for name in names)
     made = {name: given[ordered] for name, ordered in zip(wanted, ORDER, strict=True)}
-    if inputs.ndim == 1:  # one number an example
-        made |= {name: np.asarray(made[name]).reshape(-1, 1) for name in wanted[::2]}
+    if whole and not tokens:  # a table, whose whole numbers are numbers
+        of_tokens = task is None and as_targets and number in "iu" and shape == inputs.shape
+        for name in () if of_tokens else wanted[::2]:
+            given_ = _intake.plain(made[name], f"{place}: {name}")
+            table = given_.reshape(-1, 1) if given_.ndim == 1 else given_
+            made[name] = table if table.dtype.kind == "U" else table.astype(np.float64)
+    if task == "std.regression" and number in "iub":
+        made |= {name: np.asarray(made[name], np.float64) for name in wanted[1::2]}
     return made
 
 
@@ -238,7 +246,8 @@ def _examples(
 
 def _of_targets(stored: Mapping[str, Any], place: Path | str) -> tuple[str, ...]:
     """Made names of a model's outputs: 0 up to the largest token or class of a pixel, or a label each."""
-    targets, tested = (_intake.narrow(stored[name], f"{place}: {name}") for name in ("train_targets", "test_targets"))
+    targets, tested = (_intake.narrow(_array(stored, name, place), f"{place}: {name}") for name in _ANSWERS)
+    targets = targets.reshape(-1, 1) if targets.ndim == 1 else targets
     inputs = [_intake.plain(stored[name], f"{place}: {name}") for name in sorted(_INPUTS) if name in stored]
     tokens = [each for each in inputs if each.dtype.kind in "iu" and each.shape[1:] == targets.shape[1:]]
     if targets.ndim == 2 and not tokens:

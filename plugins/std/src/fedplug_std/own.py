@@ -153,6 +153,10 @@ def dataset(found: Any, name: str) -> type[Component] | None:
     class Own(fedplug.DataSource):
         Options = _options(found, _OfData, name, (root_name,))
 
+        def describe(self) -> str:
+            """Where it is from."""
+            return f"what {name} gives"
+
         def load(self, root: str | None) -> Dataset:
             """The function's result: a data set, or four arrays, by name or in their order."""
             from fedplug_std import _dataset_files as files
