@@ -358,6 +358,8 @@ class World:
                 if fitting := service("fitting"):
                     fitting.require(self._source, recipe.data.name, self._holds)
                 made = self._source.build(self.shape, len(self.classes), recipe.seed, device)
+                if fitting and self.data is not None and not model_problem(made):
+                    fitting.tried(made, self.data, recipe.data.use)
         except (DataError, SetupError) as error:
             raise type(error)(f"{recipe.model.place}: {error}") from error
         if problem := model_problem(made):

@@ -14,7 +14,7 @@ import numpy as np
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError, SetupError, cause_of
 
-from fedplug_std import _columns, _dataset_files, _pictures
+from fedplug_std import _columns, _dataset_files, _intake, _pictures
 from fedplug_std._table_files import of_arrow
 from fedplug_std.torchvision_import import torchvision
 
@@ -40,7 +40,7 @@ def hugging_face(options: HuggingFaceOptions, root: str | None) -> Dataset:
         return _columns.dataset(chosen, rows[0], rows[1] if len(rows) == 2 else None)
     _require(parts[:1], (options.inputs,), "inputs", folder)
     kind = parts[0].features[options.inputs]
-    if type(kind).__name__ == "Image":
+    if type(kind).__name__ in ("Image", "Array2D", "Array3D"):
         return _images(options, parts, folder)
     if not options.answer:
         return _pieces(options, parts, folder)
@@ -137,7 +137,11 @@ def _images(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> 
     if not options.answer:
         raise DataError(f"{folder}: images need an answer; name its column with answer: ...")
     assert options.inputs is not None
-    pixels = [_stack(_column(part, options.inputs, folder), options, f"{folder}") for part in parts]
+    if type(parts[0].features[options.inputs]).__name__ == "Image":
+        pixels = [_stack(_column(part, options.inputs, folder), options, f"{folder}") for part in parts]
+    else:
+        read = [np.asarray(part.with_format("numpy")[:][options.inputs]) for part in parts]
+        pixels = [_intake.images(each, f"{folder}: column {options.inputs}") for each in read]
     return _assembled(options, pixels, _answered(options, parts, folder), str(folder), _constants(options, pixels[0]))
 
 
@@ -160,9 +164,9 @@ def _constants(options: Any, pixels: NDArray[Any]) -> tuple[tuple[float, ...], t
     return (options.mean,) * channels, (options.std,) * channels
 
 
-def _stack(images: Iterable[Any], options: Any, place: str) -> NDArray[Any]:
-    """Images of one size, (n, C, H, W)."""
-    colours = 1 if options.grayscale else None
+def _stack(images: Iterable[Any], options: Any, place: str, colours: int | None = None) -> NDArray[Any]:
+    """Images of one size, (n, C, H, W); without `colours` each has its own."""
+    colours = 1 if options.grayscale else colours
     reader = _pictures.Reader(options.image_size, colours, options.pixel_range, options.background)
     named = ((getattr(each, "filename", "") or f"{number} of {place}", each) for number, each in enumerate(images, 1))
     return _pictures.stacked((reader.image(each, name) for name, each in named), place)
@@ -270,7 +274,8 @@ def of_torchvision(options: TorchvisionOptions, root: str | None) -> Dataset:
     for part in parts:
         labels: list[int] = []
         images = _images_of(part, labels, folder, options.dataset)
-        pixels = _stack(images, options, f"{options.dataset} in {folder}")
+        colours = 3 if "loader" in _all_parameters(kind) else None  # as torchvision's own loader makes them
+        pixels = _stack(images, options, f"{options.dataset} in {folder}", colours)
         made.append(Examples(pixels, np.array(labels, np.int64)))
     train, test = _dataset_files.two_parts(made, options, f"{options.dataset} in {folder}")
     if not names:

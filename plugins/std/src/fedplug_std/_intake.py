@@ -81,8 +81,17 @@ def images(given: Any, name: str) -> NDArray[Any]:
     return array
 
 
-def narrow(given: Any, name: str) -> NDArray[Any]:
-    """Numbers as models take them: float32, or int64."""
+def narrow(given: Any, name: str, whole: bool = True) -> NDArray[Any]:
+    """Numbers as models take them: float32, or int64.
+
+    Args:
+        given: numbers of any type.
+        name: for messages.
+        whole: whether whole numbers stay so; else truths and negative ones, which are no tokens, become float32.
+
+    Raises:
+        DataError: they are texts, or too large.
+    """
     array = plain(given, name)
     if array.dtype.kind == "U":
         first = array.flat[0] if array.size else ""
@@ -90,6 +99,8 @@ def narrow(given: Any, name: str) -> NDArray[Any]:
             f"{name} holds texts, such as {str(first)[:40]!r}, and must be numbers; a table with texts goes by a file: "
             "std.table, with their categories"
         )
+    if not whole and (array.dtype.kind == "b" or (array.dtype.kind == "i" and array.size and array.min() < 0)):
+        return array.astype(np.float32)  # no tokens
     if array.dtype.kind != "f":
         if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
             raise DataError(f"{name} holds {array.max()}, and whole numbers must be below 2**63; make them smaller")

@@ -207,16 +207,18 @@ def two_of(
     kind, inputs = ("inputs" if _INPUTS & {*stored} else "images"), {}
     for split in ("train", "test"):
         name = f"{split}_{kind}"
-        take = _intake.narrow if kind == "inputs" else _intake.images
-        inputs[split] = take(_array(stored, name, place), f"{place}: {name}")
+        given = _array(stored, name, place), f"{place}: {name}"
+        inputs[split] = _intake.narrow(*given, whole=False) if kind == "inputs" else _intake.images(*given)
         if not inputs[split].ndim:
             raise DataError(f"{place}: {name} is one number, but must be numbers (n, ...)")
         if not {f"{split}_targets", f"{split}_labels"} & {*stored}:
             more = f"; it has {', '.join(sorted(stored))}"
             raise DataError(f"{place} has no array {split}_labels, and no {split}_targets{more}; add one of them")
-    given = {name: (stored[name], len(inputs[name.partition("_")[0]])) for name in _LABELS if name in stored}
-    found = _intake.labels({f"{place}: {name}": each for name, each in given.items()}, classes, named)
-    labels = dict(zip(given, found, strict=True))
+    if len({each.dtype for each in inputs.values()}) > 1 and kind == "inputs":
+        inputs = {split: each.astype(np.float32) for split, each in inputs.items()}
+    parts = {name: (stored[name], len(inputs[name.partition("_")[0]])) for name in _LABELS if name in stored}
+    found = _intake.labels({f"{place}: {name}": each for name, each in parts.items()}, classes, named)
+    labels = dict(zip(parts, found, strict=True))
     train, test = (_examples(stored, split, inputs[split], labels.get(f"{split}_labels"), place) for split in inputs)
     return train, test
 
