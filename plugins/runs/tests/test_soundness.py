@@ -114,7 +114,7 @@ def test_classes_without_an_example_are_named() -> None:
         "no training example has the class b, so that a model learns nothing of it here",
         "no test example has the class c, so that no model is judged by it here",
     ]
-    assert doubts({"training": train}, about)[0] == "no examples are held out here, so that this site judges no model"
+    assert doubts({"training": train}, about)[0] == "no examples are held out, so that this site judges no model"
 
 
 def test_columns_that_are_constant_or_not_scaled() -> None:

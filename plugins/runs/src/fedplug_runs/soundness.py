@@ -57,7 +57,7 @@ def doubts(parts: Mapping[str, Examples], about: About, scales: bool = False) ->
     if _TRAINING not in parts:
         return []
     examples = parts[_TRAINING]
-    held_out = [] if parts.get("test") else ["no examples are held out here, so that this site judges no model"]
+    held_out = [] if parts.get("test") else ["no examples are held out, so that this site judges no model"]
     return [*held_out, *_absent(parts, about), *_of_columns(examples, about, scales)]
 
 
