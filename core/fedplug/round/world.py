@@ -261,7 +261,7 @@ class World:
             DataError: says what is wrong with it.
         """
         task, recipe = self._task, self._recipe
-        source = f"{use.use} ({self._composition.part(use.name, DataSource).describe()}){where}"
+        source = f"{use.use} ({self._composition.components[use.name].describe()}){where}"
         looks: list[Any] = [entry.imported() for entry in installed(EXAMINE).values()]
         for wrong in filter(None, (look.problem(parts, about) for look in looks)):
             raise DataError(f"{use.place}: {source}: {wrong}")
