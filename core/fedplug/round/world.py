@@ -28,7 +28,7 @@ from fedplug.api.roles import DataSource, Declares, ModelSource, Partition, Task
 from fedplug.api.streams import stream
 from fedplug.recipe.catalog import EXAMINE, installed, service
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.parts import Agreed
+from fedplug.recipe.parts import Agreed, Use
 from fedplug.recipe.recipe import Recipe
 
 
@@ -161,21 +161,6 @@ def _among(examples: Examples, others: Examples) -> NDArray[np.bool_]:
     return np.fromiter((row.tobytes() in known for row in examples.inputs), np.bool_, len(examples))
 
 
-def require_none_shared(train: Examples, public: PublicData | None, where: str) -> None:
-    """Refuses public examples that are private ones: what follows from those costs somebody, and nobody would pay.
-
-    Raises:
-        DataError: some are training examples of clients; `where` names the data.
-    """
-    if public is None or public.examples.inputs.dtype != train.inputs.dtype:
-        return
-    if shared := np.count_nonzero(_among(train, public.examples)):
-        raise DataError(
-            f"public: {shared} training examples of {where} are among the public ones, which everybody has; choose "
-            "another public data set, or set examples aside: data: {public: 32, ...}"
-        )
-
-
 def class_counts(data: ClientData) -> list[int]:
     """How many training examples there are of each label."""
     counts: list[int] = np.bincount(data.train.labels, minlength=len(data.label_names)).tolist()
@@ -233,7 +218,10 @@ class World:
         self.data: Dataset | None = None
         self.assignment: Sequence[NDArray[np.int64]] = ()
         public = self._split() if recipe.data.agreed is None else self._agreed(recipe.data.agreed)
-        self.public = public and dataclasses.replace(public, examples=read_only(public.examples), task=self._task)
+        if public is not None:
+            public = dataclasses.replace(public, examples=read_only(public.examples), task=self._task)
+            self._require({"public": public.examples}, public, recipe.public or recipe.data)
+        self.public = public
         self._source = composition.part(recipe.model.name, ModelSource)
         self._models: dict[str, Model] = {}
 
@@ -245,9 +233,8 @@ class World:
         self.data = data = dataclasses.replace(
             data, train=read_only(data.train), test=read_only(data.test), task=self._task
         )
-        self._require_task(data.train, data.test, data)
-        if recipe.public is not None:
-            require_none_shared(data.train, public, recipe.data.use)
+        others = {"public": public.examples} if public and recipe.public else {}
+        self._require({"training": data.train, "test": data.test, **others}, data, recipe.data)
         targets = data.train.targets
         per: Literal["example", "pixel"] = "example" if targets is None or targets.ndim < 3 else "pixel"
         self._holds = Declares(shape=data.shape, num_classes=len(data.classes), per=per)
@@ -265,22 +252,20 @@ class World:
             self.assignment = given
         return public
 
-    def _require_task(self, train: Examples, test: Examples, about: About, where: str = "") -> None:
+    def _require(self, parts: dict[str, Examples], about: About, use: Use, where: str = "") -> None:
         """Refuses data that is none for the recipe's task, or that nobody can learn from; notes what is odd about it.
 
-        `where` names the site that has it.
+        `use` names its source in the recipe, and `where` the site that has it.
 
         Raises:
             DataError: says what is wrong with it.
         """
         task, recipe = self._task, self._recipe
+        source = f"{use.use} ({self._composition.components[use.name].describe()}){where}"
         looks: list[Any] = [entry.imported() for entry in installed(EXAMINE).values()]
-        for split, examples in (("training", train), ("test", test)):
-            if split == "test" and not len(examples) and recipe.data.agreed is not None:
-                self.doubts.append(f"data{where}: no examples are held out, so that this site judges no model")
-                continue
-            for wrong in filter(None, (look.problem(examples, about) for look in looks)):
-                raise DataError(f"{recipe.data.place}: the {split} examples of {recipe.data.use}{where}: {wrong}")
+        for wrong in filter(None, (look.problem(parts, about) for look in looks)):
+            raise DataError(f"{use.place}: {source}: {wrong}")
+        for split, examples in parts.items():
             why: str | None = None
             if task is not None:
                 with of_component(task.name, "refuses"):
@@ -288,11 +273,10 @@ class World:
             elif examples.targets is not None and examples.targets.dtype.kind == "f":
                 why = "answers are numbers, and a recipe without a task has classes; write task: std.regression"
             if why:
-                named = f"{recipe.task.place}: {recipe.task.use}" if recipe.task else recipe.data.place
-                what = f"the {split} examples of {recipe.data.use}{where}"
-                raise DataError(f"{named}: {what} do not suit the task: {why}")
-        scales = "scale" in type(recipe.data.options).model_fields
-        self.doubts += (f"data{where}: {doubt}" for look in looks for doubt in look.doubts(train, about, scales))
+                named = f"{recipe.task.place}: {recipe.task.use}" if recipe.task else use.place
+                raise DataError(f"{named}: the {split} examples of {source} do not suit the task: {why}")
+        scales = "scale" in type(use.options).model_fields
+        self.doubts += (f"data{where}: {doubt}" for look in looks for doubt in look.doubts(parts, about, scales))
 
     def _agreed(self, agreed: Agreed) -> PublicData | None:
         """Takes what the recipe says of the data at all sites."""
@@ -334,10 +318,17 @@ class World:
                 folders = sites.site_folders(self._root, client_ids)
             source = self._composition.part(recipe.data.name, DataSource)
             found: dict[int, Holding] = sites.load_sites(source, agreed, folders)
+            problems: list[str] = []
+            public = {"public": self.public.examples} if self.public else {}
             for client_id, held in found.items():
                 at = f" of client {client_id}, in {held.folder}"
-                self._require_task(held.data.train, held.data.own_test, held.data, at)
-                require_none_shared(held.data.train, self.public, f"client {client_id}")
+                held_out = {"test": held.data.own_test} if len(held.data.own_test) else {}
+                try:
+                    self._require({"training": held.data.train, **held_out, **public}, held.data, recipe.data, at)
+                except DataError as error:
+                    problems.append(str(error))
+            if problems:
+                raise DataError("\n".join(problems))
             return {
                 c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
                 for c, held in found.items()
@@ -367,6 +358,8 @@ class World:
                 if fitting := service("fitting"):
                     fitting.require(self._source, recipe.data.name, self._holds)
                 made = self._source.build(self.shape, len(self.classes), recipe.seed, device)
+                if fitting and self.data is not None and not model_problem(made):
+                    fitting.tried(made, self.data, recipe.data.use)
         except (DataError, SetupError) as error:
             raise type(error)(f"{recipe.model.place}: {error}") from error
         if problem := model_problem(made):

@@ -10,7 +10,8 @@ import fedplug
 import numpy as np
 import pytest
 import torch
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import DataError, SetupError
+from fedplug.recipe.composition import Composition
 from fedplug_runs import session
 from notebook_cells import arrays, notebook
 from python_toys import PLAIN
@@ -61,13 +62,72 @@ def test_arrays_come_by_name_too_and_from_functions() -> None:
     assert not session.only_in_memory(recipe.own_files)
 
 
+RNG = np.random.default_rng(0)
+TABLE, TOKENS = RNG.normal(size=(24, 5)), RNG.integers(0, 30, (24, 6))
+Y = np.arange(24) % 3
+PIXELS = RNG.integers(0, 256, (24, 4, 4)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "answers", "task", "shape", "classes", "kinds"),
+    [
+        (TABLE, Y, None, (5,), 3, "fi"),
+        (TABLE > 0, Y + 1, "std.classification", (5,), 3, "fi"),
+        (np.rint(TABLE).astype(np.int8), np.array(["x", "y", "z"], object)[Y], None, (5,), 3, "fi"),
+        (TABLE[:, 0], np.eye(3)[Y], None, (1,), 3, "fi"),
+        (TABLE, TABLE[:, 1], {"use": "std.regression", "unit": "m"}, (5,), 1, "ff"),
+        (TABLE, Y, "std.regression", (5,), 1, "ff"),
+        (PIXELS, TABLE[:, :2], "std.regression", (1, 4, 4), 2, "uf"),
+        (TABLE, (TABLE[:, :2] > 0), "std.multi_label", (5,), 2, "fi"),
+        (TOKENS.astype(np.uint16), np.roll(TOKENS, -1, 1), "std.language_model", (6,), 30, "ii"),
+        (PIXELS / 255, PIXELS > 99, "std.segmentation", (1, 4, 4), 2, "fi"),
+        (PIXELS.astype(">i4"), Y.astype(float), None, (1, 4, 4), 3, "ui"),
+        (torch.tensor(PIXELS), torch.tensor(Y), None, (1, 4, 4), 3, "ui"),
+    ],
+)
+def test_arrays_of_any_type_are_what_the_task_takes(
+    inputs: Any, answers: Any, task: Any, shape: tuple[int, ...], classes: int, kinds: str
+) -> None:
+    given = {"task": task} if task else {}
+    recipe = fedplug.check(PLAIN, data=(inputs, answers, inputs[:9], answers[:9]), **given)
+    data = Composition(recipe).part(recipe.data.name, fedplug.DataSource).load(None)
+    assert (data.shape, len(data.classes), len(data.train), len(data.test)) == (shape, classes, 24, 9)
+    assert data.train.inputs.dtype.kind + data.train.answers.dtype.kind == kinds
+    if kinds == "fi" and len(shape) == 1 and task != "std.multi_label":
+        assert data.train.labels.tolist() == Y.tolist()
+
+
+def test_tokens_by_name_and_the_size_of_their_vocabulary(tmp_path: Path) -> None:
+    named = {"train_inputs": TOKENS, "train_targets": TOKENS, "test_inputs": TOKENS, "test_targets": TOKENS}
+    recipe = fedplug.check(PLAIN, data={"use": named, "outputs": 40}, task="std.language_model")
+    data = Composition(recipe).part(recipe.data.name, fedplug.DataSource).load(None)
+    assert (data.train.inputs.dtype, len(data.classes)) == (np.int64, 40)
+    assert [len(fedplug.check(PLAIN, data=each, task="std.language_model").digest) for each in (named,)] == [64]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((TABLE, TABLE[:, 0], TABLE, TABLE[:, 0]), r"holds 0\.1257.* is no class; .* task: std\.regression"),
+        ((TOKENS, TOKENS, TOKENS, TOKENS), r"give one class an example.* tokens with std\.lang"),
+        ((TABLE, Y, TABLE[:, :4], Y), r"test examples: inputs have the shape \[4\], and those of training .* \[5\]"),
+        ((PIXELS.astype(np.float32), Y, PIXELS / 255, Y), r"images are float32 from 0 to 25\d .* divide them by 255"),
+        ({"train_inputs": TOKENS, "train_labels": Y, "test_inputs": TOKENS, "test_labels": Y}, "Whole numbers are"),
+        ({"train_inputs": TABLE, "train_labels": Y}, r"has no array test_inputs; it has train_inputs, train_labels"),
+    ],
+)
+def test_what_is_refused_names_the_array_and_the_remedy(tmp_path: Path, data: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fedplug.run(PLAIN, data=data, model="std.mlp", rounds=1, output=tmp_path, quiet=True)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"data": type("Frame", (), {"to_csv": None})()}, r"with named columns, goes by a file: .*'std\.table'"),
         ({"data": arrays()[:3]}, "data, a tuple, must be train_images, train_labels, test_images, test_labels"),
         ({"data": (*arrays()[:3], np.array([None]))}, "test_labels holds Python objects"),
-        ({"data": (*arrays()[:3], [[1], [2, 3]])}, "data: these are no arrays"),
+        ({"data": (*arrays()[:3], [[1], [2, 3]])}, "data: test_labels is no array"),
         ({"model": 3}, "model=3 must be a class or a function"),
         ({"model": max}, "does not say which arguments it takes"),
         ({"train": "acme.adam", "loss": max}, "goes with an installed trainer, and the recipe has acme.adam"),

@@ -114,8 +114,6 @@ def examples(**changes: Any) -> dict[str, Examples]:
 
 
 PIXELS = np.zeros((4, 4, 4), np.uint8)
-NOT_A_NUMBER = np.full((4, 1, 4, 4), np.nan, np.float32)
-TOO_LARGE = np.linspace(0, 255, 64, dtype=np.float32).reshape(4, 1, 4, 4)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +125,6 @@ TOO_LARGE = np.linspace(0, 255, 64, dtype=np.float32).reshape(4, 1, 4, 4)
         ({"region_names": ("face",)}, {}, ["regions are face, and data.agreed.regions says none"]),
         ({"train": dataset().train.take(slice(0))}, {}, ["there are no training examples"]),
         ({"test": dataset().test.take(slice(0))}, {}, []),
-        (examples(labels=np.array([0, 1, 2, 1])), {}, ["training labels go from 0 to 2, and those with a name from 0"]),
-        (examples(inputs=np.zeros((4, 1, 4, 4))), {}, ["training inputs are float64, and must be uint8 from 0 to 255"]),
-        (examples(inputs=NOT_A_NUMBER), {}, ["training inputs go from nan to nan, and float32 must be from 0 to 1"]),
-        (examples(inputs=TOO_LARGE), {}, ["training inputs go from 0 to 255, and float32 must be from 0 to 1"]),
         (examples(targets=PIXELS), {}, ["training examples have a class for every pixel, and by data.agreed.kinds"]),
         (
             examples(targets=PIXELS + 2) | {"kinds": ("a", "b")}, {"kinds": ["a", "b"]},

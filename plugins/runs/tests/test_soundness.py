@@ -14,6 +14,7 @@ from fedplug.api.errors import DataError, FedplugError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.world import World
+from fedplug_runs import soundness
 from fedplug_runs.soundness import doubts, problem, ranges
 from site_toys import at_sites, write_sites
 
@@ -35,8 +36,9 @@ def changed(place: tuple[int, int], value: float) -> Examples:
 
 
 def test_nothing_is_wrong_with_good_examples() -> None:
-    assert problem(examples(GOOD), ABOUT) == ""
-    assert doubts(examples(GOOD), ABOUT) == []
+    good = {"training": examples(GOOD, [0, 1, 0]), "test": examples(GOOD, [0, 1, 0])}
+    assert problem(good, ABOUT) == ""
+    assert doubts(good, ABOUT) == []
 
 
 @pytest.mark.parametrize(
@@ -48,14 +50,80 @@ def test_nothing_is_wrong_with_good_examples() -> None:
         (examples(GOOD, [0, 1, 2]), "labels of 1 examples are none of the 2 that have a name, 0 to 1: the first is 2"),
         (examples(np.empty((0, 3))), "there are none"),
         (examples(np.full((2, 1, 2, 2), np.nan)), "in position [0, 0, 0] of example 0"),
+        (Examples(np.array(GOOD, object), np.zeros(3, np.int64)), "inputs are object (3, 3), and must be numbers"),
+        (Examples(np.array(GOOD), np.array([0.0, 1.0, 0.5])), "labels are float64 (3,), and must be one whole number"),
     ],
 )  # fmt: skip
 def test_what_is_wrong(given: Examples, said: str) -> None:
-    assert said in problem(given, ABOUT)
+    assert said in problem({"training": given}, ABOUT)
+    assert problem({"training": examples(GOOD), "test": given}, ABOUT).startswith("test examples: ")
+
+
+IMAGES = About(classes=("no", "yes"), mean=(0.5,), std=(0.5,))
+
+
+def pixels(*values: float, kind: Any = np.float32) -> Examples:
+    return Examples(np.array(values, kind).reshape(-1, 1, 1, 2), np.arange(len(values) // 2) % 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (pixels(0, 1, 2, 200), "images are float32 from 0 to 200 (200 in example 1, counted from 0), but must"),
+        (pixels(0, 1, 2, 200), "divide them by 255, as float32. What is no image, or is scaled already, goes"),
+        (pixels(0, 4095, 1, 2, kind=np.uint16), "divide them by 4095"),
+        (pixels(-1, 1, 0, 0), "images are float32 from -1 to 1 (-1 in example 0, counted from 0)"),
+        (pixels(0, 1, 1, 0, kind=np.uint8), "the brightest pixel of all 2 images is 1 of 255 (0.4%)"),
+        (pixels(0, 0.06, 0.01, 0), "as good as black"),
+    ],
+)
+def test_images_whose_values_mean_something_else(given: Examples, said: str) -> None:
+    assert said in problem({"training": given}, IMAGES)
+
+
+def test_what_no_model_takes_together() -> None:
+    train, other = pixels(0, 1, 1, 0), Examples(np.zeros((2, 1, 2, 1), np.float32), np.zeros(2, np.int64))
+    assert problem({"training": train, "test": pixels(0, 255, kind=np.uint8)}, IMAGES) == ""
+    assert problem({"training": train, "test": other}, IMAGES) == (
+        "test examples: inputs have the shape [1, 2, 1], and those of training examples [1, 1, 2]; bring all to one "
+        "shape"
+    )
+    assert "has 3 values; give one a channel" in problem(
+        {"training": train}, dataclasses.replace(IMAGES, mean=(0.5,) * 3)
+    )
+    assert "there is one class, no," in problem(
+        {"training": pixels(0, 1)}, dataclasses.replace(IMAGES, classes=("no",))
+    )
+
+
+def test_public_examples_are_found_among_private_ones_of_another_type() -> None:
+    bytes_, parts = pixels(10, 200, 30, 40, kind=np.uint8), pixels(200 / 255, 10 / 255, 10 / 255, 200 / 255)
+    for train, public in ((bytes_, parts), (parts, bytes_)):
+        said = problem({"training": train, "public": public}, IMAGES)
+        assert said.startswith("1 training examples are among the public ones, which everybody has")
+    tokens = [Examples(np.array([[1, 2], [3, 4]], kind), np.array([0, 1])) for kind in (np.int64, np.uint8)]
+    about = About(classes=("0", "1", "2", "3", "4"), mean=(), std=())
+    assert problem({"training": tokens[0], "public": tokens[1]}, about).startswith("2 training examples are among")
+    assert problem({"training": bytes_, "public": pixels(0.5, 0.1)}, IMAGES) == ""
+
+
+def test_classes_without_an_example_are_named() -> None:
+    about = About(classes=("a", "b", "c"), mean=(), std=())
+    train, test = examples(GOOD, [0, 2, 2]), examples(GOOD, [0, 1, 1])
+    assert doubts({"training": train, "test": test}, about)[:2] == [
+        "no training example has the class b, so that a model learns nothing of it here",
+        "no test example has the class c, so that no model is judged by it here",
+    ]
+    assert doubts({"training": train}, about)[0] == "no examples are held out, so that this site judges no model"
 
 
 def test_columns_that_are_constant_or_not_scaled() -> None:
     odd = examples([[40, 0, 900], [41, 0, 900], [60, 0, 900]])
+
+    def doubts(examples: Examples, about: About, scales: bool = False) -> list[str]:
+        parts = {"training": examples, "test": examples}
+        return [said for said in soundness.doubts(parts, about, scales) if "column" in said]
+
     constant, wide = doubts(odd, ABOUT)
     assert constant.startswith("1 column of the inputs is the same in all 3 training examples: income (900)")
     assert "sex" not in constant, "of a category that is listed, a site may have nobody"
@@ -115,8 +183,8 @@ def test_a_run_says_what_is_odd_before_the_first_round(tmp_path: Path) -> None:
 
 def test_wrong_labels_and_an_empty_test_set_end_a_run_before_it_begins(tmp_path: Path) -> None:
     for changes, said in (
-        ({"train_labels": np.arange(30) % 3}, "labels are 0 to 2, but must be 0 to 1"),
-        ({"test_inputs": np.empty((0, 4)), "test_labels": np.empty(0, int)}, "no test examples"),
+        ({"train_labels": np.arange(30) % 3}, "labels of 10 examples are none of the 2 that have a name"),
+        ({"test_inputs": np.empty((0, 4)), "test_labels": np.empty(0, int)}, "test examples: there are none"),
     ):
         with pytest.raises(DataError, match=said):
             fedplug.run(recipe(write(tmp_path, **changes)), output=tmp_path / "runs", quiet=True)
@@ -142,5 +210,5 @@ def test_what_is_odd_at_a_site_names_the_site(tmp_path: Path) -> None:
     assert said.startswith(f"data of client 0, in {tmp_path / 'client-0'}: 3 columns of the inputs are the same in all")
     table["train_inputs"][2, 1] = np.nan
     np.savez(tmp_path / "client-0" / "data.npz", classes=["low", "high"], **table)
-    with pytest.raises(DataError, match=r"of client 0, in \S*client-0: inputs of 1 examples .* column 1 of example 2"):
+    with pytest.raises(DataError, match=r"of client 0, in \S*client-0: training examples: .* column 1 of example 2"):
         world.holdings([0])

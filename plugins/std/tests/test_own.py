@@ -167,8 +167,10 @@ def test_a_function_gives_arrays_by_order_or_name_or_a_data_set() -> None:
     roots = made(own.dataset(lambda place: [place] * 3, "mine.load"))
     with pytest.raises(DataError, match=r"mine\.load gives a list; it must give train_images, train_labels"):
         roots.load("somewhere")
-    with pytest.raises(DataError, match=r"mine\.load: train_images is int64"):
-        made(own.dataset(lambda root: (LABELS, LABELS, IMAGES, LABELS), "mine.load")).load(None)
+    with pytest.raises(DataError, match=r"mine\.load: train_labels is int64 \(3,\), but must be a class for each of"):
+        made(own.dataset(lambda root: (IMAGES, LABELS[:3], IMAGES, LABELS), "mine.load")).load(None)
+    with pytest.raises(DataError, match=r"mine\.load: train_images is complex64 .* must be numbers of at most 64 bits"):
+        made(own.dataset(lambda root: (IMAGES * 1j, LABELS, IMAGES, LABELS), "mine.load")).load(None)
 
 
 def test_an_own_loss_is_descended_and_said() -> None:

@@ -64,18 +64,76 @@ def test_reads_classes_of_pixels_and_marked_fields(tmp_path: Path) -> None:
         load(write(tmp_path, train_regions=np.zeros((12, 6, 3), np.uint8)))
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, ">i2", bool, np.float64, np.float16, ">f4", "F"])
+def test_images_of_any_type_are_the_same_pixels(tmp_path: Path, kind: Any) -> None:
+    """As a model sees them: in parts of white."""
+    pixels = {f"{split}_images": RNG.integers(0, 2, (n, 6, 4)) * 255 for split, n in (("train", 12), ("test", 5))}
+    stored = pixels
+    if kind == "F":
+        stored = {name: np.asfortranarray(array).astype(np.uint8) for name, array in pixels.items()}
+    else:
+        white = {"b": 255, "f": 255}.get(np.dtype(kind).kind, 1)
+        stored = {name: (array / white).astype(kind) for name, array in pixels.items()}
+    found = load(write(tmp_path, **stored))
+    white = 255 if found.train.inputs.dtype == np.uint8 else 1
+    assert found.train.inputs.dtype in (np.uint8, np.float32)
+    np.testing.assert_array_equal(found.train.inputs[:, 0] / white, pixels["train_images"] / 255)
+
+
+@pytest.mark.parametrize(
+    ("given", "classes"),
+    [
+        (np.array([0.0, 1.0, 1.0, 0.0]), ("a", "b")),
+        (np.array([False, True, True, False]), ("a", "b")),
+        (np.eye(2)[[0, 1, 1, 0]], ("a", "b")),
+        (np.array(["a", "b", "b", "a"]), ("a", "b")),
+        (np.array([b"a", b"b", b"b", b"a"]), ("a", "b")),
+        (np.array([7, 2**40, 2**40, 7]), ("7", str(2**40))),
+        (np.array([1, 2, 2, 1], np.int8), ("1", "2")),
+        (np.array([-1, 1, 1, -1]), ("-1", "1")),
+    ],
+)
+def test_labels_of_any_form_are_places_of_classes(tmp_path: Path, given: Any, classes: tuple[str, ...]) -> None:
+    labels = {"train_labels": np.concatenate([given] * 3), "test_labels": np.concatenate([given, given[:1]])}
+    found = load(write(tmp_path, classes=None, **labels), classes=classes)
+    assert found.train.labels.tolist() == [0, 1, 1, 0] * 3
+    assert found.test.labels.tolist() == [0, 1, 1, 0, 0]
+    assert found.train.labels.dtype == np.int64
+
+
+def test_labels_that_are_places_and_names_of_other_classes_are_a_question(tmp_path: Path) -> None:
+    labels = {"train_labels": np.ones(12, int), "test_labels": np.ones(5, int)}
+    with pytest.raises(DataError, match=r"test_labels hold 1, which are places from 0 and also names among .* 1, 2, 3"):
+        load(write(tmp_path, classes=["1", "2", "3"], **labels))
+    assert load(write(tmp_path, classes=["0", "1", "2"], **labels)).train.labels.tolist() == [1] * 12
+
+
+def test_damage_inside_a_file_names_the_array(tmp_path: Path) -> None:
+    write(tmp_path)
+    arrays = dict(np.load(tmp_path / "data.npz"))
+    np.savez_compressed(tmp_path / "data.npz", **arrays)
+    held = bytearray((tmp_path / "data.npz").read_bytes())
+    at = held.index(b"train_images.npy") + 60
+    held[at : at + 40] = bytes(40)
+    (tmp_path / "data.npz").write_bytes(held)
+    with pytest.raises(DataError, match=r"data\.npz cannot be read as \.npz: array train_images: "):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"test_labels": None}, r"has no array test_labels; it has classes, test_images"),
-        ({"train_labels": np.zeros(3, int)}, r"train_labels is int64 \(3,\), but must be a whole number for each"),
-        ({"train_labels": np.zeros(12)}, r"train_labels is float64"),
-        ({"train_labels": np.full(12, 7)}, r"training labels are 7 to 7, but must be 0 to 1"),
-        ({"test_images": np.zeros((5, 6, 4))}, r"test_images is float64 \(5, 6, 4\), but must be uint8 \(0 to"),
-        ({"test_images": np.zeros((5, 24), np.uint8)}, r"test_images is uint8 \(5, 24\).*pictures of one line with"),
-        ({"test_images": np.zeros((5, 6, 4))}, r"become float32 with \.astype"),
+        ({"test_labels": None}, r"has no array test_labels, and no test_targets; it has classes, test_images"),
+        ({"train_labels": np.zeros(3, int)}, r"train_labels is int64 \(3,\), but must be a class for each of 12"),
+        ({"train_labels": np.full(12, 0.5)}, r"train_labels is float64 and holds 0\.5 for example 0 .* std\.regr"),
+        ({"train_labels": np.full(12, np.nan)}, r"train_labels is float64 and holds nan for example 0"),
+        ({"train_labels": np.eye(2)[[0] * 11 + [1]] + np.eye(2)[1]}, r"row 0 \(counted from 0\), \[1\.0, 1\.0\], is"),
+        ({"train_labels": ["normal"] * 11 + ["Normal"]}, r"holds 'Normal' for example 11 .* classes are normal, pneu"),
+        ({"test_images": np.zeros((5, 24), np.uint8)}, r"test_images is uint8 \(5, 24\).* name the arrays train_in"),
+        ({"test_images": np.zeros((5, 6, 6, 3))}, r"test_images is float64 .*last axis .*\.transpose\(0, 3, 1, 2\)"),
+        ({"test_images": np.zeros((5, 6, 4), complex)}, r"test_images is complex128 .* must be numbers of at most 64"),
         ({"classes": [1, 2]}, r"classes is int64 \(2,\), but must be a list of names"),
-        ({"classes": np.array(["a", 2], object)}, r"data\.npz cannot be read as \.npz: it holds Python objects"),
+        ({"classes": np.array(["a", 2], object)}, r"cannot be read as \.npz: array classes: it holds Python objects"),
     ],
 )
 def test_says_what_is_wrong(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

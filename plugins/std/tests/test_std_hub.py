@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,31 @@ def test_a_table_needs_an_answer() -> None:
         Recipe.from_plain(recipe(use="std.huggingface", path="absent"))
 
 
+def test_images_of_every_depth_and_what_is_no_image(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason=REASON)
+    shades = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
+    kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
+    options = {"inputs": "image", "answer": "label"}
+
+    def pictures(name: str, *images: Any) -> Path:
+        columns = {"image": list(images), "label": [0, 1] * (len(images) // 2)}
+        return saved(tmp_path / name, kinds, train=columns, test=columns)
+
+    deep = from_hub(pictures("deep", *[Image.fromarray(shades.astype(np.uint16) * 257)] * 4), **options)
+    np.testing.assert_allclose(deep.train.inputs[0, 0] * 255, shades, atol=1e-4)
+    plain = [Image.fromarray(shades)] * 4
+    with pytest.raises(DataError, match=r"the image 4 of \S*gap is missing; leave such rows out"):
+        from_hub(pictures("gap", *plain[:3], None), **options)
+    whole = io.BytesIO()
+    plain[0].save(whole, "PNG")
+    cut = {"bytes": whole.getvalue()[:-40], "path": None}
+    with pytest.raises(DataError, match=r"cut: the image in row 2 of column image cannot be read: "):
+        from_hub(pictures("cut", plain[0], cut), **options)
+    kinds["image"] = datasets.Array2D((8, 8), "float32")
+    arrays = from_hub(pictures("arrays", *[(shades / 255).tolist()] * 4), **options)
+    np.testing.assert_allclose(arrays.train.inputs[0, 0] * 255, shades, atol=1e-4)
+
+
 # -- torchvision -------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +168,10 @@ def test_classes_of_torchvision_are_read_by_name(tmp_path: Path) -> None:
     image_tree(tmp_path / "tree", {"cat": 6, "dog": 6})
     tree = from_torchvision(tmp_path / "tree", dataset="ImageFolder")
     assert (tree.shape, tree.classes, len(tree.train) + len(tree.test)) == ((3, 12, 12), ("cat", "dog"), 12)
+    for place in (tmp_path / "tree").rglob("*.png"):
+        Image.fromarray(np.full((12, 12), 30_000, np.uint16)).save(place)
+    deep = from_torchvision(tmp_path / "tree", dataset="ImageFolder").train.inputs
+    assert (deep.shape[1:], np.unique(deep).tolist()) == ((3, 12, 12), [np.float32(30_000 / 65_535)])
 
 
 @pytest.mark.parametrize("name", ["KMNIST", "CIFAR10", "Food101", "GTSRB"])

@@ -5,10 +5,12 @@ asked before anybody builds or loads them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedplug.api.data import ClientData, Dataset, Model
 from fedplug.api.errors import DataError, SetupError, cause_of
 from fedplug.api.roles import DataSource, Declares, ModelSource
 from fedplug.recipe.check import Complaint, Rules
@@ -93,6 +95,28 @@ def require(model: ModelSource, data: str, holds: Declares) -> None:
         raise DataError(why)
     if why := too_large(model, holds):
         raise SetupError(why)
+
+
+def tried(model: Model, data: Dataset, name: str) -> None:
+    """Tries a model on one example of whole numbers: models that take numbers alone, and no tokens, fail at it.
+
+    Raises:
+        DataError: it fails.
+    """
+    if data.mean or data.train.inputs.dtype.kind == "f" or not len(data.train):
+        return
+    one = data.train.take(slice(0, 1))
+    try:
+        # Of a copy: a forward pass may change what a module keeps.
+        copy.deepcopy(model).evaluate(one, ClientData(one, one, one, **data.about))
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"the model fails at an example of {name}, whose inputs are {data.train.inputs.dtype}: {cause_of(error)}. "
+            "Whole numbers are tokens; give a table as floats, .astype('float32'), or name a model of tokens, such as "
+            "std.gpt"
+        ) from error
 
 
 def problems(rules: Rules) -> Iterator[Complaint]:

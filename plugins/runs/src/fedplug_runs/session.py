@@ -106,14 +106,14 @@ def sections(
         if value is None or isinstance(value, str):
             continue
         options: dict[str, Any] = {}
-        if isinstance(value, Mapping) and not (section == "data" and ARRAYS[0] in value):
+        if isinstance(value, Mapping) and not (section == "data" and _are_arrays(value)):
             options = {key: option for key, option in value.items() if key != "use"}
             value = value.get("use")
             if value is None or isinstance(value, str):
                 continue
         if section == "data":
             options = {key: held for key, held in (written().get("data") or {}).items() if key in OF_DATA} | options
-        own, name = _file(section, value)
+        own, name = _file(section, value, given.get("task", written().get("task")) if section == "data" else None)
         if section == "train" and trainer not in ("", "std.sgd", "sgd"):
             own, name = _trained_by(own, name, trainer, catalog or Catalog.discover())
         given[section] = {"use": f"{own.name}:{name}", "sha256": own.sha256, **options}
@@ -132,10 +132,15 @@ def _written(section: str, value: Any) -> Any:
     return {"use": f"{own.name}:{name}", "sha256": own.sha256}
 
 
-def _file(section: str, value: Any) -> tuple[OwnFile, str]:
+def _are_arrays(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping holds the arrays of a data set, rather than its options."""
+    return bool({"train_images", "train_inputs", "test_images", "test_inputs"} & {*value})
+
+
+def _file(section: str, value: Any, task: Any = None) -> tuple[OwnFile, str]:
     """The file that represents an object, and the name in it."""
     if section == "data" and not callable(value):
-        return _file_of_arrays(value), "data"
+        return _file_of_arrays(value, task), "data"
     if not callable(value):
         raise SetupError(f"{section}={value!r} must be a class or a function, or the name of a component")
     name = getattr(value, "__name__", "")
@@ -201,7 +206,7 @@ def _file_in_memory(section: str, name: str, value: Any, reason: str) -> OwnFile
     return _own(section, text)
 
 
-def _file_of_arrays(value: Any) -> OwnFile:
+def _file_of_arrays(value: Any, task: Any = None) -> OwnFile:
     found = _named(value)
     sha256 = _digest(found)
     _arrays[sha256] = found
@@ -215,6 +220,9 @@ def _file_of_arrays(value: Any) -> OwnFile:
         'keep_data=True keeps them in the run folder"\n\n\n'
         'def data(root):\n    return arrays(SHA256, globals().get("__file__"))\n'
     )
+    use = task.get("use") if isinstance(task, Mapping) else task
+    use = {"classification": "", "std.classification": ""}.get(str(use or ""), str(use or ""))
+    text += f"\n\ndata.task = {use!r}  # says what the answers are\n"
     return _own("data", text)
 
 
@@ -235,12 +243,24 @@ def _named(value: Any) -> Arrays:
             f"data, a {type(value).__name__}, must be {', '.join(ARRAYS)} as a tuple or a dictionary, a function that "
             "gives them, a mapping as in a recipe, or the folder of data sets"
         )
-    try:
-        found = {str(name): np.asarray(array) for name, array in stored.items()}
-    except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, a tensor on a device
-        raise SetupError(f"data: these are no arrays ({error}); give numpy arrays, or tensors on the CPU") from error
-    if odd := [name for name, array in found.items() if array.dtype.hasobject]:
-        raise SetupError(f"data: {odd[0]} holds Python objects, and must be an array of numbers")
+    found = {}
+    for name, given in stored.items():
+        try:
+            found[str(name)] = array = np.asarray(given)
+        except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, a tensor on a device
+            raise SetupError(
+                f"data: {name} is no array ({error}); give a numpy array, or a tensor on the CPU, detached"
+            ) from error
+        if not array.dtype.hasobject:
+            continue
+        kinds = sorted({type(each).__name__ for each in array.flat})
+        if kinds != ["str"]:
+            raise SetupError(
+                f"data: {name} holds Python objects ({', '.join(kinds[:4])}), and must be one array of numbers, or of "
+                "texts for labels; bring images to one shape, and leave out examples without a value. A table with "
+                "texts among its columns goes by a file: data={'use': 'std.table', 'file': ..., 'answer': COLUMN}"
+            )
+        found[str(name)] = array.astype(str)
     return found
 
 
@@ -300,7 +320,7 @@ def give_again(folder: Path, data: Any) -> None:
         held = read_bytes(copied)
     except OSError as error:
         raise SetupError(f"data=: the run in {folder} has its data from elsewhere; leave it out") from error
-    if held != own.text:
+    if f"SHA256 = {own.module().SHA256!r}".encode() not in held:
         raise SetupError(
             f"data=: these are not the arrays that the run in {folder} began with, see {copied}; give those, or run "
             "the recipe from the start"

@@ -118,18 +118,9 @@ def misfits(data: Dataset, agreed: Agreed) -> Iterator[str]:
 
 
 def _wrong(examples: Examples, agreed: Agreed) -> Iterator[str]:
-    inputs, labels = examples.inputs, examples.labels
-    shape, names = tuple(inputs.shape[1:]), agreed.kinds or agreed.classes
+    shape = examples.shape
     if shape != agreed.shape:
         yield f"inputs have the shape {list(shape)}, and data.agreed.shape says {list(agreed.shape)}"
-    if not agreed.mean or len(shape) < 3:
-        pass  # no images
-    elif inputs.dtype not in (np.uint8, np.float32):
-        yield f"inputs are {inputs.dtype}, and must be uint8 from 0 to 255 or float32 from 0 to 1"
-    elif inputs.dtype == np.float32 and not (np.isfinite(inputs).all() and inputs.min() >= 0 and inputs.max() <= 1):
-        yield f"inputs go from {inputs.min():g} to {inputs.max():g}, and float32 must be from 0 to 1"
-    if labels.min() < 0 or labels.max() >= len(names):
-        yield f"labels go from {labels.min()} to {labels.max()}, and those with a name from 0 to {len(names) - 1}"
     targets, of_pixels = examples.targets, agreed.holds.per == "pixel"
     if (targets is not None and targets.ndim > 2) != of_pixels:
         there, said = ("no class" if targets is None else "a class"), ("one" if of_pixels else "none")

@@ -7,7 +7,7 @@ Its text may hold numbers of the data, so it stays with the party that has the d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,21 +19,50 @@ if TYPE_CHECKING:
 _WIDE = 10.0
 """The root of the mean square of a column, above which it looks as if nobody had scaled it."""
 _SHOWN = 3
+_MANY = 1000
+"""Classes, beyond which labels are tokens or ids, and nobody expects an example of each."""
+_TRAINING = "training"
+_NEARLY = 0.01
+"""How far rounding and scaling bring pixels beyond 0 to 1."""
+_BLACK = 1 / 15
+"""Share of white below which all pixels are as good as black: of 12 bits in 16, the brightest is a sixteenth."""
 
 
-def problem(examples: Examples, about: About) -> str:
-    """Why nobody can learn from these examples, and the remedy; empty where nothing is wrong."""
-    return _none(examples) or _no_number(examples, about) or _no_label(examples, about)
-
-
-def doubts(examples: Examples, about: About, scales: bool = False) -> list[str]:
-    """What is odd about the columns of a table, though a model can be trained on it.
+def problem(parts: Mapping[str, Examples], about: About) -> str:
+    """Why nobody can learn from these examples, and the remedy; empty where nothing is wrong.
 
     Args:
-        examples: those for training.
+        parts: training, test and public examples, by these names; those that may be absent are left out.
+        about: of all of them.
+
+    Returns:
+        A sentence that begins with the name of the part.
+    """
+    for name, part in parts.items():
+        looks = [_none, _other_type, _no_number, _no_pixels, _no_label]
+        looks += [_one_class, _dark] if name == _TRAINING else []
+        if wrong := next(filter(None, (look(part, about) for look in looks)), ""):
+            return f"{name} examples: {wrong}"
+    return _unlike(parts) or _shared(parts, about)
+
+
+def doubts(parts: Mapping[str, Examples], about: About, scales: bool = False) -> list[str]:
+    """What is odd about examples, though a model can be trained on them.
+
+    Args:
+        parts: as in `problem`.
         about: names the columns.
         scales: whether the data set has an option `scale`, by which a recipe scales a column.
     """
+    if _TRAINING not in parts:
+        return []
+    examples = parts[_TRAINING]
+    held_out = [] if parts.get("test") else ["no examples are held out, so that this site judges no model"]
+    return [*held_out, *_absent(parts, about), *_of_columns(examples, about, scales)]
+
+
+def _of_columns(examples: Examples, about: About, scales: bool) -> list[str]:
+    """What is odd about the columns of a table."""
     table = _table(examples)
     if table is None or len(table) < 2:
         return []
@@ -83,8 +112,121 @@ def ranges(examples: Examples, about: About) -> str:
     return ", and ".join(said)
 
 
-def _none(examples: Examples) -> str:
+def _none(examples: Examples, about: About) -> str:
     return "" if len(examples) else "there are none; leave some examples for it"
+
+
+def _other_type(examples: Examples, about: About) -> str:
+    """Arrays that hold something other than numbers."""
+    for what, array, kinds in (
+        ("inputs", examples.inputs, "fiub"), ("labels", examples.labels, "iu"), ("answers", examples.targets, "fiub"),
+    ):  # fmt: skip
+        if array is not None and (array.dtype.kind not in kinds or (what == "labels" and array.ndim != 1)):
+            needed = "one whole number an example, (n,)" if what == "labels" else "numbers"
+            return f"{what} are {array.dtype} {array.shape}, and must be {needed}; convert them"
+    return ""
+
+
+def _are_images(examples: Examples, about: About) -> bool:
+    """Whether inputs are standardised as pixels; a table that is has numbers in its own units."""
+    return bool(about.mean) and examples.inputs.ndim > 2
+
+
+def _no_pixels(examples: Examples, about: About) -> str:
+    """Images whose values mean something other than what a model is told."""
+    inputs = examples.inputs
+    if not _are_images(examples, about):
+        return ""
+    if len(about.mean) not in (1, inputs.shape[1]):
+        return f"images have {inputs.shape[1]} channels, and mean has {len(about.mean)} values; give one a channel"
+    low, high = inputs.min(), inputs.max()
+    if inputs.dtype == np.uint8 or (inputs.dtype.kind == "f" and low >= -_NEARLY and high <= 1 + _NEARLY):
+        return ""
+    place = int((inputs if high > 1 else -inputs).reshape(len(inputs), -1).max(1).argmax())
+    divisor = next((str(most) for most in (255, 4095, 65535) if 1 < high <= most), "the value of white")
+    remedy = f"divide them by {divisor}, as float32" if low >= 0 else "bring them to 0 to 1, as float32"
+    return (
+        f"images are {inputs.dtype} from {low:g} to {high:g} ({high if high > 1 else low:g} in example {place}, "
+        f"counted from 0), but must be uint8 from 0 to 255 or floats from 0 to 1; {remedy}. What is no image, or is "
+        "scaled already, goes as inputs: train_inputs, test_inputs"
+    )
+
+
+def _dark(examples: Examples, about: About) -> str:
+    """Images of which next to nothing would be left."""
+    inputs = examples.inputs
+    if not _are_images(examples, about) or inputs.min() == inputs.max():
+        return ""
+    white, high = (255 if inputs.dtype == np.uint8 else 1), inputs.max()
+    if high > white * _BLACK:
+        return ""
+    return (
+        f"the brightest pixel of all {len(inputs)} images is {high:g} of {white} ({high / white:.1%}), so that they "
+        "are as good as black; divide by the value of white in them, not by the largest of their type. For files of 12 "
+        "bits in 16 write pixel_range: [0, 4095] in data"
+    )
+
+
+def _one_class(examples: Examples, about: About) -> str:
+    other = about.task is not None and about.task.name != "std.classification"
+    if len(about.classes) > 1 or other or (examples.targets is not None and examples.targets.dtype.kind == "f"):
+        return ""
+    return (
+        f"there is one class, {', '.join(about.classes)}, so that nothing is to be told apart; name all classes, or a "
+        "task in which one output makes sense (task: std.regression)"
+    )
+
+
+def _unlike(parts: Mapping[str, Examples]) -> str:
+    """Parts that no model takes both of."""
+    (first, train), *others = parts.items()
+    for name, part in others:
+        for what, one, other in (("inputs", train.inputs, part.inputs), ("answers", train.targets, part.targets)):
+            if (one is None) != (other is None):
+                return f"{first} examples and {name} examples differ: only one of them has targets; give both"
+            if one is not None and other is not None and one.shape[1:] != other.shape[1:]:
+                return (
+                    f"{name} examples: {what} have the shape {list(other.shape[1:])}, and those of {first} examples "
+                    f"{list(one.shape[1:])}; bring all to one shape"
+                )
+    return ""
+
+
+def _shared(parts: Mapping[str, Examples], about: About) -> str:
+    """Public examples that are private ones: what follows from those costs somebody, and nobody would pay."""
+    if not {_TRAINING, "public"} <= {*parts}:
+        return ""
+    ours, theirs = _comparable(parts[_TRAINING].inputs, parts["public"].inputs, bool(about.mean))
+    known = {row.tobytes() for row in theirs}
+    if not (shared := sum(row.tobytes() in known for row in ours)):
+        return ""
+    return (
+        f"{shared} training examples are among the public ones, which everybody has; choose another public data set, "
+        "or set examples aside: data: {public: 32, ...}"
+    )
+
+
+def _comparable(one: NDArray[Any], other: NDArray[Any], pixels: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Inputs so that equal values have equal bytes, whatever type each source gave."""
+    if one.dtype == other.dtype:
+        return one, other
+    if pixels and np.uint8 in (one.dtype, other.dtype):  # 0 to 255 and 0 to 1, as fine as the coarser of both
+        whole = [each if each.dtype == np.uint8 else np.rint(each * 255).astype(np.uint8) for each in (one, other)]
+        return whole[0], whole[1]
+    kind = np.float32 if "f" in (one.dtype.kind, other.dtype.kind) else np.int64
+    return one.astype(kind), other.astype(kind)
+
+
+def _absent(parts: Mapping[str, Examples], about: About) -> Iterator[str]:
+    """Classes without an example, where labels are classes."""
+    if about.task is not None and about.kinds:
+        return
+    for name, part in parts.items():
+        absent = sorted({*range(len(about.label_names))} - {*np.unique(part.labels).tolist()})
+        if absent and len(absent) < len(about.label_names) <= _MANY and name in (_TRAINING, "test"):
+            named = ", ".join(about.label_names[k] for k in absent[:_SHOWN]) + _more(absent)
+            why = "a model learns nothing of it here" if name == _TRAINING else "no model is judged by it here"
+            yield f"no {name} example has the class {named}, so that {why}"
 
 
 def _no_number(examples: Examples, about: About) -> str:
@@ -116,10 +258,14 @@ def _no_label(examples: Examples, about: About) -> str:
     wrong = (labels < 0) | (labels >= len(names))
     if not wrong.any():
         return ""
+    found = np.unique(labels)
+    shown = ", ".join(f"'{label}'" for label in found[:_SHOWN].tolist()) + (", ..." if len(found) > _SHOWN else "")
+    whole = found[0] == 1 and found[-1] == len(names)
+    remedy = "subtract 1" if whole else "correct the labels, or name all classes in their order"
     return (
         f"labels of {int(wrong.sum())} examples are none of the {len(names)} that have a name, 0 to {len(names) - 1}: "
-        f"the first is {labels[int(wrong.argmax())]}, of example {int(wrong.argmax())} (counted from 0); name all "
-        "classes, or correct the labels"
+        f"the first is {labels[int(wrong.argmax())]}, of example {int(wrong.argmax())} (counted from 0). Labels count "
+        f"from 0: {remedy}; where numbers are the names, all of them are the classes: [{shown}]"
     )
 
 

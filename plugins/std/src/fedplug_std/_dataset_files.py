@@ -16,7 +16,7 @@ import importlib.util
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError
 from fedplug.api.streams import stream
 
+from fedplug_std import _pictures
 from fedplug_std._oriented_gradients import oriented_gradients
 from fedplug_std._splits import stratified
 from fedplug_std.options import ImageOptions
@@ -42,6 +43,23 @@ class Sizes(Protocol):
     def train_size(self) -> int | None: ...
     @property
     def test_size(self) -> int | None: ...
+
+
+class Tree(Protocol):
+    """The options of a folder of images."""
+
+    @property
+    def image_size(self) -> int: ...
+    @property
+    def grayscale(self) -> bool: ...
+    @property
+    def pixel_range(self) -> tuple[float, float] | None: ...
+    @property
+    def background(self) -> str: ...
+    @property
+    def test_fraction(self) -> float: ...
+    @property
+    def split_seed(self) -> int: ...
 
 
 class Splits(Protocol):
@@ -62,7 +80,7 @@ def dataset(
     std: tuple[float, ...] = (),
     kinds: tuple[str, ...] = (),
 ) -> Dataset:
-    """Checks the labels, keeps the requested number of examples, and adds the facts that a model needs.
+    """Keeps the requested number of examples, and adds the facts that a model needs.
 
     Args:
         train, test: all examples.
@@ -72,24 +90,21 @@ def dataset(
         kinds: names of the labels, if they are not the classes.
 
     Raises:
-        DataError: a label is outside the classes, or more examples are requested than exist.
+        DataError: more examples are requested than exist.
     """
-    names = kinds or classes
-    for name, examples in (("training", train), ("test", test)):
-        if not len(examples) and name == "test":
-            continue  # which a site may lack; where the data are split, the run refuses it
-        if not len(examples):
-            raise DataError("the data set has no training examples; put some there, or leave this client out")
-        low, high = int(examples.labels.min()), int(examples.labels.max())
-        if low < 0 or high >= len(names):
-            raise DataError(f"the {name} labels are {low} to {high}, but must be 0 to {len(names) - 1}: damaged file")
     train, test = _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size")
     if isinstance(sizes, ImageOptions) and sizes.features:
         train, test = (
-            dataclasses.replace(part, inputs=oriented_gradients(part.inputs), regions=None) for part in (train, test)
+            dataclasses.replace(part, inputs=oriented_gradients(_of_bytes(part.inputs)), regions=None)
+            for part in (train, test)
         )
         mean = std = ()
     return Dataset(train, test, classes=classes, mean=mean, std=std, kinds=kinds)
+
+
+def _of_bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Pixels from 0 to 255."""
+    return pixels if pixels.dtype == np.uint8 else np.rint(pixels * 255).astype(np.uint8)
 
 
 def _some(examples: Examples, size: int | None, option: str) -> Examples:
@@ -341,7 +356,7 @@ def imagenette(
     where = folder / {"160px": "imagenette2-160", "320px": "imagenette2-320", "full": "imagenette2"}[source]
     _fetch_or_complain("Imagenette", where, download)
     with _reading("Imagenette", where, download):
-        imagenette_set, load, parts = torchvision().datasets.Imagenette, _loader(image_size), []
+        imagenette_set, load, parts = torchvision().datasets.Imagenette, _pictures.Reader(image_size, 3).file, []
         for split in ("train", "val"):
             fetch = download and not where.exists()  # torchvision 0.17 refuses to download into an existing folder
             parts.append(imagenette_set(folder, split=split, size=source, download=fetch, loader=load))
@@ -349,30 +364,48 @@ def imagenette(
         return _stacked(train), _stacked(test), tuple(names[0] for names in train.classes)
 
 
-def image_tree(
-    folder: Path, image_size: int, grayscale: bool, test_fraction: float, seed: int
-) -> tuple[Examples, Examples, tuple[str, ...]]:
+def image_tree(folder: Path, options: Tree) -> tuple[Examples, Examples, tuple[str, ...]]:
     """Images in one folder a class, with a test folder or split at random."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; path must name one with train/ and test/, or one folder a class")
+    channels = 1 if options.grayscale else 3
+    reader = _pictures.Reader(options.image_size, channels, options.pixel_range, options.background)
 
     def read(part: Path) -> tuple[Examples, tuple[str, ...]]:
         with _reading("the image folder", part):
-            found = torchvision().datasets.ImageFolder(part, loader=_loader(image_size, grayscale))
-            return _stacked(found), tuple(found.classes)
+            found, names = _pictures.of_classes(part)
+        pixels = _pictures.stacked((reader.file(path) for path, _ in found), str(part))
+        return Examples(pixels, np.array([label for _, label in found], np.int64)), names
 
-    train_folder = folder / "train"
-    if not (train_folder.is_dir() and any(part.is_dir() for part in train_folder.iterdir())):
+    train_folder, test_folder = _pictures.part_of(folder, "train"), _pictures.part_of(folder, "test", "val")
+    if train_folder is None or not _pictures.folders(train_folder):
         train_folder = folder  # `train` is absent, or is a class of railway pictures
-    test_folder = next((part for part in (folder / "test", folder / "val") if part.is_dir()), None)
-    if train_folder is folder or test_folder is None:
+    if train_folder == folder or test_folder is None:
         examples, names = read(train_folder)
-        with _reading("the image folder", train_folder):
-            return *_split(examples, test_fraction, seed), names
+        try:
+            return *_split(examples, options.test_fraction, options.split_seed), names
+        except ValueError as error:
+            raise DataError(f"{train_folder}: {error}; add images, or a test folder") from error
     (train, names), (test, test_names) = read(train_folder), read(test_folder)
-    if names != test_names:
-        raise DataError(f"{train_folder} has the classes {names}, but {test_folder} has {test_names}; they must agree")
-    return train, test, names
+    if strange := sorted({*test_names} - {*names}):
+        raise DataError(
+            f"{test_folder} has the class {strange[0]}, and {train_folder} has {', '.join(names)}; they must agree. "
+            "Rename it, or make an empty folder where a class has no images"
+        )
+    place = np.array([names.index(name) for name in test_names])
+    train, test = _alike(train, test)
+    return train, dataclasses.replace(test, labels=place[test.labels]), names
+
+
+def _alike(train: Examples, test: Examples) -> tuple[Examples, Examples]:
+    """Both parts as uint8, or both as float32 where one has pictures of more than 8 bits."""
+    if train.inputs.dtype == test.inputs.dtype:
+        return train, test
+    deep = [
+        dataclasses.replace(part, inputs=part.inputs.astype(np.float32) / (255 if part.inputs.dtype == np.uint8 else 1))
+        for part in (train, test)
+    ]
+    return deep[0], deep[1]
 
 
 def with_labels(examples: Examples, folders: tuple[str, ...], labels: Mapping[str, tuple[str, ...]]) -> Examples:
@@ -389,24 +422,6 @@ def with_labels(examples: Examples, folders: tuple[str, ...], labels: Mapping[st
             )
     has = np.array([[folder in named for named in labels.values()] for folder in folders], np.int64)
     return dataclasses.replace(examples, targets=has[examples.labels])
-
-
-def _loader(image_size: int, grayscale: bool = False) -> Callable[[str], np.ndarray[Any, Any]]:
-    """Opens an image file, scales its shorter side to `image_size`, cuts out the middle; gives uint8 (C, H, W)."""
-    from PIL import Image
-
-    transforms = torchvision().transforms
-    square = transforms.Compose([transforms.Resize(image_size), transforms.CenterCrop(image_size)])
-
-    def load(path: str) -> np.ndarray[Any, Any]:
-        try:
-            with Image.open(path) as image:
-                pixels = np.asarray(square(image.convert("L" if grayscale else "RGB")), np.uint8)
-        except (OSError, SyntaxError, ValueError) as error:  # PIL raises SyntaxError for some broken PNG files
-            raise DataError(f"the image {path} cannot be read: {error}; remove it or replace it") from error
-        return pixels[None] if grayscale else np.ascontiguousarray(pixels.transpose(2, 0, 1))
-
-    return load
 
 
 def _stacked(found: Any) -> Examples:

@@ -7,14 +7,14 @@ import dataclasses
 import inspect
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import DataError, SetupError, cause_of
 
-from fedplug_std import _columns, _dataset_files
+from fedplug_std import _columns, _dataset_files, _intake, _pictures
 from fedplug_std._table_files import of_arrow
 from fedplug_std.torchvision_import import torchvision
 
@@ -40,7 +40,7 @@ def hugging_face(options: HuggingFaceOptions, root: str | None) -> Dataset:
         return _columns.dataset(chosen, rows[0], rows[1] if len(rows) == 2 else None)
     _require(parts[:1], (options.inputs,), "inputs", folder)
     kind = parts[0].features[options.inputs]
-    if type(kind).__name__ == "Image":
+    if type(kind).__name__ in ("Image", "Array2D", "Array3D"):
         return _images(options, parts, folder)
     if not options.answer:
         return _pieces(options, parts, folder)
@@ -137,51 +137,39 @@ def _images(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> 
     if not options.answer:
         raise DataError(f"{folder}: images need an answer; name its column with answer: ...")
     assert options.inputs is not None
-    pixels = [_stack((row[options.inputs] for row in part), options, f"{folder}") for part in parts]
+    if type(parts[0].features[options.inputs]).__name__ == "Image":
+        pixels = [_stack(_column(part, options.inputs, folder), options, f"{folder}") for part in parts]
+    else:
+        read = [np.asarray(part.with_format("numpy")[:][options.inputs]) for part in parts]
+        pixels = [_intake.images(each, f"{folder}: column {options.inputs}") for each in read]
     return _assembled(options, pixels, _answered(options, parts, folder), str(folder), _constants(options, pixels[0]))
 
 
-def _constants(options: Any, pixels: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _column(part: Any, name: str, folder: Path) -> Iterator[Any]:
+    """The images of a column, decoded one by one."""
+    for number in range(len(part)):
+        try:
+            yield part[number][name]
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a damaged image raises in Pillow
+            raise DataError(
+                f"{folder}: the image in row {number + 1} of column {name} cannot be read: {cause_of(error)}; leave "
+                "the row out, or replace it"
+            ) from error
+
+
+def _constants(options: Any, pixels: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     channels = pixels.shape[1]
     return (options.mean,) * channels, (options.std,) * channels
 
 
-def _stack(images: Any, options: Any, place: str) -> NDArray[np.uint8]:
-    """Images of one size, uint8 (n, C, H, W)."""
-    from PIL import Image
-
-    transforms, made = torchvision().transforms, []
-    square = options.image_size and transforms.Compose(
-        [
-            transforms.Resize(options.image_size),
-            transforms.CenterCrop(options.image_size),
-        ]
-    )
-    for number, given in enumerate(images, 1):
-        image = given if isinstance(given, Image.Image) else _opened(given, place, number)
-        image = image.convert("L" if options.grayscale or image.mode in ("L", "1", "I;16") else "RGB")
-        array = np.asarray(square(image) if square else image, np.uint8)
-        made.append(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
-        if made[-1].shape != made[0].shape:
-            sizes = " and ".join("x".join(map(str, each.shape)) for each in (made[0], made[-1]))
-            raise DataError(
-                f"{place}: image {number} is of another size or colour than the first ({sizes}); make them alike with "
-                "image_size: 64, and grayscale: true if some have no colour"
-            )
-    if not made:
-        raise DataError(f"{place} has no images; put some there")
-    return np.ascontiguousarray(np.stack(made))
-
-
-def _opened(given: Any, place: str, number: int) -> Any:
-    """An image from an array or a tensor instead of a PIL image."""
-    from PIL import Image
-
-    array = np.asarray(given)
-    if array.dtype != np.uint8 or array.ndim not in (2, 3):
-        kind = type(given).__name__
-        raise DataError(f"{place}: example {number} holds a {kind}, which is not an image; name a data set of images")
-    return Image.fromarray(array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3) else array)
+def _stack(images: Iterable[Any], options: Any, place: str, colours: int | None = None) -> NDArray[Any]:
+    """Images of one size, (n, C, H, W); without `colours` each has its own."""
+    colours = 1 if options.grayscale else colours
+    reader = _pictures.Reader(options.image_size, colours, options.pixel_range, options.background)
+    named = ((getattr(each, "filename", "") or f"{number} of {place}", each) for number, each in enumerate(images, 1))
+    return _pictures.stacked((reader.image(each, name) for name, each in named), place)
 
 
 def _pieces(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> Dataset:
@@ -284,9 +272,11 @@ def of_torchvision(options: TorchvisionOptions, root: str | None) -> Dataset:
         parts = [_part(kind, folder, options)]
     made, names = [], getattr(parts[0], "classes", None)
     for part in parts:
-        pairs = _pairs(part, folder, options.dataset)
-        pixels = _stack((image for image, _ in pairs), options, f"{options.dataset} in {folder}")
-        made.append(Examples(pixels, np.array([label for _, label in pairs], np.int64)))
+        labels: list[int] = []
+        images = _images_of(part, labels, folder, options.dataset)
+        colours = 3 if "loader" in _all_parameters(kind) else None  # as torchvision's own loader makes them
+        pixels = _stack(images, options, f"{options.dataset} in {folder}", colours)
+        made.append(Examples(pixels, np.array(labels, np.int64)))
     train, test = _dataset_files.two_parts(made, options, f"{options.dataset} in {folder}")
     if not names:
         names = range(1 + max(int(part.labels.max(initial=0)) for part in made))
@@ -296,7 +286,12 @@ def of_torchvision(options: TorchvisionOptions, root: str | None) -> Dataset:
 
 def _part(kind: Any, folder: Path, options: TorchvisionOptions, **which: Any) -> Any:
     """One of the parts, without a download."""
-    never = {"download": False} if "download" in _all_parameters(kind) else {}
+    from PIL import Image
+
+    known = _all_parameters(kind)
+    never: dict[str, Any] = {"download": False} if "download" in known else {}
+    if "loader" in known and "loader" not in options.arguments:
+        never["loader"] = Image.open  # torchvision's own makes every image RGB of 8 bits
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             return kind(str(folder), **which, **never, **options.arguments)
@@ -336,13 +331,14 @@ def _expected(kind: type, folder: Path) -> str:
     )
 
 
-def _pairs(part: Any, folder: Path, name: str) -> list[tuple[Any, int]]:
-    """Images with their classes."""
-    found = []
+def _images_of(part: Any, labels: list[int], folder: Path, name: str) -> Iterator[Any]:
+    """The images one by one, so that few files are open; their classes go to `labels`."""
     for number in range(len(part)):
         try:
             image, label = part[number]
-        except (OSError, SyntaxError, ValueError, TypeError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:
             raise DataError(
                 f"{name} in {folder}: example {number + 1} cannot be read as an image with a class: {cause_of(error)}"
             ) from error
@@ -351,5 +347,5 @@ def _pairs(part: Any, folder: Path, name: str) -> list[tuple[Any, int]]:
                 f"{name} in {folder} has a {type(label).__name__} for each image instead of one class; write a "
                 "function that loads it, data: {use: my_data.py:load}"
             )
-        found.append((image, int(label)))
-    return found
+        labels.append(int(label))
+        yield image

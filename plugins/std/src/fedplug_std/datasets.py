@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import fedplug
 from fedplug import Declares, Field
 
-from fedplug_std.options import ImageOptions, Sized
+from fedplug_std.options import ImageOptions, PictureOptions, Sized
 
 if TYPE_CHECKING:
     from fedplug import Dataset, Examples
@@ -257,7 +257,7 @@ class ImageFolder(Images):
     [BACTERIA, VIRUS], bacteria: [BACTERIA]}`. Partitions then use the folders.
     """
 
-    class Options(Images.Options):
+    class Options(PictureOptions, Images.Options):
         """The folder of the images, and their conversion."""
 
         path: str = Field(
@@ -265,7 +265,6 @@ class ImageFolder(Images):
             "data folder"
         )
         image_size: int = Field(128, ge=8, description="width and height; the shorter side is scaled, the rest cut off")
-        grayscale: bool = Field(False, description="one channel instead of three")
         test_fraction: float = Field(
             0.2, gt=0, lt=1, description="share of each class for testing, if there is no test folder"
         )
@@ -273,13 +272,6 @@ class ImageFolder(Images):
             {}, description="labels of which an image may have several, each with the folders whose images have it"
         )
         split_seed: int = Field(0, ge=0, description="seed of that split")
-        mean: float = Field(
-            0.5,
-            ge=0,
-            le=1,
-            description="subtracted from pixels in [0, 1]; a public constant, not measured on the clients' data",
-        )
-        std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
 
     options: Options
 
@@ -301,13 +293,7 @@ class ImageFolder(Images):
         from fedplug_std import _dataset_files as files
 
         chosen = self.options
-        train, test, names = files.image_tree(
-            files.located(root, chosen.path),
-            chosen.image_size,
-            chosen.grayscale,
-            chosen.test_fraction,
-            chosen.split_seed,
-        )
+        train, test, names = files.image_tree(files.located(root, chosen.path), chosen)
         channels = 1 if chosen.grayscale else 3
         data = files.dataset(train, test, chosen, names, (chosen.mean,) * channels, (chosen.std,) * channels)
         if not chosen.labels:

@@ -32,4 +32,4 @@ class PneumoniaMnist(Known, Images):
         if path is None:
             raise DataError(f"PneumoniaMNIST is neither {places[0]} nor {places[1]}; get it from medmnist.com")
         stored = arrays.read(path, "fetch it again")
-        return [arrays.examples_of(stored, split, path) for split in ("train", "test")]
+        return arrays.two_of(stored, path)

@@ -73,6 +73,32 @@ class ImageOptions(Sized):
     )
 
 
+class PictureOptions(fedplug.Options):
+    """How pictures become pixels."""
+
+    grayscale: bool = Field(False, description="one channel instead of three")
+    pixel_range: tuple[Finite, Finite] | None = Field(
+        None,
+        description="values of black and of white in pictures of more than 8 bits, such as [0, 4095] for 12 bits or "
+        "[-1000, 400] for a lung in Hounsfield units; what is outside is cut off. null: the range of their type",
+    )
+    background: Literal["white", "black"] = Field("white", description="what transparent pixels show")
+    mean: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="subtracted from pixels in [0, 1]; a public constant, not measured on the clients' data",
+    )
+    std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
+
+    @field_validator("pixel_range")
+    @classmethod
+    def _black_below_white(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and value[0] >= value[1]:
+            raise ValueError(f"pixel_range={list(value)} must be [BLACK, WHITE], with BLACK below WHITE")
+        return value
+
+
 class RowOptions(Sized):
     """The role of each column."""
 
@@ -200,7 +226,7 @@ class TableOptions(RowOptions):
         return self
 
 
-class HuggingFaceOptions(RowOptions):
+class HuggingFaceOptions(PictureOptions, RowOptions):
     """The folder, the columns, and the splits."""
 
     path: str = Field(
@@ -216,14 +242,11 @@ class HuggingFaceOptions(RowOptions):
     image_size: int | None = Field(
         None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
     )
-    grayscale: bool = Field(False, description="images get one channel instead of three")
-    mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
-    std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
     context: int = Field(64, ge=1, description="tokens of a piece for a language model")
     vocabulary: int | None = Field(None, ge=1, description="number of token ids; text has 256 bytes")
 
 
-class TorchvisionOptions(Sized):
+class TorchvisionOptions(PictureOptions, Sized):
     """The class, its folder, and its parts."""
 
     dataset: str = Field(description="name of a class in torchvision.datasets, such as KMNIST or Food101")
@@ -240,9 +263,6 @@ class TorchvisionOptions(Sized):
     image_size: int | None = Field(
         None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
     )
-    grayscale: bool = Field(False, description="images get one channel instead of three")
-    mean: float = Field(0.5, ge=0, le=1, description="subtracted from pixels in [0, 1]; a public constant")
-    std: float = Field(0.25, gt=0, le=1, description="pixels are then divided by this; public as well")
     test_fraction: float = Field(
         0.2, gt=0, lt=1, description="share of each class for testing, if the class has no parts"
     )

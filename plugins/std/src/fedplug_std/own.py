@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
-import numpy as np
 from fedplug import Component, Dataset, Field, Learns
 from fedplug.api.errors import DataError, FedplugError, SetupError, cause_of
 from pydantic import create_model
 
-from fedplug_std.arrays import examples_of
+from fedplug_std import arrays
 from fedplug_std.models import build, untrainable
 from fedplug_std.options import Sized
 from fedplug_std.training import Sgd
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from fedplug_std.torch_model import TorchModel
 
 _OF_THE_DATA = ("shape", "num_classes")
-_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def model(found: Any, name: str) -> type[Component] | None:
@@ -140,6 +138,9 @@ def _misfit(name: str, given_out: Any, shape: tuple[int, ...], num_classes: int,
 
 class _OfData(Sized):
     classes: tuple[str, ...] = Field((), description="names of the classes, if load gives arrays; else 0, 1, ...")
+    outputs: int | None = Field(
+        None, ge=1, description="number of a model's outputs, if nothing names them: the size of a vocabulary"
+    )
     mean: float = Field(0.5, ge=0, le=1, description="subtracted from inputs in [0, 1], if load gives arrays")
     std: float = Field(0.25, gt=0, le=1, description="inputs are then divided by this, if load gives arrays")
 
@@ -153,6 +154,10 @@ def dataset(found: Any, name: str) -> type[Component] | None:
     class Own(fedplug.DataSource):
         Options = _options(found, _OfData, name, (root_name,))
 
+        def describe(self) -> str:
+            """Where it is from."""
+            return f"what {name} gives"
+
         def load(self, root: str | None) -> Dataset:
             """The function's result: a data set, or four arrays, by name or in their order."""
             from fedplug_std import _dataset_files as files
@@ -162,19 +167,17 @@ def dataset(found: Any, name: str) -> type[Component] | None:
             if isinstance(given, Dataset):
                 sized = files.dataset(given.train, given.test, options, given.label_names, given.mean, given.std)
                 return fedplug.Dataset(sized.train, sized.test, **given.about)
-            stored = dict(given) if isinstance(given, Mapping) else None
-            if isinstance(given, tuple | list) and len(given) == len(_ARRAYS):
-                stored = dict(zip(_ARRAYS, given, strict=True))
-            if stored is None:
+            if isinstance(given, tuple | list) and len(given) == len(arrays.ORDER):
+                given = dict(zip(arrays.ORDER, given, strict=True))
+            if not isinstance(given, Mapping):
                 raise DataError(
-                    f"{name} gives a {type(given).__name__}; it must give {', '.join(_ARRAYS)}, as a tuple or a "
+                    f"{name} gives a {type(given).__name__}; it must give {', '.join(arrays.ORDER)}, as a tuple or a "
                     "dictionary, or a fedplug.Dataset"
                 )
-            arrays = {key: np.asarray(value) for key, value in stored.items()}
-            train, test = (examples_of(arrays, split, name) for split in ("train", "test"))
-            classes = options.classes or tuple(map(str, range(int(max(train.labels.max(), test.labels.max())) + 1)))
-            channels = train.inputs.shape[1]
-            return files.dataset(train, test, options, classes, (options.mean,) * channels, (options.std,) * channels)
+            stored = {str(key): value for key, value in given.items()}
+            if {*stored} == {*arrays.ORDER}:
+                stored = arrays.in_order(stored, name, getattr(found, "task", None))
+            return arrays.dataset_of(stored, options, name, makes_names=True)
 
     return _named(Own, found, name)
 
