@@ -53,7 +53,8 @@ def test_figures_of_a_task_are_columns_whatever_they_are_called(out: io.StringIO
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"view_epsilons": {"server": 8.0, "released_model": 2.0}}, "8.00"),
+        ({"view_epsilons": {"server": 8.0, "released_model": 2.0}}, "8.00 (server)"),
+        ({"view_epsilons": {"server": 8.0, "released_model": 8.0}}, "8.00"),
         ({"view_epsilons": {"server": 8.0, "client": 2.0}, "unprotected": ["released_model"]},
          "8.00 (server; none for 1)"),
         ({"view_epsilons": {"client": math.inf}, "unprotected": ["server", "released_model"]},

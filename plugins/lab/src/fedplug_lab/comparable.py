@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fedplug_runs.onward import resume_command
+from fedplug_runs.units import many
 
 from fedplug_lab.records import Compared, OneRun, attacks_on
 
@@ -113,7 +114,7 @@ def _data(run: OneRun) -> str:
 
 def _split(run: OneRun) -> str:
     data = run.summary.recipe["data"]
-    return f"{data.get('clients')} clients, {_options(data.get('partition'))}"
+    return f"{many(data['clients'], 'client')}, {_options(data.get('partition'))}"
 
 
 def _work(run: OneRun) -> str:

@@ -31,6 +31,7 @@ from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons
 from fedplug_ledger.verdict_words import named
+from fedplug_runs import units
 from fedplug_runs.plan import plan_of
 from fedplug_runs.trust import may_run
 
@@ -105,7 +106,7 @@ def agreement(
         repeats: how many repeated rounds the site allows.
     """
     ledger = planned(recipe, composition, layout, client)
-    lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {recipe.rounds} rounds, {recipe.data.clients} clients."]
+    lines = [f"Recipe {recipe.name} ({recipe.digest[:12]}): {_size(recipe.rounds, recipe.data.clients)}."]
     lines += ["", "What runs:"]
     lines += [f"  {hook}  {name}  {text}".rstrip() for hook, name, text in plan_of(recipe, composition)]
     lines += [
@@ -132,6 +133,10 @@ def agreement(
     return "\n".join(lines)
 
 
+def _size(rounds: int, clients: int) -> str:
+    return f"{units.many(rounds, 'round')}, {units.many(clients, 'client')}"
+
+
 def preview(source: Source, catalog: Catalog, files: Iterable[Own]) -> str:
     """What can be said of a recipe without running code that it brings, for the owner of a site who has to allow that.
 
@@ -142,7 +147,7 @@ def preview(source: Source, catalog: Catalog, files: Iterable[Own]) -> str:
     """
     draft = Draft(source, catalog)
     general, split = draft.general, draft.split
-    size = f": {general.rounds} rounds, {split.clients} clients" if general and split else ""
+    size = f": {_size(general.rounds, split.clients)}" if general and split else ""
     lines = [f"Recipe {source.data.get('name')}{size}.", "", "What runs:"]
     known = {use.path: use for use in draft.uses if use.made_of is not None and use.options is not None}
     for place in leaves(places(source, {})):

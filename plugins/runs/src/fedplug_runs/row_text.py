@@ -35,7 +35,7 @@ def columns(row: Row) -> dict[str, str]:
         "personal mean": units.number(personal[1] if personal else None),
         "fine-tuned mean": units.number(tuned[1] if tuned else None),
         "loss": units.number(row.loss),
-        "HE": units.percent(row.sealed_share),
+        "sealed": units.percent(row.sealed_share),
         "up": units.size(row.bytes.up.total),
         "down": units.size(row.bytes.down.total),
         "epsilon": epsilon_of(row),
@@ -68,7 +68,8 @@ def epsilon_of(row: Row) -> str:
         return "no guarantee" if row.unprotected else units.NOTHING
     who, most = max(stated.items(), key=lambda one: one[1])
     # Toward all parties alike, only what is no epsilon of a client has to be named.
-    named = [who] if row.unprotected or who in levels else []
+    apart = row.unprotected or who in levels or {number(value) for value in stated.values()} != {number(most)}
+    named = [who] if apart else []
     without = [f"none for {len(row.unprotected)}"] if row.unprotected else []
     return number(most) + (f" ({'; '.join([*named, *without])})" if named else "")
 

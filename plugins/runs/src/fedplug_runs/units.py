@@ -45,6 +45,11 @@ def spread(values: Mapping[int, float]) -> tuple[float, float, float] | None:
     return (min(known), math.fsum(known) / len(known), max(known)) if known else None
 
 
+def many(count: int, noun: str, several: str = "") -> str:
+    """`1 client`, `3 clients`; `several` where the noun has another plural than with an s."""
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
 def number(value: Any, digits: int = 3) -> str:
     """`0.831`, `NaN`, `∞`, or a dash for None; very large and very small numbers in scientific notation."""
     if value is None:
