@@ -199,7 +199,41 @@ def choose() -> Diagram:
     return drawn
 
 
-DIAGRAMS: dict[str, Callable[[], Diagram]] = {"round": one_round, "zones": zones, "choose": choose}
+def choose_phone() -> Diagram:
+    """The same for a telephone: a tree from the top to the bottom, in letters that can be read at 360 pixels."""
+    drawn = Diagram(360, 722, "Choosing a protocol: who may see an update, and must the model hide each client?")
+
+    def node(
+        x: float, y: float, kind: str, words: str, more: str, when: str = "", from_x: float = 0, top: float = 0
+    ) -> None:  # fmt: skip
+        drawn.box(x, y, 350 - x, 52, kind, (words, "code" if kind == "answer" else "strong"), (more, "soft"))
+        if when:
+            drawn.arrow((from_x, top), (from_x, y + 26), (x, y + 26))
+            drawn.text(x - 8, y + 20, when, "strong", 12, "end")
+
+    node(10, 10, "box", "May the server see", "the update of one client?")
+    hides = ("Must the model hide", "what one client had?")
+    node(52, 72, "box", *hides, "yes", 16, 62)
+    node(94, 134, "answer", "fedavg", "no protection; measure leaks", "no", 58, 124)
+    node(94, 194, "answer", "central-dp-fedavg", "the server adds the noise", "yes", 58, 124)
+    node(52, 264, "box", *hides, "no", 16, 62)
+    answers = (
+        ("bfv-fedavg", "a second server holds the key", "no"), ("threshold-fedavg", "clients open sums", "no"),
+        ("secagg-distributed-dp", "a hundred clients, shared noise", "yes"),
+        ("threshold-distributed-dp", "few clients, shared noise", "yes"),
+        ("dp-fedavg", "each client adds all the noise", "yes"),
+    )
+    for place, (words, more, when) in enumerate(answers):
+        node(94, 326 + 60 * place, "answer", words, more, when, 58, 316)
+    for y, said in ((648, "Names are recipes: fedplug run NAME."), (668, "The verdict of a run says whether"),
+                    (688, "the answer holds.")):  # fmt: skip
+        drawn.text(10, y, said, "soft", 14)
+    return drawn
+
+
+DIAGRAMS: dict[str, Callable[[], Diagram]] = {
+    "round": one_round, "zones": zones, "choose": choose, "choose-phone": choose_phone,
+}  # fmt: skip
 
 if __name__ == "__main__":
     for name, made in DIAGRAMS.items():

@@ -16,6 +16,7 @@ from typing import Any
 
 import fedplug
 from fedplug_ledger.grades import LARGEST_MEANINGFUL
+from fedplug_ledger.tiers import MODERATE
 
 DOCS = Path(__file__).parent
 NUMBERS = DOCS / "numbers/gallery.csv"
@@ -115,12 +116,18 @@ def zones_of(row: Mapping[str, str]) -> list[tuple[str, str, str]]:
     return [(zone[1], zone[2], zone[3]) for zone in found if zone]
 
 
+def page_of(group: str) -> str:
+    """The name of the page of docs/reference/recipes that has the recipes of a group."""
+    return re.sub(r"\W+", "-", group.lower())
+
+
 def cards(rows: Sequence[Mapping[str, str]]) -> str:
     """The gallery as HTML: a card for each row, under the heading of its group."""
     found, groups = {row["recipe"]: row for row in rows}, list[str]()
     for group, titles in GALLERY.items():
+        page = f"[The recipes themselves](reference/recipes/{page_of(group)}.md)"
         shown = "".join(_card(found[recipe], title) for recipe, title in titles.items())
-        groups.append(f'\n### {group}\n\n<div class="cards">\n{shown}</div>\n')
+        groups.append(f'\n### {group}\n\n{page}\n\n<div class="cards">\n{shown}</div>\n')
     return "\n".join(groups)
 
 
@@ -162,7 +169,13 @@ def _promise(stated: str) -> tuple[str, str]:
         return "beyond", f"no guarantee (ε {epsilon:,.0f})"
     if stated.endswith(" weak"):
         return "weak", f"weak guarantee (ε {stated.removesuffix(' weak')})"
-    return "kept", f"ε {stated}" if epsilon else "sees nothing of updates (ε 0)"
+    if not epsilon:
+        return "kept", "sees nothing of updates (ε 0)"
+    # In the colour of what is weak, as on a report: a guarantee for records alone, or one that says little.
+    if not stated.replace(".", "").isdigit():
+        return "weak", f"ε {stated} only"
+    # Replace-one doubles what a client can change, and epsilon at the least.
+    return ("kept" if 2 * epsilon <= MODERATE else "weak"), f"ε {stated}"
 
 
 def main(names: Sequence[str]) -> None:

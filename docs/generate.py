@@ -1,5 +1,6 @@
-"""Writes files that follow from code and data: the pages of docs/reference (components, roles, types, commands), the
-picture of the core's packages, the list of licences, and each table of numbers from its file in docs/numbers.
+"""Writes files that follow from code and data: the pages of docs/reference (components, recipes, roles, types,
+commands), the picture of the core's packages, the list of licences, and each table of numbers from its file in
+docs/numbers.
 
 A test says when one is stale.
 
@@ -42,6 +43,7 @@ NUMBERS = DOCS / "numbers"
 GALLERY = "gallery"
 """The file of numbers that is shown as cards."""
 CORE = DOCS.parent / "core/fedplug"
+RECIPES = DOCS.parent / "recipes"
 LICENCES = DOCS / "licences.md"
 LOCKS = DOCS.parent / "locks"
 CONTRIBUTED = ("fedplug-altfl", "fedplug-borda", "fedplug-clover", "fedplug-rowlog")
@@ -110,7 +112,7 @@ NOT_FOR_AUTHORS = (
 
 def made() -> dict[Path, str]:
     """Every file with generated content, as it should be."""
-    return {**components(), **_reference(), **_pictures(), **tables(), LICENCES: licences()}
+    return {**components(), **recipes(), **_reference(), **_pictures(), **tables(), LICENCES: licences()}
 
 
 # ---- components
@@ -189,6 +191,31 @@ def options(found: type) -> str:
     cells = [["option", "type", "default", "bounds", "meaning"], ["---"] * 5]
     cells += [[*(f"`{_typed(cell)}`" for cell in row[:3]), *row[3:]] for row in rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in cells)
+
+
+# ---- recipes
+
+
+def recipes() -> dict[Path, str]:
+    """A page for each group of the gallery, with its recipes as they ship, and what each extends."""
+    gallery = runpy.run_path(str(DOCS / "gallery.py"))
+    return {
+        REFERENCE / "recipes" / f"{gallery['page_of'](group)}.md": _recipes_of(group, titles)
+        for group, titles in gallery["GALLERY"].items()
+    }
+
+
+def _recipes_of(group: str, titles: Mapping[str, str]) -> str:
+    cards = "[The gallery](../../gallery.md) has what each does."
+    parts = [f"# Recipes: {group[:1].lower()}{group[1:]}\n\n{NOTE} {cards}\n"]
+    for name, title in titles.items():
+        text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8").rstrip()
+        base = re.search(r"^extends: (\S+)$", text, re.MULTILINE)
+        where = base and os.path.normpath(Path(name).parent / base[1])
+        more = f" It extends `recipes/{where}`, and states what differs." if where else ""
+        runs = f"`fedplug run {name.rpartition('/')[2]}` runs `recipes/{name}.yaml`.{more}"
+        parts.append(f"## {title}\n\n{runs}\n\n```yaml\n{text}\n```\n")
+    return "\n".join(parts)
 
 
 # ---- roles and commands

@@ -36,18 +36,18 @@ HIGH = {"report": 1230, "comparison": 1180, "evidence": 1000}
 """Pixels of each page that are shown, from its top."""
 TOLD = {
     "report": "The top of a report, with eight numbered places",
-    "comparison": "The top of a comparison: accuracy, guarantees, bytes and seconds of three protocols",
-    "evidence": "The top of an evidence folder's page: what is not protected, and who could see what",
+    "comparison": "The top of a comparison: who is kept out, accuracy, bytes and seconds, in a row for each protocol",
+    "evidence": "The top of an evidence folder's page: what was attacked, who could see what, what is not protected",
 }
 BADGES = {
     r'(?=<span class="status)': 1,
-    r'(?<=<th scope="col">)(?=Who looks)': 2,
-    r'(?<=<th scope="col">)(?=what is guaranteed)': 3,
-    r"(?=<b>Rests on:)": 6,
-    r"(?=<b>Not covered:)": 7,
-    r'(?<=<th scope="col">)(?=what it sees)': 4,
-    r'(?<=<th scope="col">)(?=why)': 5,
-    r"(?<=<dt>)(?=HE share)": 8,
+    r'(?<=<span class="who">)': 2,
+    r'(?<=<span class="said">)': 3,
+    r'(?<=<span class="reads">)': 4,
+    r"(?<=<dt>)(?=Accuracy)": 5,
+    r"(?<=<dt>)(?=Epsilon spent)": 6,
+    r"(?=<b>Rests on:)": 7,
+    r"(?=<b>Not covered:)": 8,
 }
 """The numbers of the annotated report, each with the place in the page that it comes before."""
 BADGE = (

@@ -20,7 +20,7 @@ from pathlib import Path
 PICTURE = Path(__file__).parent / "pictures" / "run.svg"
 COLUMNS, WIDE, HIGH, AROUND = 104, 8.05, 19.0, 18.0
 """Characters of a line, size of a character, space around the text; in pixels."""
-MARKS = {"✓": "good", "~": "fair", "!": "fair", "✗": "bad"}
+MARKS = {"✓": "good", "~": "fair", "◐": "fair", "!": "fair", "✗": "bad"}
 STYLE = """
   .ground { fill: #f6f8fa; stroke: #d0d7de } text { fill: #1f2328; white-space: pre }
   .dim { fill: #656d76 } .good { fill: #116329 } .fair { fill: #7d4e00 } .bad { fill: #a40e26 }

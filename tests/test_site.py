@@ -123,7 +123,8 @@ def test_every_file_of_numbers_is_on_a_page_and_every_picture_too() -> None:
     shown = set(re.findall(r"<!-- numbers: ([\w-]+) -->", text))
     assert {path.stem for path in (DOCS / "numbers").glob("*.csv")} == shown
     for picture in (DOCS / "pictures").iterdir():
-        assert f"pictures/{picture.name})" in text, f"docs/pictures/{picture.name} is on no page"
+        on = re.search(rf'pictures/{re.escape(picture.name)}[)"]', text)
+        assert on, f"docs/pictures/{picture.name} is on no page"
 
 
 def test_pictures_are_drawn_from_the_numbers_as_they_are(draw: ModuleType) -> None:

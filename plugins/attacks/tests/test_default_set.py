@@ -80,7 +80,7 @@ def test_it_works_on_a_run_that_recorded_nothing_and_a_second_call_repeats_nothi
     finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: SAID
 ) -> None:
     folder, said = finished
-    assert "of 24 people" in said
+    assert "of 24 examples" in said
     assert "anybody who gets the model" in said
     found = results(folder)
     assert {name.split("-")[1] for name in found if name != "summary"} == {
@@ -113,7 +113,7 @@ def test_the_page_opens_with_the_conclusion_and_pictures_and_stays_short(finishe
     widths = [int(str(attributes["width"])) for tag, attributes in page.tags if tag == "img"]
     assert 0 < sum(widths) <= TILES * 80
     assert 400 + 72 * page.count("tr") + 1200 < 6000
-    assert "of 24 people were recovered" in leakage_line(folder)
+    assert "of 24 examples were recovered" in leakage_line(folder)
 
 
 def test_adversaries_targets_and_sizes_of_the_command_replace_those_of_the_set(

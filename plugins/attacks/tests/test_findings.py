@@ -40,7 +40,7 @@ def test_one_recovered_person_is_a_success_and_the_conclusion_names_who(tmp_path
         write_result(tmp_path, result)
     summary = write_summary(tmp_path, {})
     said = conclusion(summary)
-    assert said.startswith("The image of 1 of 16 people was recovered: by ")
+    assert said.startswith("The image of 1 of 16 examples was recovered: by ")
     assert "the server 1" in said
     assert "another client 1" in said
     assert "proves nothing" not in said
@@ -53,7 +53,7 @@ def test_nothing_found_says_how_many_were_looked_for_and_proves_nothing(tmp_path
     write_result(tmp_path, images(0, "ab", []))
     said = conclusion(write_summary(tmp_path, {}))
     assert said == (
-        "No image of 2 people was recovered, and no other attack succeeded. All attacks, each by one adversary: 1 "
+        "No image of 2 examples was recovered, and no other attack succeeded. All attacks, each by one adversary: 1 "
         "failed. That proves nothing about other attacks."
     )
     assert conclusion(AttackSummary([], {})) == ""

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+from fedplug_evidence.attacked import not_tried
 from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
 from fedplug_evidence.manifest import Checked
 from fedplug_evidence.page import render, unprotected
@@ -20,17 +21,18 @@ def contents(folder: Path) -> Contents:
     return Contents.of(Checked(folder).data)
 
 
-def test_it_says_first_what_is_not_protected(folder: Path) -> None:
+def test_it_says_first_what_was_attacked_who_is_kept_out_and_what_is_not_protected(folder: Path) -> None:
     page = render(contents(folder))
-    headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", page)
+    headings = re.findall(r"<h2[^>]*>([^<]*)", page)
     assert headings == [
-        "What is not protected", "Who can learn what about a client", "A round, with a lock for each party",
-        "Who could see what", "What was sent", "The ledger by party, with every charge", "Attacks that were tried",
-        "What ran", "How to check this folder",
+        "Who can learn what about a client", "What was attacked, and what nobody tried", "What is not protected",
+        "What each party sees, and why", "A round, with a lock for each party", "Who could see what", "What was sent",
+        "The ledger by party, with every charge", "Attacks that were tried", "What ran", "How to check this folder",
     ]  # fmt: skip
+    assert page.index("Nobody tried:") < page.index('class="glance"') < page.index("What is not protected")
     items = [*unprotected(contents(folder))]
-    key_server = "limits what the key server can learn about a client. It sees sums of the encrypted zone without noise"
-    assert key_server in " ".join(items)
+    together = "limits what the key server, another client or anybody who gets the model can learn about a client. They"
+    assert f"{together} see sums of the encrypted zone without noise." in " ".join(items), "one reason is said once"
     told = "No epsilon covers this, which the server and another client can see: number of examples ("
     assert any(item.startswith(told) for item in items)
     assert any(item.startswith("Never covered, whatever the recipe: hyper-parameter search") for item in items)
@@ -114,14 +116,14 @@ def test_a_guarantee_for_records_is_none_for_a_client(folder: Path) -> None:
     )  # fmt: skip
     verdict = Verdict.of([line, *given.ledger.verdict.lines[1:]])
     given = dataclasses.replace(given, ledger=dataclasses.replace(given.ledger, verdict=verdict))
-    first = next(unprotected(given))
     told = "No useful guarantee limits what the server can learn about a client as a whole. The guarantee is for each"
-    assert first.startswith(told)
+    assert any(said.startswith(told) for said in unprotected(given))
     picture = draw(verdict, {})
     assert '<div class="party part"' in picture
-    assert ">locked for each record; a client as a whole is open<" in picture
+    assert ">LOCKED FOR EACH RECORD ONLY<" in picture
     assert ">LOCKED<" not in picture
-    assert ">epsilon 2.00 for each record; " in re.sub("</?span[^>]*>", "", picture)
+    assert ">epsilon 2.00 for each record<" in re.sub("</?span[^>]*>", "", picture)
+    assert "a client as a whole is open" in render(given)
     assert "Locked in part: a guarantee holds for the named unit, but none for a client as a whole" in render(given)
 
 
@@ -152,9 +154,40 @@ def test_a_weak_guarantee_is_named_first_and_has_a_hollow_lock(folder: Path) -> 
         "factor of at most 6,800"
     )
     page = render(given)
-    assert '<span class="status weakly_protected_from_all">Weakly protected from everybody named</span>' in page
+    assert '<span class="status weakly_protected_from_all weak">Weakly protected from everybody named</span>' in page
     assert '<div class="party weak"' in page
     assert ">WEAKLY LOCKED<" in page
+
+
+def a_try(name: str, adversary: str, succeeded: float | None) -> Tried:
+    """An attack that succeeded on that share of its targets, or did not apply."""
+    return Tried(f"attacks.{name} {adversary}", "MSE", 0.1, 0.2, "mean image", True, succeeded, 3, adversary, adversary)
+
+
+def test_it_says_who_attacked_with_what_and_what_nobody_tried(folder: Path) -> None:
+    given = contents(folder)
+    verdict = given.ledger.verdict
+    there = [line.party for line in verdict.lines if line.state != "absent"]
+    assert there == ["server", "key_holder", "client", "client_and_server", "released_model"]
+    nothing = not_tried([], verdict)
+    assert nothing[0] == (
+        "any attack by the server, the key server, another client, a client together with the server or anybody who "
+        "gets the model"
+    )  # fmt: skip
+    tried = [a_try("dlg", "server", 0.5), a_try("ilrg", "server", 0.0), a_try("ilrg", "client:3", None),
+             a_try("membership", "released", 0.0)]  # fmt: skip
+    said = not_tried(tried, verdict)
+    assert said[:2] == [
+        "any attack by the key server or a client together with the server",
+        "any attack that applies to what another client sees",
+    ]
+    shown = render(dataclasses.replace(given, attacks=Attacks(tried)))
+    top = re.sub("<[^>]*>", "", shown[shown.index("<main>") : shown.index('class="glance"')])
+    assert "Attacked: dlg succeeded, of dlg, ilrg and membership. Nobody tried: any attack by the key server" in top
+    assert '<span class="succeeded">' in shown
+    unlucky = render(dataclasses.replace(given, attacks=Attacks(tried[1:])))
+    assert "ilrg and membership, and none succeeded." in unlucky
+    assert '<span class="succeeded">' not in unlucky
 
 
 def test_the_epsilon_of_a_level_is_the_one_that_the_verdict_quotes(folder: Path) -> None:

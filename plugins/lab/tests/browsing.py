@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,38 @@ def browser() -> Iterator[Any]:
             pytest.skip(f"there is no browser that starts ({str(error).splitlines()[0]}): {HOW}")
         yield started
         started.close()
+
+
+SCREENS = {390: 844, 1280: 800}
+"""The first screen of a telephone and of a laptop: width and height in pixels."""
+
+
+def below_the_fold(browser: Any, page: Path, width: int, scheme: str, wanted: Mapping[str, int]) -> list[str]:
+    """What of a page is not on its first screen.
+
+    Args:
+        browser: see the fixture.
+        page: the file.
+        width: of the window, a key of `SCREENS`.
+        scheme: `light` or `dark`.
+        wanted: by CSS selector, how many of these, from the first one on, must be seen whole.
+    """
+    high = SCREENS[width]
+    context = browser.new_context(viewport={"width": width, "height": high}, color_scheme=scheme)
+    try:
+        tab = context.new_page()
+        tab.goto(page.resolve().as_uri())
+        said = []
+        for selector, count in wanted.items():
+            found = tab.locator(selector).all()[:count]
+            said += [f"there are {len(found)} {selector}, not {count}"] if len(found) < count else []
+            for place, each in enumerate(found):
+                box = each.bounding_box()
+                if box is None or box["y"] < 0 or box["y"] + box["height"] > high:
+                    said.append(f"{selector} {place} ends at {box and round(box['y'] + box['height'])} of {high}")
+        return [f"{page.parent.name}/{page.name} at {width} px, {scheme}: {one}" for one in said]
+    finally:
+        context.close()
 
 
 def faults(browser: Any, page: Path, width: int, scheme: str, unfold: bool = True) -> list[str]:

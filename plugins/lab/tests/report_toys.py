@@ -49,8 +49,11 @@ class Page(HTMLParser):
             self.texts.append((self.open[-1] if self.open else "", data.strip()))
 
     def count(self, tag: str) -> int:
-        """How many there are; of the two drawings of a figure the one for pages with room."""
-        return sum(name == tag and attributes.get("class") != "slim" for name, attributes in self.tags)
+        """How many there are; of the two drawings of a figure the one for pages with room, and no locks."""
+        return sum(
+            name == tag and attributes.get("class") != "slim" and "aria-hidden" not in attributes
+            for name, attributes in self.tags
+        )
 
     def visible(self) -> str:
         return "\n".join(text for tag, text in self.texts if tag != "style")

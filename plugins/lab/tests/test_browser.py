@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import WIDTHS, browser, faults
+from browsing import SCREENS, WIDTHS, below_the_fold, browser, faults
 
 __all__ = ["browser"]
 
@@ -55,6 +55,34 @@ def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 def test_pages_can_be_read_everywhere(browser: Any, pages: dict[str, Path], width: int, scheme: str) -> None:
     found = [fault for page in pages.values() for fault in faults(browser, page, width, scheme)]
     assert not found, "\n".join(found)
+
+
+REPORT = {".verdict .status": 1, ".glance li": 5, ".numbers.lead dt": 2, ".numbers.lead dd": 2}
+COMPARISON = {".protocols tbody th": 1, ".protocols .badges": 1, ".protocols td:nth-of-type(2)": 1,
+              ".protocols td:nth-of-type(3)": 1, ".protocols td:nth-of-type(4)": 1}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", SCREENS)
+def test_the_first_screen_answers(browser: Any, pages: dict[str, Path], width: int, scheme: str) -> None:
+    """A report: the verdict, all locks, accuracy and epsilon. A comparison: all of one protocol's row, or of two."""
+    found = []
+    for name in RUNS:
+        found += below_the_fold(browser, pages[name], width, scheme, REPORT)
+    rows = 1 if width < 800 else 2
+    wanted = {selector: rows * count for selector, count in COMPARISON.items()}
+    found += below_the_fold(browser, pages["comparison"], width, scheme, wanted)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+def test_what_is_below_the_fold_is_noticed(browser: Any, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text('<!doctype html><title>t</title><p class="a">a</p><p style="margin-top:900px" class="a">b</p>')
+    (said,) = below_the_fold(browser, page, 390, "light", {".a": 2})
+    assert said.split(": ")[1].startswith(".a 1 ends at ")
+    assert "there are 2 .a, not 3" in " ".join(below_the_fold(browser, page, 390, "light", {".a": 3}))
 
 
 @pytest.mark.slow

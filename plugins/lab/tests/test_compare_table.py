@@ -29,8 +29,10 @@ from fedplug_lab.compare import (
 from fedplug_lab.compare_figures import charts
 from fedplug_lab.compare_table import columns, leaders, reasons, summary_of
 from fedplug_lab.records import Compared, OneRun, result_of, worst_of
+from fedplug_lab.study import _in_words
 from fedplug_ledger.grades import PARTIES, Grade
 from fedplug_ledger.verdict import Line
+from report_toys import Page
 from row_toys import a_ledger, a_line, a_row, a_summary, a_verdict
 
 
@@ -205,6 +207,31 @@ def test_a_weak_guarantee_is_worse_than_another_and_shown_so(tmp_path: Path) -> 
     assert words(toward.cells[1]).startswith("weak guarantee: epsilon 11.00 for each client, delta")
 
 
+def test_a_guarantee_for_records_is_never_taken_for_one_of_clients(tmp_path: Path) -> None:
+    """The table, the sentences and the line of a study say the same of it, and none shows it in green."""
+    records = {party: a_line(party, "guaranteed", unit="record", stated={"pld": 0.5}) for party in PARTIES}
+    noised = Compared("noised", [a_run(tmp_path, "noised", 1, ledger=verdict(
+        **{party: a_line(party, "guaranteed", 2.0) for party in PARTIES}))])  # fmt: skip
+    sgd = Compared("sgd", [a_run(tmp_path, "sgd", 1, ledger=verdict(**records))])
+    plain = Compared("plain", [a_run(tmp_path, "plain", 1, ledger=verdict(
+        **{party: a_line(party, "none") for party in PARTIES}))])  # fmt: skip
+    (said,) = [said for said in summary_of([plain, sgd, noised], ()) if "protect" in said]
+    assert said == (
+        "noised protects a client from everybody (epsilon 2.00 at most); sgd protects each record, and no client as a "
+        "whole, from everybody (epsilon 0.50 at most); plain protects a client from nobody."
+    )
+    (toward,) = [column for column in columns([plain, sgd], plain) if column.title == "the server"]
+    assert [(cell.tier, cell.best) for cell in toward.cells] == [("none", False), ("part", False)]
+    assert "from 0 of 5 parties; each record from 5 of 5 parties, epsilon up to 0.50" in _in_words(sgd.one.result, 1.0)
+    about = {"title": "x", "question": "", "baseline": "sgd", "summary": [said], "warnings": [], "command": ""}
+    page = write_compare_page(tmp_path / "compare.html", [sgd], columns([sgd], sgd), about).read_text()
+    rows = page.partition("<main>")[2]
+    assert rows.count('<li class="part">') == 5
+    assert Page(page).visible().count("ε 0.50 a record") == 5
+    for green in ('class="nothing"', 'class="strict"', 'class="moderate"', "tier strict", "status strict"):
+        assert green not in rows, green
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -321,9 +348,9 @@ def test_each_adversary_has_a_row_that_says_what_it_sees_and_took(tmp_path: Path
     assert {title: [cell.text for cell in row.cells] for title, row in rows.items()} == {
         "updates seen by the server": ["hidden", "hidden", "–"],
         "updates seen by the server with client 2": [
-            "sees no update", "25% opened, 75% hidden; 2 of 4 people", "opened, with noise; 0 of 4 people",
+            "sees no update", "25% opened, 75% hidden; 2 of 4 examples", "opened, with noise; 0 of 4 examples",
         ],
-        "updates seen by the server with clients 2, 3": ["opened; 4 of 4 people", "–", "–"],
+        "updates seen by the server with clients 2, 3": ["opened; 4 of 4 examples", "–", "–"],
     }  # fmt: skip
     assert rows["updates seen by the server"].cells[2].why == "there is no such party, or it was not tried"
     alone = [Compared(name, [a_run(tmp_path, name, 2, attacks=by_adversary(server=(hidden, None)))]) for name in "de"]
@@ -362,7 +389,8 @@ def test_every_output_holds_what_the_runs_said_and_escapes_it(tmp_path: Path) ->
     page = write_compare_page(tmp_path / "compare.html", everyone, table, about).read_text()
     for tag in ("<i>", "<u>", "<q>"):
         assert tag not in page
-    assert 'class="none"><b>no guarantee</b></span><br><span class="note">reads &lt;u&gt;it&lt;/u&gt; | all' in page
+    why = '<span class="note">reads &lt;u&gt;it&lt;/u&gt; | all'
+    assert f'class="tier none"><b>no guarantee</b></span><br>{why}' in page
     assert [chart.key for chart in charts(everyone)] == ["front", "curves", "accuracy-bytes", "bytes", "seconds"]
     for chart in charts(everyone):
         assert chart.svg in page

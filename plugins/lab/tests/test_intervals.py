@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from fedplug_lab.intervals import Difference, paired, spread_of
+from fedplug_lab.intervals import Difference, Spread, paired, spread_of
+from fedplug_runs import units
 
 
 def test_a_difference_is_taken_seed_by_seed() -> None:
@@ -22,3 +23,16 @@ def test_with_one_seed_or_equal_differences_no_interval_is_claimed() -> None:
     assert paired({1: math.nan}, {1: 0.5}) == Difference(None, None, None, 0)
     assert paired({1: 0.5}, {2: 0.5}) == Difference(None, None, None, 0)
     assert spread_of([None, math.nan]) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "said"),
+    [
+        (0.97, 3.82e-5, "0.970"), (0.9697, 0.0042, "0.970 ± 0.004"), (0.5, 0.0, "0.500"), (0.5, None, "0.500"),
+        (1.2e-5, 2e-6, "1.20e-05 ± 2.00e-06"), (0.0004, 0.2, "4.00e-04 ± 0.200"),
+    ],
+)  # fmt: skip
+def test_a_deviation_has_as_many_decimals_as_its_mean(mean: float, deviation: float | None, said: str) -> None:
+    assert Spread(mean, deviation, 2).text(units.number) == said
+    assert Spread(12.3456, 0.061, 2).text(lambda value: f"{value:.1f}") == "12.3 ± 0.1"
+    assert Spread(0.25, 1e-9, 2).text(units.percent) == "25.0%"

@@ -6,14 +6,11 @@ import io
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from display_toys import Clock, picture, without_codes
 from fedplug_lab.live import LiveDisplay, clock_time, rounds_table, verdict_table
-from fedplug_ledger.grades import PARTIES
-from fedplug_ledger.verdict import Verdict
-from fedplug_ledger.verdict_words import MARKS, STATUSES
+from fedplug_ledger.verdict import Line, Verdict
 from rich.console import Console
 from row_toys import a_line, a_verdict
 from shown_toys import FACTS, PLAN, a_row
@@ -192,7 +189,7 @@ def test_the_verdict_has_a_row_for_each_party_at_every_width(width: int) -> None
     words = " ".join(shown.split())
     assert f"{verdict.opening}. {verdict.headline}" in words
     for line in verdict.lines:
-        assert re.search(rf"^{MARKS[line.state]} {line.who.split()[0]}", shown, re.MULTILINE), line.who
+        assert re.search(rf"^{line.mark} {line.who.split()[0]}", shown, re.MULTILINE), line.who
     if width == 160:
         assert "[bold]x[/bold] of [red]all" in shown, "read as it is"
         assert all(line.guarantee in shown for line in verdict.lines)
@@ -200,18 +197,28 @@ def test_the_verdict_has_a_row_for_each_party_at_every_width(width: int) -> None
         assert "not covered: mask" in shown
 
 
-@pytest.mark.parametrize("status", STATUSES)
-def test_the_colour_of_the_verdict_is_never_all_that_is_said(status: Any) -> None:
-    lines = [a_line(party, "none") for party in PARTIES] if status != "nothing_run" else []
+GREEN, AMBER, RED, DIM = "32", "33", "31", "2"
+
+
+@pytest.mark.parametrize(
+    ("lines", "colour"),
+    [
+        ([a_line("server", "guaranteed", 0.4)], GREEN),
+        ([a_line("server", "guaranteed", 8.0)], AMBER),
+        ([a_line("server", "weak")], AMBER),
+        ([a_line("server", "guaranteed", unit="record", stated={"pld": 0.1})], AMBER),
+        ([a_line("server", "guaranteed", 0.4), a_line("client", "none")], AMBER),
+        ([a_line("server", "beyond")], RED),
+        ([a_line("server", "none")], RED),
+    ],
+)
+def test_the_colour_of_the_verdict_is_never_all_that_is_said(lines: list[Line], colour: str) -> None:
+    verdict = Verdict.of(lines)
     console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system="standard")
-    console.print(verdict_table(Verdict(status, lines)))
+    console.print(verdict_table(verdict))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    amber = ("weakly_protected_from_all", "protected_from_some", "weakly_protected_from_some")
-    colour = {"protected_from_all": "32", **dict.fromkeys(amber, "33"), "nothing_run": "2"}.get(status, "31")
-    assert re.search(rf"\x1b\[1;{colour}m{re.escape(STATUSES[status])}\.", shown) or (
-        status == "nothing_run" and STATUSES[status] in without_codes(shown)
-    )
-    assert without_codes(shown).count(MARKS["none"]) == len(lines)
+    assert re.search(rf"\x1b\[1;{colour}m{re.escape(verdict.opening)}\.", shown)
+    assert [without_codes(shown).count(line.mark) for line in lines] == [1] * len(lines)
 
 
 def test_the_picture_ends_in_an_empty_line(live: LiveDisplay) -> None:

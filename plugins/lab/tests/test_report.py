@@ -15,7 +15,9 @@ from fedplug.api.known import Release
 from fedplug.api.roles import Reveals
 from fedplug_lab.canvas import thinned
 from fedplug_lab.figures import charts
+from fedplug_lab.glance import CLIENT
 from fedplug_lab.records import as_sent
+from fedplug_lab.report import epsilon_spent
 from fedplug_lab.words import GLOSSARY
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.ledger_record import EncryptionReport
@@ -67,15 +69,39 @@ def test_holds_the_numbers_the_verdict_and_the_plan(text: str) -> None:
     assert "Partial run" not in shown
 
 
-def test_the_verdict_comes_before_everything_else_and_no_single_epsilon_does_for_it(text: str) -> None:
+def test_the_verdict_comes_before_everything_else_and_its_numbers_follow(text: str) -> None:
     shown = Page(text).visible()
     first = shown.index("Who can learn what about a client")
-    for said in (LEDGER.verdict.opening, *(line.who for line in LEDGER.verdict.lines), "What these words mean"):
+    for said in (CLIENT, LEDGER.verdict.opening, *(line.who for line in LEDGER.verdict.lines)):
         assert first < shown.index(said) < shown.index("Accuracy\n"), said
     assert re.search(r"<h1[^>]*>.*?</h1>.*?<section class=\"verdict\"", text, re.DOTALL)
-    assert "<svg" not in text[: text.index('class="parties"')]
-    assert "Epsilon spent\n" not in shown
+    parts = ["status ", "glance", "numbers lead", "parties", "numbers more", "figures"]
+    places = [text.index(f'class="{part}') for part in parts]
+    assert places == sorted(places)
+    spent = shown.index("Epsilon spent\nno limit toward 3 of 4\n")
+    assert shown.index("Accuracy\n") < spent < shown.index("Wall clock")
     assert "Privacy verdict" not in shown
+
+
+def test_epsilon_spent_is_never_the_number_of_some_where_others_have_none() -> None:
+    everybody = [a_line("server", "guaranteed", 8.0), a_line("client", "guaranteed", 3.15)]
+    assert epsilon_spent(Verdict.of(everybody)) == (
+        "8.00", "toward server; 3.15 toward client; replace-one 16.00; delta 1e-05"
+    )  # fmt: skip
+    some = Verdict.of([*everybody, a_line("released_model", "none")])
+    assert epsilon_spent(some) == ("no limit toward 1 of 3", "8.00 toward server; 3.15 toward client")
+    record = a_line("server", "guaranteed", unit="record", epsilons=None, stated={"pld": 0.5})
+    assert epsilon_spent(Verdict.of([record])) == ("0.50", "for each record toward server; delta 1e-05")
+    assert epsilon_spent(Verdict.of([a_line("server", "guaranteed", 0.0)]))[0] == "0"
+
+
+def test_sites_have_no_common_test_set(tmp_path: Path) -> None:
+    rows = [a_row(1), a_row(2)]
+    sites = {"rounds": 2, "data": {"at": "sites", "clients": 2}}
+    shown = Page(written(tmp_path, rows, recipe=sites)).visible()
+    assert "common test set" not in shown
+    assert "test data of the sites" in shown
+    assert "common test set" in Page(written(tmp_path, rows)).visible()
 
 
 def test_the_ledger_says_the_verdict_in_detail(text: str) -> None:
@@ -92,7 +118,7 @@ def test_is_accessible(text: str) -> None:
     page = Page(text)
     assert page.count("table") == page.count("caption") > 5
     assert all(a.get("scope") for tag, a in page.tags if tag == "th")
-    pictures = [a for tag, a in page.tags if tag == "svg"]
+    pictures = [a for tag, a in page.tags if tag == "svg" and "aria-hidden" not in a]
     assert len(pictures) == 2 * page.count("figure") == 2 * page.count("figcaption") == 16
     for picture in pictures:
         assert picture["role"] == "img"
@@ -262,7 +288,7 @@ def test_writes_over_an_older_report(tmp_path: Path) -> None:
 
 def test_the_words_of_the_verdict_are_explained_beside_it(text: str) -> None:
     shown = Page(text).visible()
-    assert shown.index(LEDGER.verdict.opening) < shown.index("What these words mean") < shown.index("Accuracy\n")
+    assert shown.index(LEDGER.verdict.opening) < shown.index("What these words mean") < shown.index("Rounds\n3 of 3")
     for word in ("zone", "epsilon, ε", "delta, δ", "without noise", "unit", "add-or-remove, replace-one",
                  "server, key server", "not covered by epsilon"):  # fmt: skip
         assert shown.count(f"\n{word}\n") >= 1, word
@@ -292,7 +318,7 @@ def test_a_zone_to_which_nothing_is_added_is_not_called_noised(tmp_path: Path) -
 def test_a_run_without_encryption_does_not_lead_with_it(tmp_path: Path) -> None:
     shown = Page(written(tmp_path, [a_row(1, zones={"encrypted": 0.0, "noised": 1.0})])).visible()
     assert "Noised share\n100.0%" in shown
-    assert "HE share" not in shown
+    assert "Sealed share" not in shown
 
 
 def test_a_real_ledger_is_shown_whole(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import math
 
 import pytest
 from fedplug_ledger.grades import PARTIES
+from fedplug_ledger.tiers import MARKS
 from fedplug_ledger.verdict import Verdict
-from fedplug_ledger.verdict_words import MARKS, times
+from fedplug_ledger.verdict_words import times
 from verdict_toys import line
 
 
@@ -28,7 +29,7 @@ def test_its_text_has_a_line_for_each_party_with_a_sign_and_words() -> None:
     assert opening.startswith("No protection by any guarantee. There is no guaranteed limit on what the server,")
     assert [one.strip() for one in lines[1::2]] == ["sees its own"] * 5
     assert [MARKS["none"] in one and "no guarantee: reads it" in one for one in lines[::2]] == [True] * 5
-    assert len({*MARKS.values()}) == 5
+    assert len({*MARKS.values()}) == 6
 
 
 def test_an_epsilon_of_zero_that_noise_bought_keeps_its_terms() -> None:

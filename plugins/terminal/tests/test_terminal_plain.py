@@ -25,7 +25,7 @@ def test_plain_prints_the_plan_then_one_line_a_round(out: io.StringIO) -> None:
     display.round_done(a_row(2, accuracy=None, loss=math.nan, view_epsilons={"released_model": math.inf}))
     lines = out.getvalue().splitlines()
     assert "4096 [40, 40]" in lines[2]
-    bytes_ = "HE 30.0%  up 1.2 MB  down 950 B"
+    bytes_ = "sealed 30.0%  up 1.2 MB  down 950 B"
     assert lines[before:] == [
         f"round 1/4  accuracy 0.510  loss 1.250  {bytes_}  epsilon 1.50 (model)  clients 9/10  time 2.0 s",
         f"round 2/4  loss NaN  {bytes_}  epsilon ∞ (model)  clients 9/10  time 2.0 s",

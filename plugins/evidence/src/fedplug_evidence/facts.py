@@ -150,7 +150,10 @@ class Way(Record):
 
 
 class Tried(Record):
-    """The result of one attack by one adversary in its stronger form, as in `fedplug_lab.sections.Leak`."""
+    """The result of one attack by one adversary in its stronger form, as in `fedplug_lab.sections.Leak`.
+
+    `adversary` and `who` are empty in folders that were made before they were kept.
+    """
 
     attack: Text
     metric: Text
@@ -160,6 +163,8 @@ class Tried(Record):
     lower_is_worse: bool
     succeeded: Number | None
     targets: Count
+    adversary: Text = ""
+    who: Text = ""
 
 
 class Attacks(Record):

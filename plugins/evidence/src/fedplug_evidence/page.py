@@ -1,4 +1,7 @@
-"""The page of a folder of evidence. It first says what is not protected. Every byte follows from the other files."""
+"""The page of a folder of evidence: who is kept out, what was attacked, what is not protected, and all that follows.
+
+Every byte follows from the other files.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,18 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedplug_lab.api import bullets, glossary, page_html, sentence, table, text, verdict_html, zone_label
+from fedplug_lab.api import (
+    bullets,
+    glossary,
+    legend,
+    page_html,
+    sentence,
+    table,
+    text,
+    verdict_glance,
+    verdict_lines,
+    zone_label,
+)
 from fedplug_ledger.entries import RoundEntry, ZoneEntry
 from fedplug_ledger.grades import PARTIES, quoted
 from fedplug_ledger.ledger_record import EncryptionReport
@@ -14,8 +28,10 @@ from fedplug_ledger.verdict import Line
 from fedplug_ledger.verdict_words import named
 from fedplug_runs import units
 
+from fedplug_evidence.attacked import STYLE as ATTACKED
+from fedplug_evidence.attacked import attacked, attacked_short
 from fedplug_evidence.facts import Contents, charged
-from fedplug_evidence.picture import STYLE, draw, legend
+from fedplug_evidence.picture import STYLE, draw
 from fedplug_evidence.rebuilt import data_files
 
 _FEW = 0.99
@@ -30,14 +46,19 @@ _PRINT = """
 def render(contents: Contents) -> str:
     """The page. It loads nothing and runs no script."""
     facts = contents.facts
+    digest = f'digest <code title="{text(facts.digest)}">{text(facts.digest[:16])}</code>'
     byline = (
-        f'<p class="byline">{facts.rounds} rounds · {facts.clients} clients · made {text(facts.made)} · digest '
-        f'<code title="{text(facts.digest)}">{text(facts.digest[:16])}</code></p>'
+        f'<p class="byline">{units.many(facts.rounds, "round")} · {units.many(facts.clients, "client")} · made '
+        f'{text(facts.made)}<span class="digest"> · {digest}</span></p>'
     )
+    verdict = contents.ledger.verdict
     top = [
+        attacked_short(contents.attacks.tried, verdict),
+        verdict_glance(verdict),
+        attacked(contents.attacks.tried, verdict),
         _unprotected(contents),
-        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what about a client</h2>'
-        f"{verdict_html(contents.ledger.verdict)}{glossary()}</section>",
+        '<section class="verdict" aria-labelledby="why"><h2 id="why">What each party sees, and why</h2>'
+        f"{verdict_lines(verdict, facts.clients)}{glossary()}</section>",
     ]
     sections = [
         ("picture", "A round, with a lock for each party", _picture(contents)),
@@ -48,7 +69,7 @@ def render(contents: Contents) -> str:
         ("ran", "What ran", _what_ran(contents)),
         ("check", "How to check this folder", _how_to_check()),
     ]
-    return page_html("evidence", facts.name, byline, top, sections, STYLE + _PRINT)
+    return page_html("evidence", facts.name, byline, top, sections, STYLE + ATTACKED + _PRINT)
 
 
 # ---- what is not protected
@@ -65,19 +86,7 @@ def _unprotected(contents: Contents) -> str:
 def unprotected(contents: Contents) -> Iterator[str]:
     """Sentences on what is not protected and what nobody checked, the most serious first."""
     ledger, sent = contents.ledger, contents.sent
-    for line in ledger.verdict.lines:
-        if line.state in ("none", "beyond"):
-            seen = line.detail or line.reason
-            they = "They see" if line.who[:1].isdigit() else "It sees"  # "5 clients together"
-            why = f"{they}{seen.removeprefix('sees')}" if seen.startswith("sees ") else f"The reason: {seen}"
-            yield f"No useful guarantee limits what {line.who} can learn about a client. {why}."
-        elif line.state == "guaranteed" and line.unit != "client":
-            yield (
-                f"No useful guarantee limits what {line.who} can learn about a client as a whole. The guarantee is for "
-                f"each {line.unit}: {line.detail}."
-            )
-        elif line.weak:
-            yield f"Only a weak guarantee limits what {line.who} can learn about a client: {line.terms}."
+    yield from _open_to(ledger.verdict.lines)
     if found := sent.compared and sent.compared.found:
         for zone, places in found.items():
             yield f"PLAIN VALUES WERE FOUND: values of the {zone} zone, at {places} places in clients' messages."
@@ -108,6 +117,31 @@ def unprotected(contents: Contents) -> Iterator[str]:
         yield "No attack was tried."
 
 
+def _open_to(lines: Sequence[Line]) -> Iterator[str]:
+    """The parties without a guarantee for a client that counts; those with the same reason together."""
+    alike: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.state in ("none", "beyond"):
+            alike.setdefault(line.detail or line.reason, []).append(line)
+    for why, its in alike.items():
+        they = "They see" if len(its) > 1 or its[0].who[:1].isdigit() else "It sees"  # "5 clients together"
+        said = f"{they}{why.removeprefix('sees')}" if why.startswith("sees ") else f"The reason: {why}"
+        who = named((line.who for line in its), "or")
+        yield f"No useful guarantee limits what {who} can learn about a client. {said}."
+    parts: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        if line.state == "guaranteed" and line.unit != "client":
+            parts.setdefault((line.unit, line.detail), []).append(line)
+    for (unit, why), its in parts.items():
+        yield (
+            f"No useful guarantee limits what {named((line.who for line in its), 'or')} can learn about a client as a "
+            f"whole. The guarantee is for each {unit}: {why}."
+        )
+    for line in lines:
+        if line.weak and line.unit == "client":
+            yield f"Only a weak guarantee limits what {line.who} can learn about a client: {line.terms}."
+
+
 # ---- the picture, and who sees what
 
 
@@ -121,20 +155,16 @@ def _picture(contents: Contents) -> str:
         return ""
     locks = legend(verdict.lines)
     caption = f"The bytes are totals over all rounds and clients. {locks[:1].upper()}{locks[1:]}"
-    return f'<div class="pan">{draw(verdict, ways)}</div><p class="note">{sentence(caption)}</p>'
+    return f'<div class="pan" tabindex="0">{draw(verdict, ways)}</div><p class="note">{sentence(caption)}</p>'
 
 
 def _seen(contents: Contents) -> str:
     ledger, body = contents.ledger, []
     for line in ledger.verdict.lines:
         besides = [shown.what for shown in ledger.reveals if _looks_for(line.party) & {*shown.to}]
-        body.append(
-            [
-                text(line.who), sentence(line.guarantee), sentence(line.detail or line.reason),
-                sentence(", ".join(dict.fromkeys([*besides, *line.not_covered]))) or units.NOTHING,
-            ]
-        )  # fmt: skip
-    seen = table("By party.", ["who", "guarantee", "sees, and why", "also sees"], body)
+        also = sentence(", ".join(dict.fromkeys([*besides, *line.not_covered]))) or units.NOTHING
+        body.append([text(line.who), sentence(line.detail or line.reason), also])
+    seen = table("By party.", ["who", "sees, in full", "also sees"], body)
     closed = [
         [zone_label(zone), text(kept.component), sentence(kept.parameters), sentence(_opener(kept)),
          "yes" if kept.sums_seen_by_server else "no"]
@@ -249,9 +279,8 @@ def _compared(contents: Contents) -> str:
 
 def _ledger(contents: Contents) -> str:
     ledger = contents.ledger
-    body = [[f"<b>{text(line.who)}</b>", *_epsilons(line), sentence(line.detail or line.reason)]
-            for line in ledger.verdict.lines]  # fmt: skip
-    header = ["party", "guarantee", "epsilon, add-or-remove", "epsilon, replace-one", "delta", "why"]
+    body = [[f"<b>{text(line.who)}</b>", *_epsilons(line)] for line in ledger.verdict.lines]
+    header = ["party", "guarantee", "epsilon, add-or-remove", "epsilon, replace-one", "delta"]
     parts = [table("Privacy cost by party: epsilon of the worst client.", header, body)]
     rows = [
         _charge(rounds, entry, zone, facts) for rounds, entry in _alike(contents) for zone, facts in entry.zones.items()
@@ -337,7 +366,8 @@ def _who_paid(contents: Contents) -> str:
         for client in range(charges.clients) if isinstance(entry.charged, str) else entry.charged:
             counts[client] += 1
     if len(set(counts)) == 1:
-        return f"Each of {charges.clients} clients was charged {counts[0]} times."
+        who = "The client" if charges.clients == 1 else f"Each of {charges.clients} clients"
+        return f"{who} was charged {units.many(counts[0], 'time')}."
     each = ", ".join(f"{client}: {count}" for client, count in enumerate(counts))
     return f"How often each client was charged: {each}."
 

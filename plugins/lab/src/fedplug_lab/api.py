@@ -14,8 +14,17 @@ from fedplug_lab.comparable import unlike
 from fedplug_lab.compare_figures import colour_of
 from fedplug_lab.compare_table import Stated, numbers_of, verdicts_of
 from fedplug_lab.drawing import Chart
+from fedplug_lab.glance import legend, lock, state_of
 from fedplug_lab.grid import assignment, distinct, seed_problems, short_names, shown
-from fedplug_lab.page import figures, glossary, page_html, verdict_html, write_page
+from fedplug_lab.page import (
+    figures,
+    glossary,
+    page_html,
+    verdict_glance,
+    verdict_html,
+    verdict_lines,
+    write_page,
+)
 from fedplug_lab.panel import MUTED, Panel
 from fedplug_lab.records import Compared, OneRun, at_work, csv_text, open_run
 from fedplug_lab.sections import sections_of_plugins
@@ -25,7 +34,8 @@ from fedplug_lab.tables import again, bullets, report_link, sentence, table, tex
 __all__ = [
     "MUTED", "Chart", "Compared", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel", "Point", "Scale", "Shelf",
     "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "assignment", "at_work", "attempt", "bullets", "colour_of",
-    "csv_text", "distinct", "draw_front", "figures", "front_of", "front_panels", "glossary", "height_axis", "make_runs",
-    "numbers_of", "open_run", "page_html", "report_link", "sections_of_plugins", "seed_problems", "sentence",
-    "short_names", "shown", "table", "text", "unlike", "verdict_html", "verdicts_of", "write_page", "zone_label",
+    "csv_text", "distinct", "draw_front", "figures", "front_of", "front_panels", "glossary", "height_axis",
+    "legend", "lock", "make_runs", "numbers_of", "open_run", "page_html", "report_link", "sections_of_plugins",
+    "seed_problems", "sentence", "short_names", "shown", "state_of", "table", "text", "unlike", "verdict_glance",
+    "verdict_html", "verdict_lines", "verdicts_of", "write_page", "zone_label",
 ]  # fmt: skip

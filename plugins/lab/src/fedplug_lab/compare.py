@@ -16,10 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedplug.api.data import Better
 from fedplug.api.errors import SetupError
 from fedplug.api.records import json_ready
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.source import closest
+from fedplug_ledger.grades import PARTIES
+from fedplug_ledger.verdict import Line
+from fedplug_ledger.verdict_words import BRIEF, number
 from fedplug_runs import units
 from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.files import private_folder, write_text
@@ -31,9 +35,26 @@ from fedplug_terminal.lines import tell
 
 from fedplug_lab.comparable import ACCURACY, HEADINGS, warnings
 from fedplug_lab.compare_figures import charts, colour_of
-from fedplug_lab.compare_table import Cell, Column, columns, reasons, summary_of, verdicts_of
+from fedplug_lab.compare_table import (
+    Cell,
+    Column,
+    Read,
+    all_bytes,
+    by_seed,
+    columns,
+    difference_words,
+    goal_of,
+    kept_by,
+    line_of,
+    mean_of,
+    reasons,
+    summary_of,
+    verdicts_of,
+)
+from fedplug_lab.glance import lock, state_of
 from fedplug_lab.grid import Contest, is_comparison, of_recipes, read_contest, runs_of, seed_problems
-from fedplug_lab.intervals import LEVEL, spread_of
+from fedplug_lab.guess import BALANCED, guess_of, guess_words
+from fedplug_lab.intervals import LEVEL, paired, spread_of
 from fedplug_lab.page import figures, glossary, verdict_html, write_page
 from fedplug_lab.records import Compared, OneRun, at_work, csv_text, leaks_of, of_combinations, of_folders
 from fedplug_lab.sections import Leak
@@ -372,6 +393,8 @@ FORMATS: dict[str, tuple[str, Writer]] = {
 """By name: the file that a comparison writes, and what writes it."""
 
 
+_TITLED = 3
+"""A title has the names of at most so many protocols; the first table has all."""
 _ON_TABLE = (
     "Means ± standard deviations over seeds. Differences are taken seed by seed. Brackets hold the "
     f"{LEVEL:.0%} interval of the mean difference by Student's t, which assumes that differences are about normal, and "
@@ -396,7 +419,11 @@ def write_compare_page(
         The path.
     """
     runs = sum(len(each.runs) for each in everyone)
-    byline = f'<p class="byline">{len(everyone)} protocols · {runs} runs · baseline {text(about["baseline"])}</p>'
+    marked = ' · <a href="#unlike">▲ not everything here compares</a>' if about["warnings"] else ""
+    byline = (
+        f'<p class="byline">{units.many(len(everyone), "protocol")} · {units.many(runs, "run")} · baseline '
+        f'{text(about["baseline"])}{marked}</p>'
+    )
     sections = [
         ("numbers", "Numbers", _numbers(table)),
         ("figures", "Figures", figures(charts(everyone))),
@@ -404,19 +431,102 @@ def write_compare_page(
         ("leakage", "Leakage", leakage_tables(everyone)),
         ("runs", "Runs", _runs(path.parent, everyone, about)),
     ]
-    name = about["question"] or " · ".join(each.name for each in everyone)
-    top = [_in_short(about["summary"]), _warned(about["warnings"])]
+    baseline = next((each for each in everyone if each.name == about["baseline"]), everyone[0])
+    names = " · ".join(each.name for each in everyone)
+    name = about["question"] or (names if len(everyone) <= _TITLED else f"{len(everyone)} protocols side by side")
+    top = [_protocols(path.parent, everyone, baseline), _in_short(about["summary"]), _warned(about["warnings"])]
     return write_page(path, "comparison", name, byline, top, sections)
 
 
 def _in_short(sentences: Sequence[str]) -> str:
-    said = " ".join(map(sentence, sentences))
-    return f'<section class="verdict" aria-labelledby="short"><h2 id="short">In short</h2><p>{said}</p></section>'
+    """A line a sentence."""
+    said = "".join(f"<li>{sentence(each)}</li>" for each in sentences)
+    return f'<section aria-labelledby="short"><h2 id="short">In short</h2><ul class="short">{said}</ul></section>'
+
+
+def _protocols(here: Path, everyone: Sequence[Compared], baseline: Compared) -> str:
+    """A row a protocol: who is kept out, the leading figure with its interval and what a guess gets, bytes, seconds."""
+    goal = goal_of(everyone)
+    title = goal[0] if goal else ACCURACY
+    rows = "".join(_protocol(here, place, each, baseline, goal) for place, each in enumerate(everyone))
+    heads = ("protocol", "who is kept out of a client's data", title, "sent", "time")
+    head = "".join(f'<th scope="col">{text(capital(each))}</th>' for each in heads)
+    caption = (
+        "Shut lock: a guarantee for each client. Hollow lock: a loose or weak one, or one for another unit alone. Open "
+        "lock: none. Of several seeds, the run that promises least."
+    )
+    return (
+        '<section aria-labelledby="protocols"><h2 id="protocols" class="unseen">The protocols, a row each</h2>'
+        f'<table class="protocols"><caption>{text(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></section>"
+    )
+
+
+def _protocol(
+    here: Path, place: int, each: Compared, baseline: Compared, goal: tuple[str, Read, Better] | None
+) -> str:  # fmt: skip
+    kept = kept_by(each)
+    judged = _judged(each, baseline, goal) if goal else units.NOTHING
+    sent, took = mean_of(each, all_bytes), spread_of([run.result.wall_seconds for run in each.runs])
+    runs = units.many(len(each.runs), "seed")
+    name = report_link(each.one.folder, here, text(each.name))
+    cells = [
+        f'<td>{_badges(each)}</td>', f'<td data-of="{text(goal[0] if goal else ACCURACY)}">{judged}</td>',
+        f'<td data-of="sent">{text(units.size(sent))}</td>',
+        f'<td data-of="time">{text(units.duration(took.mean if took else None))}</td>',
+    ]  # fmt: skip
+    return (
+        f'<tr><th scope="row"><span class="key" style="--c:{colour_of(place)}"></span>{name}'
+        f'<small>{sentence(f"Protects {kept.whose} {kept.words}. {capital(runs)}.")}</small></th>{"".join(cells)}</tr>'
+    )
+
+
+def _badges(each: Compared) -> str:
+    """A lock for each party that there is, with its epsilon."""
+    found = [line for party in PARTIES if (line := line_of(each, party)) and line.state != "absent"]
+    if not found:
+        return "no round was recorded"
+    badges = "".join(
+        f'<li class="{line.tier}">{lock(line.tier)}{text(BRIEF.get(line.party, line.party))}'
+        f'<small>{sentence(_brief(line))}</small></li>'
+        for line in found
+    )
+    return f'<ul class="badges">{badges}</ul>'
+
+
+def _brief(line: Line) -> str:
+    """`ε 8.00`, `ε 7.32 a record`; where nothing is guaranteed, the word of its lock."""
+    if line.state != "guaranteed":
+        return state_of(line)
+    unit = "" if line.unit == "client" else f" a {line.unit}"
+    return f"ε {number(line.value or 0.0)}{unit}"
+
+
+def _judged(each: Compared, baseline: Compared, goal: tuple[str, Read, Better]) -> str:
+    """The mean with its deviation, the difference from the baseline, and what a guess gets."""
+    name, read, _ = goal
+    found = spread_of([*by_seed(each, read).values()])
+    if found is None:
+        return units.NOTHING
+    guesses = {words for run in each.runs if (words := guess_words(run.rows[-1], "", name))}
+    notes = sorted(guesses, key=len)[-1:]
+    if each is not baseline:
+        apart = paired(by_seed(each, read), by_seed(baseline, read))
+        notes.append(f"{difference_words(apart)} against {baseline.name}")
+    guessed = guess_of(each.one.rows[-1], name)
+    bar = ""
+    if name in (ACCURACY, BALANCED):
+        tick = f'<i class="tick" style="left:{100 * guessed:.1f}%"></i>' if guessed is not None else ""
+        own = f'<i class="own" style="width:{100 * min(max(found.mean, 0.0), 1.0):.1f}%"></i>'
+        bar = f'<span class="scale" aria-hidden="true">{own}{tick}</span>'
+    said = "".join(f"<small>{sentence(note)}</small>" for note in notes)
+    return f"<b>{text(found.text(units.number))}</b>{bar}{said}"
 
 
 def _warned(warnings: Sequence[str]) -> str:
     listed = bullets([*map(text, warnings)])
-    return f'<div class="banner"><strong>Not everything here compares.</strong>{listed}</div>' if listed else ""
+    head = '<div class="banner" id="unlike"><strong>Not everything here compares.</strong>'
+    return f"{head}{listed}</div>" if listed else ""
 
 
 def _numbers(table: Sequence[Column]) -> str:
@@ -447,14 +557,11 @@ def _side_by_side(table: Sequence[Column], caption: str) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    state = cell.values.get("state", "")
-    said = f"<b>{sentence(cell.text)}</b>" if cell.best or state in _NO_GUARANTEE else sentence(cell.text)
-    if state:
-        said = f'<span class="{text(state)}">{said}</span>'
+    no_guarantee = cell.tier in ("beyond", "none")
+    said = f"<b>{sentence(cell.text)}</b>" if cell.best or no_guarantee else sentence(cell.text)
+    if cell.tier:
+        said = f'<span class="tier {cell.tier}">{said}</span>'
     return f'{said}<br><span class="note">{sentence(cell.note)}</span>' if cell.note else said
-
-
-_NO_GUARANTEE = ("beyond", "none")
 
 
 def _verdicts(everyone: Sequence[Compared]) -> str:
@@ -518,7 +625,7 @@ def leakage_table(everyone: Sequence[Compared]) -> str:
         body.append(row)
     caption = (
         "Result of each attack, in the form that took more, as the mean over targets and seeds. Below it: the number "
-        "of people of whom an image was recovered, or the share of targets on which the attack succeeded. An attack "
+        "of examples of which an image was recovered, or the share of targets on which the attack succeeded. An attack "
         "that fails proves nothing about stronger ones."
     )
     header = ["attack and adversary", "judged by", "best trivial guess", *(each.name for each in everyone)]
@@ -532,5 +639,5 @@ def _shown(found: Sequence[Leak]) -> str:
     number = f"{value.mean:.3g}" if value else units.NOTHING
     gave = units.percent(share.mean) if share else units.NOTHING
     if people := sum(leak.people for leak in found):
-        gave = f"{sum(leak.recovered for leak in found)} of {people} people"
+        gave = f"{sum(leak.recovered for leak in found)} of {people} examples"
     return f'{number}<br><span class="note">{gave}</span>'

@@ -248,12 +248,13 @@ def _bars(
     total = np.sum(list(stack.values()), axis=0) if stack else np.zeros(1)
     if not np.any(total):
         return None
-    drawing = Drawing(HALF, 3.4)
+    names = [each.name for each in everyone]
+    # Slanted names are whole: long ones get room below the bars.
+    drawing = Drawing(HALF, 3.4 + 0.06 * max(0, max(map(len, names)) - 24))
     (panel,) = drawing.panels
     legend = draw_stack(panel, np.arange(1.0, len(everyone) + 1), stack, colours)
     panel.y.low, panel.y.high, panel.y_label = 0.0, 1.08 * float(total.max()), unit
     panel.x.low, panel.x.high = 0.3, len(everyone) + 0.7
-    names = [each.name[:24] for each in everyone]
     panel.x.ticks = [(place + 1.0, name) for place, name in enumerate(names)]
     panel.x.turned = len(names) * max(map(len, names)) > 50
     said = ", ".join(f"{name} {units.number(value, 1)} {unit}" for name, value in zip(names, total, strict=True))

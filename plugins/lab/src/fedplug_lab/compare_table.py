@@ -15,6 +15,7 @@ from fedplug.api.data import ACCURACY as LEADS_ELSE
 from fedplug.api.data import Better, Figure
 from fedplug.api.operations import Party
 from fedplug_ledger.grades import PARTIES
+from fedplug_ledger.tiers import FROM_BEST, Tier
 from fedplug_ledger.verdict import EXECUTED, Line
 from fedplug_ledger.verdict_words import named, number
 from fedplug_runs import units
@@ -37,6 +38,7 @@ class Cell:
         why: where there is no number, or no guarantee, why not.
         note: a few words that people read behind the text.
         best: whether it is the best of its row, or the seeds do not tell it from the best.
+        tier: of a guarantee, its place on the scale, for colours.
     """
 
     text: str
@@ -44,6 +46,7 @@ class Cell:
     why: str = ""
     note: str = ""
     best: bool = False
+    tier: Tier | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,10 +138,7 @@ def line_of(each: Compared, party: str) -> Line | None:
     lines = [line for run in each.runs for line in run.ledger.verdict.lines if line.party == party]
     if len(lines) < len(each.runs):
         return None
-    return max(lines, key=lambda line: (_FROM_BEST.index(line.grade), line.value or 0.0))
-
-
-_FROM_BEST = ("absent", "guaranteed", "weak", "beyond", "none")
+    return max(lines, key=lambda line: (FROM_BEST.index(line.tier), line.value or 0.0))
 
 
 def worst_epsilon(each: Compared, party: str) -> float | None:
@@ -316,18 +316,19 @@ def _of_party(each: Compared, party: str) -> Cell:
         return Cell("nothing to judge", {"state": "nothing_run"}, note="no round was recorded")
     values = {"": line.value, "state": line.grade, "delta": line.delta, "unit": line.unit}
     if line.state != "guaranteed":
-        return Cell(line.guarantee, values, line.detail if line.state != "absent" else "", line.reason)
+        why = line.detail if line.state != "absent" else ""
+        return Cell(line.guarantee, values, why, line.reason, tier=line.tier)
     delta = [] if line.nothing else [f"delta {line.delta:g}"]
     given = [words for words in line.rests_on if words != EXECUTED]
-    return Cell(line.guarantee, values, note=", ".join([*delta, *given]))
+    return Cell(line.guarantee, values, note=", ".join([*delta, *given]), tier=line.tier)
 
 
 def _marked_guarantees(cells: Sequence[Cell]) -> list[Cell]:
-    """With the smallest epsilon marked, where all guarantees are of one kind."""
+    """With the smallest epsilon of a client marked, where all guarantees are of one kind."""
     given = {place: cell.values[""] for place, cell in enumerate(cells)
              if cell.values.get("state") in ("guaranteed", "weak") and cell.values[""] is not None}  # fmt: skip
     kinds = {(cells[place].values["unit"], cells[place].values["delta"]) for place in given}
-    if len(kinds) != 1:
+    if len(kinds) != 1 or {unit for unit, _ in kinds} != {"client"}:
         return [*cells]
     return _marked(cells, {place for place, epsilon in given.items() if epsilon == min(given.values())})
 
@@ -573,7 +574,7 @@ def _most_accurate(everyone: Sequence[Compared]) -> list[str]:
     first, best = ordered[0], spreads[ordered[0]]
     equal = [place for place in ordered if paired(values[place], values[first]).mean == 0]
     close = [place for place in ordered if place not in equal]
-    shown = units.number(best.mean) + (f" ± {units.number(best.deviation)}" if best.deviation else "")
+    shown = best.text(units.number)
     most = "the most accurate" if name == "accuracy" else f"the best in {name}"
     who = named(everyone[place].name for place in equal)
     several = len(equal) > 1
@@ -603,25 +604,72 @@ def _no_better(guessing: Sequence[Compared], name: str, read: Read) -> str:
     )
 
 
+class Kept(NamedTuple):
+    """From whom a protocol protects, in the run that promises least.
+
+    Attributes:
+        unit: whose data: a client's, where that is promised toward anybody, else those of another unit. Empty where
+            nothing is promised.
+        weak: whether a guarantee of these is weak.
+        parties: from whom.
+        whole: whether these are all parties that there are.
+        most: the largest epsilon.
+    """
+
+    unit: str
+    weak: bool
+    parties: tuple[Party, ...]
+    whole: bool
+    most: float
+
+    @property
+    def whose(self) -> str:
+        """Whose data are protected, or a client's are not."""
+        return "a client" if self.unit in ("client", "") else f"each {self.unit}, and no client as a whole,"
+
+    @property
+    def words(self) -> str:
+        """`weakly from everybody (epsilon 8.00 at most)`, `from nobody`."""
+        if not self.parties:
+            return "from nobody"
+        whom = "everybody" if self.whole else f"{named(PARTIES[party] for party in self.parties)} alone"
+        most = f" (epsilon {number(self.most)} at most)" if self.most > 0 else ""
+        return f"{'weakly ' if self.weak else ''}from {whom}{most}"
+
+
+def kept_by(each: Compared) -> Kept:
+    """From whom a protocol protects a client; another unit counts where no client is protected from anybody."""
+    lines = {party: line for party in PARTIES if (line := line_of(each, party)) and line.state != "absent"}
+    safe = {party: line for party, line in lines.items() if line.state == "guaranteed"}
+    unit = "client" if any(line.unit == "client" for line in safe.values()) else next(
+        (line.unit for line in safe.values()), "")  # fmt: skip
+    own = {party: line for party, line in safe.items() if line.unit == unit}
+    weak, most = any(line.weak for line in own.values()), max((line.value or 0.0 for line in own.values()), default=0.0)
+    return Kept(unit, weak, tuple(own), len(own) == len(lines), most)
+
+
 def _protection(everyone: Sequence[Compared]) -> str:
-    """Who protects a client from whom: protocols with the same parties together, the most protected ones first."""
-    kinds: dict[tuple[bool, bool, tuple[Party, ...]], list[Compared]] = {}
+    """Who protects a client from whom: protocols with the same parties together, the most protected ones first.
+
+    Those that protect another unit alone follow.
+    """
+    kinds: dict[tuple[str, bool, bool, tuple[Party, ...]], list[tuple[str, Kept]]] = {}
     for each in everyone:
-        lines = {party: line for party in PARTIES if (line := line_of(each, party)) and line.state != "absent"}
-        safe = tuple(party for party, line in lines.items() if line.state == "guaranteed" and line.unit == "client")
-        weak = any(lines[party].weak for party in safe)
-        kinds.setdefault((len(safe) == len(lines), weak, safe), []).append(each)
-    said = list[str]()
-    for (whole, weak, safe), members in sorted(
-        kinds.items(), key=lambda kind: (not kind[0][0], -len(kind[0][2]), kind[0][1])
-    ):
-        verb = "" if said else " protect a client" if len(members) > 1 else " protects a client"
-        verb += " weakly" if weak else ""
-        some = f"{named(PARTIES[party] for party in safe)} alone" if safe else "nobody"
-        known = [line.value or 0.0 for each in members for party in safe if (line := line_of(each, party))]
-        most = f" (epsilon {number(max(known))} at most)" if max(known, default=0.0) > 0 else ""
-        whom = "everybody" if safe and whole else some
-        said.append(f"{named(each.name for each in members)}{verb} from {whom}{most}")
+        kept = kept_by(each)
+        kinds.setdefault((kept.unit, kept.whole, kept.weak, kept.parties), []).append((each.name, kept))
+    units_from_best = {"client": 0, "": 2}
+
+    def rank(kind: tuple[str, bool, bool, tuple[Party, ...]]) -> tuple[int, bool, int, bool]:
+        unit, whole, weak, parties = kind
+        return units_from_best.get(unit, 1), not whole, -len(parties), weak
+
+    said, whose = list[str](), ""
+    for kind in sorted(kinds, key=rank):
+        members = kinds[kind]
+        worst = max((kept for _, kept in members), key=lambda kept: kept.most)
+        verb = f"protect{'' if len(members) > 1 else 's'} {worst.whose} " if worst.whose != whose else ""
+        whose = worst.whose
+        said.append(f"{named(name for name, _ in members)} {verb}{worst.words}")
     return f"{'; '.join(said)}."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 
@@ -27,9 +28,15 @@ class Spread:
     count: int
 
     def text(self, shown: Callable[[float], str]) -> str:
-        """`0.831 ± 0.020`; a deviation that would be shown as zero is left out."""
-        spread = "" if self.deviation is None or shown(self.deviation) == shown(0.0) else f" ± {shown(self.deviation)}"
-        return shown(self.mean) + spread
+        """`0.831 ± 0.020`, both with as many decimals; a deviation that these would show as zero is left out."""
+        mean = shown(self.mean)
+        if self.deviation is None:
+            return mean
+        plain = re.fullmatch(r"-?\d+(?:\.(\d+))?(%?)", mean)
+        spread = shown(self.deviation)
+        if plain is not None:
+            spread = f"{self.deviation * (100 if plain[2] else 1):.{len(plain[1] or '')}f}{plain[2]}"
+        return f"{mean} ± {spread}" if re.search("[1-9]", spread) else mean
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.data import ACCURACY
-from fedplug_ledger.grades import Grade
 from fedplug_ledger.verdict import Verdict
-from fedplug_ledger.verdict_words import MARKS
 from fedplug_runs import units
 from fedplug_runs.onward import resume_command
 from fedplug_runs.pace import Now, Pace
@@ -42,7 +40,7 @@ _LAST_ROWS = 40
 _OPTIONAL = {"personal mean", "fine-tuned mean", "simulated"}
 """Columns that belong to few recipes; a table without a number there does without them."""
 _LEAST_FIRST = (
-    "on all classes", "time", "simulated", "HE", "down", "up", "loss", "clients", "epsilon", "fine-tuned mean",
+    "on all classes", "time", "simulated", "sealed", "down", "up", "loss", "clients", "epsilon", "fine-tuned mean",
     "personal mean",
 )  # fmt: skip
 """Columns that a narrow terminal drops, in this order, before figures of the task."""
@@ -224,22 +222,20 @@ def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | 
     return table
 
 
-_COLOURS: dict[Grade, str] = {
-    "guaranteed": "green", "weak": "yellow", "beyond": "yellow", "none": "red", "absent": "dim",
+_COLOURS: dict[str, str] = {
+    "nothing": "green", "strict": "green", "moderate": "green4", "loose": "yellow", "weak": "yellow", "part": "yellow",
+    "some": "yellow", "beyond": "red", "none": "red", "absent": "dim",
 }  # fmt: skip
+"""By tier: of those that say no more, none is in the green of those that do."""
 
 
 def verdict_table(verdict: Verdict) -> RenderableType:
     """The status and a row a party, in colours; the signs and words say the same."""
-    best = {
-        "protected_from_all": "green", "weakly_protected_from_all": "yellow", "protected_from_some": "yellow",
-        "weakly_protected_from_some": "yellow", "nothing_run": "dim",
-    }  # fmt: skip
-    status = Text.assemble((f"{verdict.opening}.", f"bold {best.get(verdict.status, 'red')}"), f" {verdict.headline}")
+    status = Text.assemble((f"{verdict.opening}.", f"bold {_COLOURS[verdict.tier]}"), f" {verdict.headline}")
     lines = []
     for line in verdict.lines:
-        colour = _COLOURS[line.grade]
-        mark, said = Text(f"{MARKS[line.grade]} {line.who}", colour), Text(line.guarantee, colour)
+        colour = _COLOURS[line.tier]
+        mark, said = Text(f"{line.mark} {line.who}", colour), Text(line.guarantee, colour)
         why = "\n".join(part for part in (line.rest, f"sees {line.sees}" if line.sees else "") if part)
         lines.append((mark, said, Text(why, "dim" if line.state == "absent" else "")))
     caveat = [Whole(Text(verdict.caveat))] if verdict.caveat else []

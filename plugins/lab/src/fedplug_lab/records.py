@@ -169,6 +169,11 @@ def result_of(run_dir: Path) -> Result:
             for line in ledger.verdict.lines
             if line.state != "absent"
         },
+        units={
+            line.party: line.unit
+            for line in ledger.verdict.lines
+            if line.state == "guaranteed" and line.unit != "client"
+        },
         assessments=summary.assessments,
         added={section.key: found for section in sections_of_plugins() if (found := section.record(run_dir))},
     )

@@ -17,7 +17,7 @@ from fedplug.api.blocks import CLEAR, NOISED
 from fedplug.api.data import ACCURACY
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_ledger.verdict import Line, Verdict
-from fedplug_ledger.verdict_words import BRIEF
+from fedplug_ledger.verdict_words import BRIEF, named, number
 from fedplug_runs import units
 from fedplug_runs.folder import Summary, read_ledger, read_rows, read_summary
 from fedplug_runs.row_text import best_of
@@ -25,12 +25,13 @@ from fedplug_runs.rows import Row, Sent
 
 from fedplug_lab.canvas import Rows, curves_of
 from fedplug_lab.figures import DIRECTIONS, DRAWN, charts, picture_charts, zone_shares
-from fedplug_lab.page import figures, glossary, verdict_html, write_page
+from fedplug_lab.guess import BALANCED, guess_words
+from fedplug_lab.page import figures, glossary, verdict_glance, verdict_lines, write_page
 from fedplug_lab.pictures import read_pictures
 from fedplug_lab.records import as_sent, bare
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.tables import again, bullets, render, sentence, table, text, title_of, zone_label
-from fedplug_lab.words import capital, in_words
+from fedplug_lab.words import capital, in_words, of_sites
 
 # In this order. The rest of the ledger follows, its log last and folded away.
 _LEDGER_CAPTIONS = {
@@ -82,14 +83,19 @@ def write_report(
         ("ledger", "Privacy ledger", _ledger(ledger)),
         ("run", "What ran", _what_ran(summary)),
     ]
+    if _at_sites(summary):
+        sections = [(key, title, of_sites(body)) for key, title, body in sections]
     top = [
         _banner(rows, planned),
-        '<section class="verdict" aria-labelledby="verdict"><h2 id="verdict">Who can learn what about a client</h2>',
-        verdict_html(ledger.verdict, _clients(summary), measured),
-        _warnings(ledger),
+        verdict_glance(ledger.verdict),
+        _leading_numbers(rows, ledger.verdict, summary),
+        _doubts(summary),
+        '<section class="verdict" aria-labelledby="why"><h2 id="why">What each party sees, and why</h2>',
         *(f"<p><strong>{text(label)}:</strong> {sentence(said)}</p>" for label, said in headlines),
+        verdict_lines(ledger.verdict, _clients(summary), measured),
+        _warnings(ledger),
         f"{_BARE if bare(summary.recipe) else ''}{glossary()}</section>",
-        _key_numbers(rows, planned, summary.resumed),
+        _more_numbers(rows, planned, summary),
     ]
     return write_page(run_dir / "report.html", "report", summary.name, _byline(summary, rows), top, sections)
 
@@ -112,10 +118,17 @@ def rewrite_report(run_dir: Path) -> Path:
 
 
 def _byline(summary: Summary, rows: Sequence[Row]) -> str:
-    parts = [f"{len(rows)} round{'' if len(rows) == 1 else 's'}"]
+    parts = [units.many(len(rows), "round")]
+    parts += [units.many(count, "client")] if (count := _clients(summary)) else []
     parts += [f"engine {text(summary.engine)}", f"device {text(summary.device)}"]
-    parts.append(f'digest <code title="{text(summary.digest)}">{text(summary.digest[:16])}</code>')
-    return f'<p class="byline">{" · ".join(parts)}</p>'
+    digest = f'digest <code title="{text(summary.digest)}">{text(summary.digest[:16])}</code>'
+    return f'<p class="byline">{" · ".join(parts)}<span class="digest"> · {digest}</span></p>'
+
+
+def _doubts(summary: Summary) -> str:
+    """What is odd about the results, such as a model that is no better than a guess."""
+    listed = bullets([*map(sentence, getattr(summary, "doubts", ()))])
+    return f'<div class="banner"><strong>Look twice.</strong>{listed}</div>' if listed else ""
 
 
 def _banner(rows: Sequence[Row], planned: int) -> str:
@@ -126,19 +139,39 @@ def _banner(rows: Sequence[Row], planned: int) -> str:
             "<code>fedplug resume</code> continues it.</p>")  # fmt: skip
 
 
-def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
+Item = tuple[str, str, str]
+"""A number of the page: what it is of, the number, and a few words on it."""
+
+
+def _numbers(items: Sequence[Item], kind: str) -> str:
+    cells = "".join(
+        f"<div><dt>{text(label)}</dt><dd>{text(value)}<small>{sentence(note)}</small></dd></div>"
+        for label, value, note in items
+    )
+    return f'<dl class="numbers {kind}">{cells}</dl>'
+
+
+def _leading_numbers(rows: Sequence[Row], verdict: Verdict, summary: Summary) -> str:
+    """What must be seen at once: how good the model is and what a guess gets, epsilon, bytes and time."""
     if not rows:
         return ""
-    measured = [row for row in rows if row.leading is not None and math.isfinite(row.leading)]
-    grouped = next((row for row in reversed(rows) if row.of_groups), None)
     work = sum(units.total(row.seconds.values()) for row in rows)
     training = units.percent(units.total(row.seconds.get("train") for row in rows) / work) if work else ""
-    asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
-    zone = NOISED if any(row.zones.get(NOISED) for row in rows) else CLEAR
-    shares, what = [row.zones.get(zone) for row in rows], f"{capital(zone)} share"
-    if any(row.sealed_share for row in rows):
-        shares, what = [row.sealed_share for row in rows], "HE share"
-    first, share = units.percent(shares[0]), units.percent(units.last(shares))
+    up, down = sum(row.bytes.up.total for row in rows), sum(row.bytes.down.total for row in rows)
+    items = [
+        *_judged(rows, summary),
+        ("Epsilon spent", *epsilon_spent(verdict)),
+        ("Sent by clients", units.size(up), f"all clients, all rounds; {units.size(down)} to them"),
+        ("Wall clock", units.duration(units.total(row.wall_seconds for row in rows)),
+         f"training is {training} of the work" if training else ""),
+    ]  # fmt: skip
+    return _numbers(items, "lead")
+
+
+def _judged(rows: Sequence[Row], summary: Summary) -> list[Item]:
+    """The figure that leads, with what a guess gets; balanced accuracy too, where it does not lead."""
+    measured = [row for row in rows if row.leading is not None and math.isfinite(row.leading)]
+    grouped = next((row for row in reversed(rows) if row.of_groups), None)
     personal = [found for row in rows if (found := units.spread(row.of_personal))]
     models = f"; personal models {units.number(personal[-1][1])} on average" if personal else ""
     if tuned := [found for row in rows if (found := units.spread(row.tuned))]:
@@ -147,28 +180,64 @@ def _key_numbers(rows: Sequence[Row], planned: int, resumed: bool) -> str:
     best = best_of(measured) if measured else None
     note = f"best {units.number(best.leading)} after round {best.round}" if best else "not measured"
     title = f"{capital(leads.name)}{f' ({leads.unit})' if leads.unit else ''}"
-    accuracy = (title, final, note)
+    guessed = guess_words(rows[-1], getattr(summary, "common", ""))
+    accuracy = (title, final, "; ".join(filter(None, [guessed, note])) + models)
     if grouped is not None:
         low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.of_groups.values()))) or ())
         each = f"{len(grouped.of_groups)} models, {low} to {high}, each on test data like its clients'"
         on_all = "on all classes" if leads == ACCURACY else "on the common test set"
-        accuracy = (f"{title} in groups", mean, f"{each}; {on_all} {final}")
+        said = f"{each}; {on_all} {final}{f' ({guessed})' if guessed else ''}{models}"
+        accuracy = (f"{title} in groups", mean, of_sites(said) if _at_sites(summary) else said)
+    other = rows[-1].figures.get(BALANCED)
+    if other is None or leads.name == BALANCED:
+        return [accuracy]
+    return [accuracy, (capital(BALANCED), units.number(other), guess_words(rows[-1], "", BALANCED))]
+
+
+def epsilon_spent(verdict: Verdict) -> tuple[str, str]:
+    """The largest epsilon that is guaranteed, or toward how many parties nothing is; and toward whom it holds."""
+    there = [line for line in verdict.lines if line.state != "absent"]
+    open_to = [line for line in there if line.state != "guaranteed"]
+    stated = sorted(
+        ((line.value or 0.0, line) for line in there if line.state == "guaranteed" and not line.nothing),
+        key=lambda one: -one[0],
+    )
+    by_value: dict[tuple[str, str], list[str]] = {}
+    for value, line in stated:
+        unit = "" if line.unit == "client" else f" for each {line.unit}"
+        by_value.setdefault((number(value), unit), []).append(BRIEF.get(line.party, line.party))
+    said = [f"{value}{unit} toward {named(who)}" for (value, unit), who in by_value.items()]
+    if open_to:
+        many = f"no limit toward {len(open_to)} of {len(there)}"
+        return many, "; ".join(said) or ("for the others nothing is to be learned" if len(open_to) < len(there) else "")
+    if not stated:
+        return ("0", "nothing of the updates can be read") if there else (units.NOTHING, "no round was recorded")
+    value, worst = stated[0]
+    replaced = ""
+    if worst.largest is not None and worst.largest > value:
+        replaced = f"; replace-one {number(worst.largest)}"
+    said[0] = said[0].removeprefix(number(value)).strip()
+    return number(value), f"{'; '.join(said)}{replaced}; delta {worst.delta:g}"
+
+
+def _more_numbers(rows: Sequence[Row], planned: int, summary: Summary) -> str:
+    """The rest of what sums up the rounds."""
+    if not rows:
+        return ""
+    asked, answered = sum(row.clients.asked for row in rows), sum(row.clients.answered for row in rows)
+    zone = NOISED if any(row.zones.get(NOISED) for row in rows) else CLEAR
+    shares, what = [row.zones.get(zone) for row in rows], f"{capital(zone)} share"
+    if any(row.sealed_share for row in rows):
+        shares, what = [row.sealed_share for row in rows], "Sealed share"
+    first, share = units.percent(shares[0]), units.percent(units.last(shares))
     items = [
-        (*accuracy[:2], accuracy[2] + models),
         (what, share, f"of the model in the last round; {first} in the first"),
-        ("Sent by clients", units.size(sum(row.bytes.up.total for row in rows)), "all clients, all rounds"),
         ("Sent to clients", units.size(sum(row.bytes.down.total for row in rows)), "all clients, all rounds"),
-        ("Wall clock", units.duration(units.total(row.wall_seconds for row in rows)),
-         f"training is {training} of the work" if training else ""),
-        ("Rounds", f"{len(rows)} of {planned}", "resumed from a checkpoint" if resumed else ""),
+        ("Rounds", f"{len(rows)} of {planned}", "resumed from a checkpoint" if summary.resumed else ""),
         ("Client replies", f"{answered} of {asked}",
          f"{asked - answered} missed" if asked > answered else "no client dropped out"),
     ]  # fmt: skip
-    cells = "".join(
-        f"<div><dt>{text(label)}</dt><dd>{text(value)}<small>{sentence(note)}</small></dd></div>"
-        for label, value, note in items
-    )
-    return f'<dl class="numbers">{cells}</dl>'
+    return _numbers(items, "more")
 
 
 # ---- sections
@@ -204,9 +273,14 @@ def _ledger(ledger: LedgerReport) -> str:
 
 def _warnings(ledger: LedgerReport) -> str:
     """What a reader of the verdict should know, below it."""
-    count = f"{len(ledger.warnings)} warning{'' if len(ledger.warnings) == 1 else 's'}"
+    count = units.many(len(ledger.warnings), "warning")
     listed = bullets([*map(text, ledger.warnings)])
     return f"<details open><summary>{count}</summary>{listed}</details>" if listed else ""
+
+
+def _at_sites(summary: Summary) -> bool:
+    """Whether each site judges the model on its own examples, since there is no common test set."""
+    return bool((summary.recipe.get("data") or {}).get("at") == "sites")
 
 
 def _clients(summary: Summary) -> int | None:
@@ -264,24 +338,25 @@ def rounds_tables(rows: Sequence[Row]) -> str:
     """Every round as a row of a table, and what the rounds add up to, as HTML."""
     if not rows:
         return "<p>No round is complete.</p>"
-    number, grouped = units.number, any(row.of_groups for row in rows)
+    grouped = any(row.of_groups for row in rows)
     figures = dict.fromkeys(title for row in rows for title in row.figures)
     leading = rows[-1].leads.name
     leads = [title for title in figures if title == leading]
     columns: list[tuple[str, Callable[[Row], str]]] = [
-        (f"{leading} in groups", lambda row: number(_mean(row.of_groups))),
-        *((title, lambda row, title=title: number(row.figures.get(title))) for title in leads),
-        ("accuracy on all classes" if grouped else "accuracy", lambda row: number(row.accuracy)),
-        ("loss", lambda row: number(row.loss)),
-        ("train loss", lambda row: number(row.train_loss)),
+        (f"{leading} in groups", lambda row: units.number(_mean(row.of_groups))),
+        *((title, lambda row, title=title: units.number(row.figures.get(title))) for title in leads),
+        ("accuracy on all classes" if grouped else "accuracy", lambda row: units.number(row.accuracy)),
+        ("loss", lambda row: units.number(row.loss)),
+        ("train loss", lambda row: units.number(row.train_loss)),
         (f"client {leading}", lambda row: _spread(row.of_clients)),
         ("personal models", lambda row: _mean_and_spread(row.of_personal)),
         ("personal, common set", lambda row: _mean_and_spread(row.of_personal_public)),
         ("fine-tuned", lambda row: _mean_and_spread(row.tuned)),
         ("fine-tuned, common set", lambda row: _mean_and_spread(row.tuned_public)),
-        *((f"cluster {name}", lambda row, name=name: number(row.clusters.get(name)))
+        *((f"cluster {name}", lambda row, name=name: units.number(row.clusters.get(name)))
           for name in dict.fromkeys(name for row in rows for name in row.clusters)),
-        *((title, lambda row, title=title: number(row.figures.get(title))) for title in figures if title not in leads),
+        *((title, lambda row, title=title: units.number(row.figures.get(title)))
+          for title in figures if title not in leads),
         ("clients", lambda row: f"{row.clients.answered}/{row.clients.asked}"),
         *((zone, lambda row, zone=zone: units.percent(row.zones.get(zone))) for zone in zone_shares(rows)),
         ("up", lambda row: units.size(row.bytes.up.total)),
@@ -290,9 +365,9 @@ def rounds_tables(rows: Sequence[Row]) -> str:
         ("messages", lambda row: str(row.messages)),
         ("wall", lambda row: units.duration(row.wall_seconds)),
         ("simulated", lambda row: units.duration(row.simulated_seconds)),
-        *((f"ε {title}", lambda row, party=party: number(row.view_epsilons.get(party)))
+        *((f"ε {title}", lambda row, party=party: units.number(row.view_epsilons.get(party)))
           for party, title in BRIEF.items() if any(party in row.view_epsilons for row in rows)),
-        *((f"epsilon of a {level}", lambda row, level=level: number(row.level_epsilons.get(level)))
+        *((f"epsilon of a {level}", lambda row, level=level: units.number(row.level_epsilons.get(level)))
           for level in dict.fromkeys(level for row in rows for level in row.level_epsilons)),
         ("mask churn", lambda row: units.percent(row.mask_churn)),
     ]

@@ -60,6 +60,7 @@ class Result(Record):
         verdict: of the ledger, in a paragraph.
         guarantees: by party of the verdict the epsilon that is guaranteed toward it, of its unit. None for no
             guarantee. A party that is not there is left out.
+        units: of these, by party, the unit of an epsilon that is not a client's.
         assessments: component -> fact -> value.
         added: what sections of plugins know of the run, by their keys.
     """
@@ -95,6 +96,7 @@ class Result(Record):
     guarantees: dict[Text, Number | None] = dataclasses.field(default_factory=dict)
     recalls: dict[Text, Number] = dataclasses.field(default_factory=dict)
     guess: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    units: dict[Text, Text] = dataclasses.field(default_factory=dict)
 
     @property
     def leading(self) -> float | None:
@@ -172,9 +174,9 @@ class Leak:
 
     @property
     def share(self) -> str:
-        """How much gave way, in words: people where images were sought, else the share of the targets."""
+        """How much gave way, in words: examples where images were sought, else the share of the targets."""
         if self.people:
-            return f"{self.recovered} of {self.people} people"
+            return f"{self.recovered} of {self.people} examples"
         return units.NOTHING if self.succeeded is None else units.percent(self.succeeded)
 
 

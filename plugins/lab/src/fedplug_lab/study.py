@@ -606,12 +606,18 @@ class Study:
 
 
 def _in_words(found: Result, seconds: float) -> str:
-    """`accuracy 0.9, protected from 2 of 4 parties, epsilon up to 8.00, 3 s`: what of a client is protected."""
+    """`accuracy 0.9, protected from 2 of 4 parties, epsilon up to 8.00, 3 s`: a client, unless a unit is named."""
     of_groups = f", in groups {units.number(found.of_groups.mean)}" if found.of_groups else ""
     of_personal = f", personal {units.number(found.of_personal.mean)}" if found.of_personal else ""
-    stated = [epsilon for epsilon in found.guarantees.values() if epsilon is not None]
-    most = f", epsilon up to {number(max(stated))}" if stated else ""
-    protected = f"protected from {len(stated)} of {len(found.guarantees)} parties{most}"
+    stated = {party: epsilon for party, epsilon in found.guarantees.items() if epsilon is not None}
+    by_unit: dict[str, list[float]] = {"client": []}
+    for party, epsilon in stated.items():
+        by_unit.setdefault(found.units.get(party, "client"), []).append(epsilon)
+    protected = "; ".join(
+        f"{'protected' if unit == 'client' else f'each {unit}'} from {len(epsilons)} of {len(found.guarantees)} parties"
+        + (f", epsilon up to {number(max(epsilons))}" if epsilons else "")
+        for unit, epsilons in by_unit.items()
+    )
     guess = ", no better than a guess" if found.no_better else ""
     figures = f"{found.leads.name} {units.number(found.leading)}{guess}{of_groups}{of_personal}"
     return f"{figures}, {protected}, {units.duration(seconds)}"

@@ -58,6 +58,13 @@ def capital(title: str) -> str:
     return title[:1].upper() + title[1:]
 
 
+def of_sites(words: str) -> str:
+    """The same of a run with data at sites, where each judges on its own examples: there is no common test set."""
+    for common, own in (("common test set", "test data of the sites"), (", common set", ", sites' data")):
+        words = words.replace(f"the {common}", own).replace(f"The {common}", capital(own)).replace(common, own)
+    return words
+
+
 def is_name(value: str) -> bool:
     """Whether a text is such a name, and no sentence or path."""
     return value in _PEOPLE or value in BRIEF

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from fedplug.api.records import Count, Number, Text
 
-from fedplug_ledger.grades import PARTIES, Grade, Graded, Status, quoted
+from fedplug_ledger.grades import PARTIES, Status, quoted
+from fedplug_ledger.tiers import FROM_BEST, Tier, Tiered
 
 STATUSES: dict[Status, str] = {
     "protected_from_all": "Protected from everybody named",
@@ -29,11 +31,9 @@ BRIEF: dict[str, str] = {
     "client_and_server": "client + server", "released_model": "model",
 }  # fmt: skip
 """The parties in the words of a narrow column."""
-MARKS: dict[Grade, str] = {"guaranteed": "✓", "weak": "~", "beyond": "!", "none": "✗", "absent": "○"}
-"""A sign for each grade of a line, from the best to the worst; the words of the line say the same."""
 
 
-class LineWords(Graded):
+class LineWords(Tiered):
     """What is read of a line. See `fedplug_ledger.verdict.Line` for the fields."""
 
     party: Text
@@ -133,6 +133,20 @@ class VerdictWords:
         return f"There is no {useful} limit on what {named(open_to, 'or')} can learn about a client."
 
     @property
+    def tier(self) -> Tier | Literal["some"]:
+        """The worst tier of its lines where each party that there is has a guarantee, and never above its status.
+
+        `some` where some have one, and `none` where nobody has; `absent` where nothing was run.
+        """
+        if self.status in ("nothing_run", "no_meaningful_guarantee", "no_protection"):
+            return "absent" if self.status == "nothing_run" else "none"
+        there = [line for line in self.lines if line.state != "absent"]
+        if not self.status.endswith("_all") or not all(line.state == "guaranteed" for line in there):
+            return "some"
+        least: list[Tier] = ["weak"] if self.status.startswith("weakly") else []
+        return max([*least, *(line.tier for line in there)], key=FROM_BEST.index)
+
+    @property
     def caveat(self) -> str:
         """The coalitions that no line judges, in a sentence; empty where there are none."""
         return f"Not judged: {'; '.join(self.not_judged)}." if self.not_judged else ""
@@ -157,7 +171,7 @@ class VerdictWords:
         for line in self.lines:
             first = line.terms or line.reason
             said = f"{line.guarantee}{(': ' if line.reason else '; ') if first else ''}{first}"
-            text.append(f"  {MARKS[line.grade]} {line.who:<{width}}  {said}")
+            text.append(f"  {line.mark} {line.who:<{width}}  {said}")
             below = [(measured or {}).get(line.party, ""), f"sees {line.sees}" if line.sees else "", line.limits]
             text += [f"    {'':<{width}}  {more}" for more in below if more]
         return [*text, f"  {self.caveat}"] if self.caveat else text

@@ -50,9 +50,10 @@ def _sites(recipe: Resolved) -> str:
     agreed = recipe.data.agreed
     assert agreed is not None  # whatever is not split is at sites
     shape, mean, std = "x".join(map(str, agreed.shape)), agreed.mean, agreed.std
-    who = "the one client" if recipe.clients == 1 else f"each of {recipe.clients} clients"
+    scaled = "" if not mean else (
+        f", mean {', '.join(f'{each:g}' for each in mean)}, std {', '.join(f'{each:g}' for each in std)}"
+    )  # fmt: skip
+    who = "the client has" if recipe.clients == 1 else f"each of {recipe.clients} clients has"
     return (
-        f"{who} has what lies at its site, the server nothing; inputs {shape}, "
-        f"{len(agreed.classes)} classes, mean {', '.join(f'{each:g}' for each in mean)}, "
-        f"std {', '.join(f'{each:g}' for each in std)}"
+        f"{who} what lies at its site, the server nothing; inputs {shape}, {len(agreed.classes)} classes{scaled}"
     )

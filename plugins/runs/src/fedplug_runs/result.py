@@ -24,7 +24,6 @@ from fedplug.round.protocol import Protocol
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_ledger.ledger_record import LedgerReport
-from fedplug_ledger.verdict_words import MARKS
 
 from fedplug_runs import folder as run_files
 from fedplug_runs import units
@@ -261,7 +260,7 @@ class Run:
         except CheckpointError:
             return f"<p>{_KILLED}</p>"
         caveat = f"<p>{escape(verdict.caveat)}</p>" if verdict.caveat else ""
-        lines = [(f"{MARKS[line.grade]} {line.who}", line.guarantee, line.rest) for line in verdict.lines]
+        lines = [(f"{line.mark} {line.who}", line.guarantee, line.rest) for line in verdict.lines]
         return f"<p><b>{escape(verdict.opening)}.</b> {escape(verdict.headline)}</p>{_table([], *lines)}{caveat}"
 
 

@@ -39,7 +39,7 @@ def columns(row: Row) -> dict[str, str]:
         "personal mean": units.number(personal[1] if personal else None),
         "fine-tuned mean": units.number(tuned[1] if tuned else None),
         "loss": units.number(row.loss),
-        "HE": units.percent(row.sealed_share),
+        "sealed": units.percent(row.sealed_share),
         "up": units.size(row.bytes.up.total),
         "down": units.size(row.bytes.down.total),
         "epsilon": epsilon_of(row),

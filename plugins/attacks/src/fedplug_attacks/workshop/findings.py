@@ -1,4 +1,4 @@
-"""The results of attacks in brief: a conclusion that counts people, and a row for each question.
+"""The results of attacks in brief: a conclusion that counts examples, and a row for each question.
 
 The report and both displays say the same words.
 """
@@ -14,7 +14,7 @@ from fedplug_runs import units
 
 from fedplug_attacks.workshop.records import AttackSummary, People, SummaryRow
 from fedplug_attacks.workshop.scorer import GUESSES
-from fedplug_attacks.workshop.words import best_guess, examples, metric_words, who_words
+from fedplug_attacks.workshop.words import best_guess, examples, metric_words, when_words, who_words
 
 SUCCEEDED, INCONCLUSIVE, FAILED, NOT_APPLICABLE = "succeeded", "inconclusive", "failed", "not applicable"
 STATES = (SUCCEEDED, INCONCLUSIVE, FAILED, NOT_APPLICABLE)
@@ -157,11 +157,11 @@ def _what(row: SummaryRow) -> str:
         sought = f"how often each class is behind {where}"
     else:
         sought = f"what is behind {where}"
-    return f"{sought}, round {row.round}"
+    return f"{sought}, {when_words(row.adversary, row.round)}"
 
 
 def _sought(row: SummaryRow) -> str:
-    return _what(row).rpartition(", round ")[0]
+    return _what(row).rpartition(", ")[0]
 
 
 def _found(row: SummaryRow) -> str:
@@ -186,7 +186,7 @@ def _remark(row: SummaryRow) -> str:
 
 
 def _counted(number: int) -> str:
-    return "1 person" if number == 1 else f"{number} people"
+    return examples(number)
 
 
 def _by(people: People) -> str:

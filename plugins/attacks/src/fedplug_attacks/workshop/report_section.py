@@ -46,6 +46,7 @@ from fedplug_attacks.workshop.words import (
     success_words,
     target_words,
     trivial_guesses,
+    when_words,
     who_words,
 )
 
@@ -274,7 +275,8 @@ def _seen(row: SummaryRow) -> list[str]:
 
 def _what(row: SummaryRow) -> str:
     size = row.probe_batch_size
-    return f"round {row.round}" if size is None else f"round {row.round}, probes with {examples(size)}"
+    when = when_words(row.adversary, row.round)
+    return when if size is None else f"{when}, probes with {examples(size)}"
 
 
 def _differences(folder: _Folder) -> str:
@@ -472,7 +474,7 @@ class Attacks(Section):
         several = len({row.round for row in rows}) > 1
         found: dict[str, Leakage] = {}
         for row in rows:
-            name = f"{row.attack} {row.adversary}" + (f" round {row.round}" if several else "")
+            name = f"{row.attack} {row.adversary}" + (f" {when_words(row.adversary, row.round)}" if several else "")
             name += f" probe {row.probe_batch_size}" if row.probe_batch_size else ""
             entry = found.setdefault(name, Leakage(row.ranking, row.form, row.baselines, {}, row.adversary))
             if row.headline:

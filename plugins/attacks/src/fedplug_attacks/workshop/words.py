@@ -72,9 +72,14 @@ def success_words(rule: Success | None) -> str:
     return f"{metric_title(rule.metric)} {sign} {rule.threshold:g}{unit}"
 
 
+def when_words(adversary: str, round: int) -> str:
+    """`round 3`; of a released model `after round 20`, since it is attacked as it is before the round that follows."""
+    return f"after round {round - 1}" if adversary == "released" else f"round {round}"
+
+
 def target_words(result: TargetResult) -> str:
     """`server, round 1, client 3, probe 1 with 8 examples`."""
-    parts = [result.adversary, f"round {result.round}", f"client {result.client}"]
+    parts = [result.adversary, when_words(result.adversary, result.round), f"client {result.client}"]
     if result.probe is not None:
         parts.append(f"probe {result.probe.batch} with {examples(result.probe.batch_size)}")
     return ", ".join(parts)
@@ -82,7 +87,7 @@ def target_words(result: TargetResult) -> str:
 
 def examples(count: int) -> str:
     """`1 example`, `8 examples`."""
-    return f"{count} example{'' if count == 1 else 's'}"
+    return units.many(count, "example")
 
 
 def shares_words(states: Mapping[str, float]) -> str:

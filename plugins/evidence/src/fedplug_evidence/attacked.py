@@ -1,0 +1,93 @@
+"""What was attacked, and what nobody tried: the first thing that a reviewer asks after who is kept out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedplug_lab.api import sentence, text
+from fedplug_ledger.verdict import Verdict
+from fedplug_ledger.verdict_words import named
+from fedplug_runs import units
+
+from fedplug_evidence.facts import Tried
+
+STYLE = """
+.tried { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 2rem; margin: 1.2rem 0 0; }
+.tried h2 { grid-column: 1 / -1; border: 0; margin: 0 0 .2rem; padding: 0; font-size: 1.05rem; }
+.tried h3 { margin: .2rem 0 .3rem; } .tried ul { margin: 0; padding-left: 1.1rem; font-size: .92rem; }
+.in-short { max-width: none; margin: .8rem 0 0; }
+.succeeded { color: var(--bad); font-weight: 700; }
+@media screen and (max-width: 47rem) { .tried { grid-template-columns: minmax(0, 1fr); margin-top: .8rem; } }
+"""
+_PARTIES = {
+    frozenset({"server"}): "server", frozenset({"key_server"}): "key_holder", frozenset({"client"}): "client",
+    frozenset({"server", "client"}): "client_and_server", frozenset({"released"}): "released_model",
+}  # fmt: skip
+"""The line of a verdict that an adversary, by its roles, is an example of."""
+
+
+def attacked(tried: Sequence[Tried], verdict: Verdict) -> str:
+    """Both lists, side by side."""
+    by_party: dict[str, list[Tried]] = {}
+    for one in tried:
+        by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
+    alike: dict[str, list[str]] = {}
+    for who, its in by_party.items():
+        alike.setdefault(_made(its), []).append(who)
+    made = "".join(f"<li><b>{text(named(who))}</b>: {found}</li>" for found, who in alike.items())
+    left = f"<ul>{made}</ul>" if made else "<p><strong>No attack was tried.</strong></p>"
+    right = "".join(f"<li>{sentence(said)}</li>" for said in not_tried(tried, verdict))
+    return (
+        '<section class="tried" aria-labelledby="tried"><h2 id="tried">What was attacked, and what nobody tried</h2>'
+        f"<div><h3>Attacked</h3>{left}</div><div><h3>Nobody tried</h3><ul>{right}</ul></div></section>"
+    )
+
+
+def attacked_short(tried: Sequence[Tried], verdict: Verdict) -> str:
+    """Both in two sentences, for the top of the page."""
+    worked, made = [one for one in tried if one.succeeded], [one for one in tried if one.succeeded is not None]
+    said = f"{_names(made)}, and none succeeded" if made else "no attack that was tried applied to what was sent"
+    if worked:
+        said = f"{_names(worked)} succeeded, of {_names(made)}"
+    left = "; ".join(not_tried(tried, verdict))
+    first = sentence(f"{said}." if tried else "nothing: no attack was tried.")
+    kind = ' class="succeeded"' if worked else ""
+    return (
+        f'<p class="in-short"><b>Attacked:</b> <span{kind}>{first}</span> <b>Nobody tried:</b> {sentence(left)}.</p>'
+    )
+
+
+def _made(tried: Sequence[Tried]) -> str:
+    """The attacks of one adversary: those that succeeded, those that failed, those that did not apply."""
+    said = []
+    worked = [one for one in tried if one.succeeded]
+    failed = [one for one in tried if one.succeeded == 0]
+    if worked:
+        most = max(worked, key=lambda one: one.succeeded or 0.0)
+        found = f"{_names(worked)} succeeded, {_names([most])} on {units.percent(most.succeeded)} of its targets"
+        said.append(f'<span class="succeeded">{sentence(found)}</span>')
+    if failed:
+        said.append(sentence(f"{_names(failed)} failed"))
+    if moot := [one for one in tried if one.succeeded is None]:
+        said.append(sentence(f"{_names(moot)} did not apply to what it sees"))
+    return "; ".join(said)
+
+
+def _names(tried: Sequence[Tried]) -> str:
+    return named(dict.fromkeys(one.attack.split(" ")[0].rpartition(".")[2] for one in tried))
+
+
+def not_tried(tried: Sequence[Tried], verdict: Verdict) -> list[str]:
+    """What no attack of these says anything about, in clauses."""
+    played = {_PARTIES.get(frozenset(role.partition(":")[0] for role in one.adversary.split("+"))) for one in tried}
+    applied = {_PARTIES.get(frozenset(role.partition(":")[0] for role in one.adversary.split("+")))
+               for one in tried if one.succeeded is not None}  # fmt: skip
+    there = [line for line in verdict.lines if line.state != "absent"]
+    said = []
+    if without := [line.who for line in there if line.party not in played]:
+        said.append(f"any attack by {named(without, 'or')}")
+    if moot := [line.who for line in there if line.party in played - applied]:
+        said.append(f"any attack that applies to what {named(moot, 'or')} sees")
+    said += ["attacks by parties that send altered messages"] if not any(
+        one.adversary.startswith("malicious") for one in tried) else []  # fmt: skip
+    return [*said, "stronger attacks than these: one that fails proves nothing about them"] if tried else said
