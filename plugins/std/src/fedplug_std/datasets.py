@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import fedplug
 from fedplug import Declares, Field
 
-from fedplug_std.options import ImageOptions, PictureOptions, Sized
+from fedplug_std.options import ImageOptions, PictureFolderOptions, Sized
 
 if TYPE_CHECKING:
     from fedplug import Dataset, Examples
@@ -35,7 +35,7 @@ class Images(fedplug.DataSource):
     class Options(ImageOptions):
         """The number of examples."""
 
-    options: Options
+    options: ImageOptions
 
     @property
     @abc.abstractmethod
@@ -257,7 +257,7 @@ class ImageFolder(Images):
     [BACTERIA, VIRUS], bacteria: [BACTERIA]}`. Partitions then use the folders.
     """
 
-    class Options(PictureOptions, Images.Options):
+    class Options(PictureFolderOptions):
         """The folder of the images, and their conversion."""
 
         path: str = Field(

@@ -99,6 +99,10 @@ class PictureOptions(fedplug.Options):
         return value
 
 
+class PictureFolderOptions(PictureOptions, ImageOptions):
+    """Both, of pictures in folders."""
+
+
 class RowOptions(Sized):
     """The role of each column."""
 

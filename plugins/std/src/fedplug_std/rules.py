@@ -51,7 +51,7 @@ def notes(rules: Any) -> list[str]:
 def _in_parts(rules: Any) -> Iterator[tuple[Any, Sgd]]:
     """Trainers that compute a batch in parts."""
     for use, part in rules.defined:
-        if isinstance(part, Sgd) and part.options.micro_batch:
+        if isinstance(part, Sgd) and getattr(part.options, "micro_batch", None):  # FedDPA and others have no parts
             yield use, part
 
 
