@@ -104,6 +104,19 @@ def test_it_runs_what_is_missing_and_leaves_a_page_and_tables(
     assert said[2].endswith("with 2 runs to make, 2 at a time")
 
 
+def test_what_cannot_be_measured_here_is_listed_all_the_same(
+    settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        data = {"use": "std.arrays", "file": "nowhere.npz", "clients": 2, "partition": "std.iid"}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(recipe_of(name=name, data=data)))
+    recipes = [tmp_path / "one.yaml", tmp_path / "two.yaml"]
+    assert compare(recipes, settings, Asked(seeds=[1], dry_run=True), Catalog.discover()) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("none, a run would fail: there is no file") == 2
+    assert "estimate of all: not known, with 2 runs to make" in shown
+
+
 def test_an_interrupted_comparison_goes_on_in_the_round_where_it_stopped(
     recipes: list[Path], settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

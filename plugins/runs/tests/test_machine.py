@@ -58,7 +58,7 @@ def test_updates_and_scores_of_a_rounds_clients_have_to_fit(
     memory(monkeypatch, needed)
     require_memory(recipe, layout)
     memory(monkeypatch, needed - 1)
-    with pytest.raises(SetupError, match=r"4 clients with a model of 650 parameters need .*data\.clients"):
+    with pytest.raises(SetupError, match=r"4 clients with a model of 650 parameters: that takes .*data\.clients"):
         require_memory(recipe, layout)
 
 

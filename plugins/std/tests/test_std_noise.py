@@ -175,10 +175,6 @@ def test_noise_that_every_client_would_refuse_is_refused_by_the_check(
     assert problem.startswith("recipe.protect.noised.1: ")
 
 
-def test_epsilon_infinity_is_no_noise() -> None:
-    assert noised([1.0, 2.0], norm=3.0, epsilon=math.inf, delta=1e-5).tolist() == [1, 2]
-
-
 # -- what the ledger and the checks are told ---------------------------------------------------------------------------
 
 

@@ -239,7 +239,7 @@ def test_a_table_of_ones_own_is_judged_by_rmse_and_has_no_accuracy(tmp_path: Pat
     ("split", "place", "value", "said"),
     [
         ("train_inputs", (7, 2), np.nan, "contain values that are not numbers, the first nan in column 2 of"),
-        ("test_targets", 4, np.inf, "the test examples of std.arrays: answers of 1 examples"),
+        ("test_targets", 4, np.inf, "test examples: answers of 1 examples"),
     ],
 )
 def test_what_is_no_number_is_named_before_training(

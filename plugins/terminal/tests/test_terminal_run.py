@@ -193,7 +193,7 @@ def test_too_little_memory_is_said_before_the_plan(
     # 4 clients, 1,210 parameters, an update and scores of 4 bytes each: 38.7 kB.
     assert fedplug(monkeypatch, "run", recipe, *output) == 1
     captured = capsys.readouterr()
-    assert "4 clients with a model of 1,210 parameters need more than 38.7 kB" in captured.err
+    assert "4 clients with a model of 1,210 parameters: that takes over 38.7 kB" in captured.err
     assert "this machine has 38.0 kB" in captured.err
     assert captured.out == ""
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import ProtectionError, SetupError
 from fedplug_std.rules import network
 
-from fedplug_baselines.dp_sgd import DpSgd
-from fedplug_baselines.dp_sgd_accounting import noise_multiplier_for
-
 if TYPE_CHECKING:
     import torch
     from fedplug_std.torch_model import TorchModel
+
+    from fedplug_baselines.dp_sgd import DpSgd
 
 Complaint = tuple[tuple[str | int, ...], str]
 """A place in the recipe, and what is wrong there."""
@@ -23,18 +23,25 @@ _USUAL = 1e-3, 1e3
 
 def problems(rules: Any) -> Iterator[Complaint]:
     """A network that DP-SGD cannot train, with the layers that are to blame, and an epsilon that no noise gives."""
-    for use, part in rules.defined:
-        if isinstance(part, DpSgd):
-            if why := _no_noise(part):
-                yield use.path, f"{use.use}: {why}"
-            try:
-                _way(rules)
-            except SetupError as error:
-                yield use.path, f"{use.use}: {error}"
+    for use, part in _trainers(rules):
+        if why := _no_noise(part):
+            yield use.path, f"{use.use}: {why}"
+        try:
+            _way(rules)
+        except SetupError as error:
+            yield use.path, f"{use.use}: {error}"
+
+
+def _trainers(rules: Any) -> list[tuple[Any, DpSgd]]:
+    """Those of the recipe; where their module was not imported, it names none, and a check stays fast."""
+    module = sys.modules.get("fedplug_baselines.dp_sgd")
+    return [] if module is None else [(use, part) for use, part in rules.defined if isinstance(part, module.DpSgd)]
 
 
 def _no_noise(part: DpSgd) -> str:
     """Why there is no noise for an unusual epsilon; each client's own number of examples decides about others."""
+    from fedplug_baselines.dp_sgd_accounting import noise_multiplier_for
+
     options = part.options
     if options.epsilon is None or options.delta is None or _USUAL[0] <= options.epsilon <= _USUAL[1]:
         return ""
@@ -47,7 +54,7 @@ def _no_noise(part: DpSgd) -> str:
 
 def notes(rules: Any) -> list[str]:
     """That gradients are computed one example at a time, which takes longer."""
-    if not any(isinstance(part, DpSgd) for _, part in rules.defined) or not (slow := _way(rules)):
+    if not _trainers(rules) or not (slow := _way(rules)):
         return []
     return [f"baselines.dp_sgd takes a pass for the gradient of each example, which is slow: torch "
             f"vectorises no {slow}"]

@@ -503,8 +503,13 @@ class Study:
         seconds: float | None = 0.0
         for case, count in cases.items():
             recipe = next(one.recipe for one in missing if one.case == case)
-            with keeping(self._loaded):
-                found = estimate(recipe, self.settings, self.catalog, LIMIT / len(cases))
+            try:
+                with keeping(self._loaded):
+                    found = estimate(recipe, self.settings, self.catalog, LIMIT / len(cases))
+            except FedplugError as error:  # the list of runs is worth having all the same
+                tell(f"estimate of {case or recipe.name}: none, a run would fail: {error}")
+                seconds = None
+                continue
             many = f"{count} runs, each " if count > 1 else ""
             tell(f"estimate of {case or recipe.name}: {many}{in_short(found)}")
             seconds = None if seconds is None or found.seconds is None else seconds + count * found.seconds

@@ -397,7 +397,7 @@ def _parquet(path: Path, content: bytes, reading: Reading) -> Rows:
         import pyarrow.parquet
     except ImportError as error:
         raise SetupError(
-            f"pyarrow, which reads {path}, is not installed; pip install 'fedplug-std[tables]', or write it as CSV"
+            f"pyarrow, which reads {path}, is not installed; pip install pyarrow, or write it as CSV"
         ) from error
     try:
         found = pyarrow.parquet.read_table(pyarrow.BufferReader(content))

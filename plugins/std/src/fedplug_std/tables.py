@@ -20,7 +20,7 @@ class Table(fedplug.DataSource):
     `answer` is the column of the answers. The others, or those in `features`, are the model's unchanged inputs. Texts
     become numbers only through `categories` of the recipe, gaps only through `fill` or `missing_indicators`, and values
     are scaled only through `scale`. The test rows come from another file (`test_file`), from a column (`test_column`),
-    or are a fraction of each class. Parquet needs `pip install "fedplug-std[tables]"`, with which CSV is read faster.
+    or are a fraction of each class. Parquet needs `pip install pyarrow`, with which CSV is read faster.
     `fedplug data FILE` drafts a section. A large file is parsed once and kept in a cache of this user.
     """
 

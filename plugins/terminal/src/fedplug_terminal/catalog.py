@@ -15,9 +15,7 @@ from fedplug.api.errors import FedplugError, PluginError, RecipeError
 from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry
 from fedplug_runs import functions
 from fedplug_runs.docstrings import docstring
-from fedplug_runs.fitting import missing_files
 from fedplug_runs.hints import near, suggest
-from fedplug_runs.settings import Settings
 from fedplug_runs.trust import may_run, refusal
 
 from fedplug_terminal.as_json import document, problem
@@ -360,6 +358,9 @@ def check_recipes(
 
 def _tried(recipe: Recipe, data: Path | None, catalog: Catalog | None) -> list[str]:
     """What a little of a run shows, with data sets in a folder; without one, the files that a run will miss."""
+    from fedplug_runs.fitting import missing_files
+    from fedplug_runs.settings import Settings
+
     settings = Settings.load()
     if data is None:
         return list(missing_files(recipe, settings.data_root))

@@ -27,7 +27,6 @@ def data(
     import json
 
     from fedplug.api.errors import SetupError
-
     from fedplug_std.drafts import described
 
     if predict not in (None, "classes", "numbers"):
@@ -42,9 +41,8 @@ def data(
 def _tell(found: object, sites: bool) -> None:
     import sys
 
-    from fedplug_terminal.lines import aligned, tell, width_of
-
     from fedplug_std.drafts import PUBLISHES, Described, lines_of
+    from fedplug_terminal.lines import aligned, tell, width_of
 
     assert isinstance(found, Described)
     rows = [(each.name if each.name.isprintable() else repr(each.name), each.kind, str(each.gaps),
