@@ -46,7 +46,7 @@ def test_a_guarantee_of_records_is_below_every_guarantee_of_clients() -> None:
     assert record.mark not in {MARKS[tier] for tier in clients}
 
 
-@pytest.mark.parametrize("grades", itertools.product(("guaranteed", "weak", "beyond", "none", "absent"), repeat=2))
+@pytest.mark.parametrize("grades", [*itertools.product(("guaranteed", "weak", "beyond", "none", "absent"), repeat=2)])
 def test_a_verdict_is_no_better_than_its_worst_line(grades: tuple[str, str]) -> None:
     lines = [a_line(party, grade) for party, grade in zip(("server", "client"), grades, strict=True)]  # type: ignore[arg-type]
     verdict, there = Verdict.of(lines), [line for line in lines if line.state != "absent"]

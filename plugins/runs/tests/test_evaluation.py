@@ -124,3 +124,10 @@ def test_shares_are_of_one_answer() -> None:
         personal_task={"pixels": 0.5},
     )  # fmt: skip
     assert Evaluated(0, 0, 0.0, 0, 0).shares() == Evaluated(0, 0, 0.0, 0, 0)
+
+
+def test_a_task_of_many_labels_is_counted() -> None:
+    """Three counts a label: a service of one message is not held to the names that rows show."""
+    counts = {f"label {number} {what}": 1.0 for number in range(400) for what in ("hits", "misses", "alarms")}
+    plain = {"correct": 1.0, "count": 4.0, "loss": 1.0, "own_correct": 1.0, "own_count": 4.0, "task": counts}
+    assert Evaluated.from_plain(plain).task == counts

@@ -109,7 +109,7 @@ GIVEN: dict[str, Any] = {"categories": {"s": ["f", "m"]}}
         (PLAIN.replace(",", ";"), {"delimiter": ";"}),
         (PLAIN.replace(",", ";").replace("\n7;", "\n7,0;"), {"delimiter": ";", "decimal": ","}),
         (PLAIN.replace("\n7,", '\n"7.0",'), {}),
-        (gzip.compress(PLAIN.encode()), {}),
+        (gzip.compress(PLAIN.encode(), mtime=0), {}),
         (PLAIN.replace("f,", "F,", 3), {"replace": {"s": {"F": "f"}}}),
         (PLAIN.replace("ill", "ill ", 2), {}),
         (PLAIN.replace("ill", "Ö").encode("cp1252"), {"encoding": "cp1252", "replace": {"y": {"Ö": "ill"}}}),

@@ -11,18 +11,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from fedplug.api.blocks import RETAINED
 from fedplug.api.data import Evaluation, Examples
 from fedplug.api.errors import of_component
 from fedplug.api.records import Number, Record, shown
-from fedplug.api.reports import Numbers
+from fedplug.api.reports import Name
 from fedplug.api.roles import Trainer
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import NAME
+from pydantic import Field
 
 from fedplug_runs.by_class import ByClass, auc, balanced, counted, in_order_of_classes, rarest
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 _KEPT_BYTES = 1 << 27
 """Clients keep standardised test examples between rounds where those of all of them take at most this much memory."""
+
+
+Counts = Annotated[dict[Name, Number], Field(max_length=30_000)]
+"""What a task counts, by name: a few of each of up to 10,000 labels or classes."""
 
 
 class Evaluated(Record):
@@ -65,14 +70,14 @@ class Evaluated(Record):
     own_count: Number
     personal_correct: Number | None = None
     personal_own_correct: Number | None = None
-    task: Numbers = dataclasses.field(default_factory=dict)
-    personal_task: Numbers = dataclasses.field(default_factory=dict)
-    own_task: Numbers = dataclasses.field(default_factory=dict)
-    personal_own_task: Numbers = dataclasses.field(default_factory=dict)
+    task: Counts = dataclasses.field(default_factory=dict)
+    personal_task: Counts = dataclasses.field(default_factory=dict)
+    own_task: Counts = dataclasses.field(default_factory=dict)
+    personal_own_task: Counts = dataclasses.field(default_factory=dict)
     tuned_correct: Number | None = None
     tuned_own_correct: Number | None = None
-    tuned_task: Numbers = dataclasses.field(default_factory=dict)
-    tuned_own_task: Numbers = dataclasses.field(default_factory=dict)
+    tuned_task: Counts = dataclasses.field(default_factory=dict)
+    tuned_own_task: Counts = dataclasses.field(default_factory=dict)
     by_class: ByClass | None = None
     own_balanced: Number | None = None
     own_auc: Number | None = None
