@@ -116,11 +116,8 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default set starts no further target after half a second, where it says how many it left. Comparisons that
-    are only checked measure no round.
-    """
+    """The default set starts no further target after half a second, where it says how many it left."""
     monkeypatch.setattr(default_set, "BUDGET", 0.5)
-    monkeypatch.setattr(Study, "tell_estimates", lambda study, jobs: None)
 
 
 SHIPPED = ("recipes", "plugins-contrib")
@@ -338,10 +335,13 @@ def check_command(command: str, expected: list[str], block: Fenced, plain_run: P
 
 
 @pytest.mark.parametrize("block", params(PLAIN))
-def test_commands_without_output_run(block: Commands, workspace: Path, plain_run: Path) -> None:
+def test_commands_without_output_run(
+    block: Commands, workspace: Path, plain_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slow commands run for one round. Commands with many runs, that need data, or whose recipe `test_recipes.py` runs,
-    run only as far as the check.
+    run only as far as the check, and measure no round.
     """
+    monkeypatch.setattr(Study, "tell_estimates", lambda study, jobs: None)
     shutil.copy("recipes/paraaegis-dynamic.yaml", "recipe.yaml")
     (grid,) = (one.text for one in BLOCKS if one.directives.get("file") == "grid.yaml")
     Path("grid.yaml").write_text(grid, encoding="utf-8")

@@ -16,10 +16,9 @@ OFFERED = {
     "fedplug-audit": ("audit",),
     "fedplug-evidence": ("evidence", "verify"),
     "fedplug-flower": ("federation-app", "federation-relay", "federation-try"),
-    "fedplug-lab": ("compare", "new", "report", "schema", "sites", "sweep"),
+    "fedplug-lab": ("compare", "data", "new", "report", "schema", "sites", "sweep"),
     "fedplug-party": ("party",),
     "fedplug-search": ("search",),
-    "fedplug-std": ("data",),
 }
 """Commands of this project's own plugins, by distribution: one that is not installed cannot say what it would offer."""
 
