@@ -23,6 +23,7 @@ from fedplug import (
     Reveals,
     at_client,
 )
+from fedplug.api.codec import frame
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs import execution
@@ -72,21 +73,33 @@ def test_zeros_and_round_numbers_are_not_looked_for() -> None:
 
 def test_what_left_before_the_values_were_known_is_compared_once_they_are() -> None:
     comparison, leak = Comparison(), UPDATE[HALF].tobytes()
-    assert comparison.look(0, b"a ballot of eight bytes" + leak) == {}
+    assert comparison.look(0, frame(b"a ballot of eight bytes" + leak)) == {}
     comparison.hold(0, UPDATE, {"noised": HALF}, {})
-    assert comparison.look(0, b"an upload of that round") == Compared(2, {"noised": 200}, {"noised": 199}).to_plain()
-    found = comparison.look(1, leak)
+    found = comparison.look(0, frame(b"an upload of that round"))
+    assert found == Compared(2, {"noised": 200}, {"noised": 199}).to_plain()
+    found = comparison.look(1, frame(leak))
     assert found == Compared(0, {}, {"noised": 199}).to_plain(), "with the values of the round before"
     comparison.hold(1, -UPDATE, {"noised": HALF}, {})
-    assert comparison.look(1, b"an upload of the next one") == Compared(2, {"noised": 200}, {}).to_plain()
+    assert comparison.look(1, frame(b"an upload of the next one")) == Compared(2, {"noised": 200}, {}).to_plain()
 
 
 def test_what_was_sent_in_a_round_without_an_upload_waits_no_longer() -> None:
     comparison = Comparison()
-    assert comparison.look(0, UPDATE.tobytes()) == {}
-    comparison.look(1, b"12345678")
+    assert comparison.look(0, frame(UPDATE.tobytes())) == {}
+    comparison.look(1, frame(b"12345678"))
     comparison.hold(1, UPDATE, {"noised": HALF}, {})
-    assert comparison.look(1, b"12345678") == Compared(2, {"noised": 200}, {}).to_plain()
+    assert comparison.look(1, frame(b"12345678")) == Compared(2, {"noised": 200}, {}).to_plain()
+
+
+def test_the_length_and_the_checksum_of_a_message_are_no_values() -> None:
+    """Five zeros of the one, its last two bytes and the first of the other were the float64 of an update's value."""
+    bodies = (bytes(2910) + number.to_bytes(4, "big") for number in range(5000))
+    message = next(framed for framed in map(frame, bodies) if framed[12] == 0xBF)
+    value = np.frombuffer(message[5:13], "<f8").astype(np.float32)
+    comparison = Comparison()
+    comparison.hold(0, value, {"noised": np.arange(1)}, {})
+    assert comparison.look(0, message) == Compared(1, {"noised": 1}, {}).to_plain()
+    assert comparison.look(0, frame(message)) == Compared(1, {}, {"noised": 1}).to_plain(), "in a body it is one"
 
 
 class Logs(Toy, fedplug.Protector):

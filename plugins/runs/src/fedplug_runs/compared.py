@@ -7,7 +7,8 @@ A value is found in three forms, at any byte, in either order of bytes: as float
 float32 next to its neighbour in the model, and alone as float64. One float32 alone is too short: 4 bytes agree by
 chance. The values are those of the update, and those between the links of a zone before they are hidden, such as
 clipped ones. Zeros and numbers of few significant bits, such as 0.5, are left out for the same reason, and so are pairs
-of equal values. What is scaled, rounded or encoded otherwise before it is sent is not found.
+of equal values. The frame of a message holds no values, and is not looked at: the zeros of its length, and a byte of
+its checksum, may be the float64 of one. What is scaled, rounded or encoded otherwise before it is sent is not found.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from fedplug.api.codec import FRAME_SIZE
 from fedplug.api.records import Count, Record
 from fedplug.api.reports import MOST_NAMES, Name
 from pydantic import Field
@@ -161,10 +163,11 @@ class Comparison:
             self._look(data)
 
     def look(self, round: int, data: bytes) -> dict[str, Any]:
-        """Compares a message of a round that is about to leave; gives what there is to say since the last time: a
-        `Compared` as it travels.
+        """Compares a message of a round, with its frame, that is about to leave; gives what there is to say since the
+        last time: a `Compared` as it travels.
         """
         self._at(round)
+        data = data[FRAME_SIZE:]
         if self._sought:
             self._look(data)
         if not self._holds:
