@@ -5,6 +5,7 @@ The entry point is of the group `fedplug.rules`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -48,7 +49,28 @@ def problems(rules: Rules) -> Iterator[Complaint]:
 
 
 def notes(rules: Rules) -> list[str]:
-    """What is right and may surprise: a draw that no guarantee needs, and that nobody can repeat."""
+    """What is right and may surprise."""
+    return [*draws(rules), *thresholds(rules)]
+
+
+def thresholds(rules: Rules) -> Iterator[str]:
+    """A `min_clients` below what a seal takes to open: a round with so few ends the run instead of going on."""
+    least = rules.draft.general.min_clients if rules.draft.general else math.inf
+    seals = {
+        step.link.name: operation for zone in rules.foldable for step in rules.steps(zone)
+        for operation in step.operations if isinstance(operation, Seal)
+    }  # fmt: skip
+    for name, seal in seals.items():
+        if least < seal.opens_with:
+            yield (
+                f"min_clients={least} is below the {seal.opens_with} clients that open a sum with {name}: a round of "
+                f"fewer cannot be opened, and the run stops there; write min_clients: {seal.opens_with}, or lower "
+                "threshold"
+            )
+
+
+def draws(rules: Rules) -> list[str]:
+    """A draw that no guarantee needs, and that nobody can repeat."""
     sampling = rules.draft.general.sampling if rules.draft.general else None
     if sampling is None or sampling.source != "secure" or sampling.scheme == "cyclic" or sampling.rate == 1:
         return []
