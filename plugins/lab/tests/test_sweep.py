@@ -6,7 +6,11 @@ import csv
 import io
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -164,6 +168,32 @@ def test_an_interrupted_sweep_goes_on_and_resumes_the_run(
     assert [line.resumed for line in lines] == [False, True, False]
     assert [result.rounds for result in results_of(lines)] == [2, 2, 2]
     assert len([path for path in settings.output.iterdir() if path.is_dir()]) == 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the processes of a process are listed in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["terminated", "killed"])
+def test_no_run_goes_on_without_the_sweep_that_wants_it(tmp_path: Path, number: signal.Signals) -> None:
+    grid = grid_of(tmp_path, "parameters: {train.lr: [0.01, 0.02]}")
+    recipe = Path(__file__).parents[3] / "recipes/fedavg.yaml"
+    command = ["sweep", recipe, grid, "--set", "rounds=100000", "--jobs", "2", "--output", tmp_path / "runs"]
+    with subprocess.Popen([sys.executable, "-m", "fedplug", *map(str, command)], stdout=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: len([*tmp_path.glob("runs/*/metrics.jsonl")]) == 2)  # both are past their first round
+            workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert len(workers) >= 2
+            process.send_signal(number)
+            process.wait(30)
+            until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+        finally:
+            process.kill()
+    assert len([*tmp_path.glob("runs/*/ledger.json")]) == 2, "what an interrupted run writes"
+
+
+def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
+    begun = time.monotonic()
+    while not done():
+        assert time.monotonic() - begun < seconds
+        time.sleep(0.05)
 
 
 def test_a_run_that_cannot_be_resumed_starts_anew(

@@ -8,6 +8,7 @@ ends it with `Enough`; what the run has is kept, and it could continue.
 
 from __future__ import annotations
 
+import _thread
 import collections
 import contextlib
 import dataclasses
@@ -20,6 +21,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
@@ -39,7 +41,7 @@ from fedplug_runs.execution import INTERRUPTED, Equipment, resume, start
 from fedplug_runs.files import read_text
 from fedplug_runs.folder import load_run, versions, writer_of
 from fedplug_runs.loaded import MOST, Loaded, keeping, place_of
-from fedplug_runs.machine import memory_now, resolve_device
+from fedplug_runs.machine import memory_now, resolve_device, terminated_like_interrupted
 from fedplug_runs.settings import Settings
 from fedplug_runs.shown import Display, say
 from fedplug_terminal.lines import tell
@@ -215,7 +217,7 @@ class Wanted(NamedTuple):
 def make_runs(
     ask: Callable[[], Wanted | None], catalog: Catalog, at_a_time: int, quiet: bool, loaded: Loaded | None = None
 ) -> bool:  # fmt: skip
-    """Makes the runs that are asked for; False if Ctrl-C ended that.
+    """Makes the runs that are asked for; False if Ctrl-C, or SIGTERM, ended that.
 
     Args:
         ask: gives the next one; None where there is none, or none before another one has ended.
@@ -226,7 +228,7 @@ def make_runs(
     """
     stopping = False
     try:
-        with Crew(catalog, at_a_time > 1, quiet, loaded) as crew:
+        with terminated_like_interrupted(), Crew(catalog, at_a_time > 1, quiet, loaded) as crew:
             while True:
                 while not stopping and len(crew) < at_a_time and (wanted := ask()):
                     crew.begin(wanted)
@@ -371,6 +373,7 @@ def _serve(pipe: Connection, catalog: Catalog, packed: Mapping[str, bytes]) -> N
     """What the process does: jobs as they come, until nobody is there any more."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C in a terminal comes from the parent then, and once
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with keeping(Loaded.unpacked(packed)), contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             job, watch = pipe.recv(), Notes()
@@ -382,6 +385,14 @@ def _serve(pipe: Connection, catalog: Catalog, packed: Mapping[str, bytes]) -> N
                 outcome = Outcome(interrupted=True)
             pipe.send(dataclasses.replace(outcome, notes=tuple(watch.noted)))
             gc.collect()  # the next run's memory is measured
+
+
+def _end_with_parent() -> None:
+    """Waits until the process that wants the runs is gone, however it went; the one that is made is then saved."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        _thread.interrupt_main()
 
 
 def _heed(how: int) -> None:
