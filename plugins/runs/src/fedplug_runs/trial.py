@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,17 +188,8 @@ class _Heard(LinesDisplay):
     """Keeps the notes of a run, and shows nothing."""
 
     def __init__(self) -> None:
+        super().__init__(io.StringIO(), quiet=True)
         self.notes: list[str] = []
-
-    def start(self, plan: Sequence[tuple[str, str, str]], facts: Mapping[str, Any]) -> None: ...
-
-    def phase(self, round: int, phase: str, done: int, total: int) -> None: ...
-
-    def round_done(self, row: Any) -> None: ...
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-    def interrupted(self, round: int, run_dir: Path) -> None: ...
-
-    def close(self) -> None: ...
