@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -309,14 +308,11 @@ class World:
         """
         recipe, data, agreed = self._recipe, self.data, self._recipe.data.agreed
         if agreed is not None:
-            sites = service("sites")
+            sites, fitting = service("sites"), service("fitting")
             if sites is None:
                 raise SetupError(f"{recipe.data.place}: this needs fedplug-runs, installed as fedplug was")
-            if self._site is not None and self._root is not None:
-                folders = {self._site: Path(self._root)}
-            else:
-                folders = sites.site_folders(self._root, client_ids)
             source = self._composition.part(recipe.data.name, DataSource)
+            folders = sites.site_folders(self._root, client_ids, self._site)
             found: dict[int, Holding] = sites.load_sites(source, agreed, folders)
             problems: list[str] = []
             public = {"public": self.public.examples} if self.public else {}
@@ -325,6 +321,8 @@ class World:
                 held_out = {"test": held.data.own_test} if len(held.data.own_test) else {}
                 try:
                     self._require({"training": held.data.train, **held_out, **public}, held.data, recipe.data, at)
+                    for model in self._models.values() if fitting else ():
+                        fitting.tried(model, held.data, recipe.data.use + at)
                 except DataError as error:
                     problems.append(str(error))
             if problems:

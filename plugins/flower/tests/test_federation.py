@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from fedplug.api.errors import SetupError
 from fedplug.recipe.recipe import Recipe
 from fedplug_flower import trial
 from fedplug_flower.certificates import make_node_key
+from fedplug_flower.engine import FlowerEngine
 from fedplug_flower.programs import Programs, descendants, free_ports, processes
 from fedplug_flower.trial import Federation, federation, start_node
 from fedplug_party.sockets import folder_name
@@ -314,7 +317,9 @@ def small(tmp_path: Path) -> Iterator[Federation]:
 def test_a_server_that_is_killed_goes_on_while_the_parties_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies after its checkpoint of round 1, while a client trains. Round 2 opened no sum, so it is repeated."""
+    """It dies after its checkpoint of round 1, while a client trains. Round 2 opened no sum, so it is repeated. The
+    settings of the command that is printed then continue it.
+    """
     config, recipe, folder = config_of(tmp_path), recipe_of(rounds=3), tmp_path / "f"
     folder.mkdir()
     pause("party-client-0", tmp_path, "runs/*/checkpoint/round-0001", monkeypatch)
@@ -330,7 +335,8 @@ def test_a_server_that_is_killed_goes_on_while_the_parties_live(
             while_it_runs(running, "recipe small", killing.start, config)
         (run,) = (tmp_path / "runs").iterdir()
         lines: list[str] = []
-        running.run({**config, "resume": str(run)}, lines.append)
+        *_, said = shlex.split(FlowerEngine.continued_by(run, None))
+        running.run({**config, **tomllib.loads(said)}, lines.append)
     assert any(line.startswith("round 3/3") for line in lines)
     assert fingerprints(run) == fingerprints(local_run(recipe, tmp_path / "local"))
 

@@ -88,6 +88,24 @@ def test_every_site_that_does_not_fit_is_told_apart(tmp_path: Path) -> None:
     assert second.startswith(f"client 2: {tmp_path / 'client-2' / 'data.npz'} cannot be read")
 
 
+def test_a_site_whose_whole_numbers_the_model_cannot_take_is_told_so(tmp_path: Path) -> None:
+    """Whole numbers are tokens. It said `mat1 and mat2 must have the same dtype` in the first round."""
+    for client, kind in enumerate(("int64", "float32", "float64")):
+        (tmp_path / f"client-{client}").mkdir()
+        table = np.arange(24).reshape(8, 3).astype(kind)
+        rows = {"train_inputs": table, "test_inputs": table}
+        labels = np.array(["low", "high"] * 4)
+        np.savez(tmp_path / f"client-{client}" / "data.npz", train_labels=labels, test_labels=labels, **rows)
+    plain = at_sites("std.arrays", agreed={"shape": [3], "classes": ["low", "high"], "mean": [], "std": []})
+    world = world_of(tmp_path, plain)
+    world.model("cpu")
+    with pytest.raises(DataError) as caught:
+        world.holdings([0, 1, 2])
+    (line,) = str(caught.value).splitlines()
+    assert f"std.arrays of client 0, in {tmp_path / 'client-0'}, whose inputs are int64" in line
+    assert "give a table as floats" in line
+
+
 def test_labels_go_by_the_names_of_classes_of_which_a_site_may_lack_some(tmp_path: Path) -> None:
     write_sites(tmp_path, SIZES[:1], classes=["high", "low"])
     plain = at_sites(agreed={"classes": ["none", "low", "high"]})

@@ -97,7 +97,7 @@ def require(model: ModelSource, data: str, holds: Declares) -> None:
         raise SetupError(why)
 
 
-def tried(model: Model, data: Dataset, name: str) -> None:
+def tried(model: Model, data: Dataset | ClientData, name: str) -> None:
     """Tries a model on one example of whole numbers: models that take numbers alone, and no tokens, fail at it.
 
     Raises:

@@ -20,8 +20,13 @@ OWN_WORD = "site.toml"
 _TELL = ("classes",)
 
 
-def site_folders(root: str | None, client_ids: list[int]) -> dict[int, Path]:
+def site_folders(root: str | None, client_ids: list[int], site: int | None = None) -> dict[int, Path]:
     """The folder of each client, on a machine that plays all sites.
+
+    Args:
+        root: holds them; at a site, it is the folder of its client.
+        client_ids: of the clients.
+        site: the client whose site this is; None: it plays all.
 
     Raises:
         DataError: nobody named the folder that holds them, or some are missing.
@@ -31,6 +36,8 @@ def site_folders(root: str | None, client_ids: list[int]) -> dict[int, Path]:
             "with data at sites each client reads its own folder; name the folder that holds client-0, client-1 "
             "and so on: --data DIR"
         )
+    if site is not None:
+        return {site: Path(root)}
     folders = {client_id: Path(root) / f"client-{client_id}" for client_id in client_ids}
     if missing := [str(folder) for folder in folders.values() if not folder.is_dir()]:
         raise DataError(
