@@ -19,7 +19,7 @@ def guess_of(row: Row, name: str = "") -> float | None:
 
 
 def guess_words(row: Row, common: str = "", name: str = "") -> str:
-    """`a guess gets 0.983 (class healthy)`, and whether the model is better; empty where it is not known.
+    """`a guess gets 0.983 (always healthy)`, and whether the model is better; empty where it is not known.
 
     Args:
         row: of the metrics.

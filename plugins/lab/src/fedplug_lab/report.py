@@ -186,7 +186,7 @@ def _judged(rows: Sequence[Row], summary: Summary) -> list[Item]:
         low, mean, high = map(units.number, units.spread(dict(enumerate(grouped.of_groups.values()))) or ())
         each = f"{len(grouped.of_groups)} models, {low} to {high}, each on test data like its clients'"
         on_all = "on all classes" if leads == ACCURACY else "on the common test set"
-        said = f"{each}; {on_all} {final}{f' ({guessed})' if guessed else ''}{models}"
+        said = f"{each}; {', '.join(filter(None, [f'{on_all} {final}', guess_words(rows[-1])]))}{models}"
         accuracy = (f"{title} in groups", mean, of_sites(said) if _at_sites(summary) else said)
     other = rows[-1].figures.get(BALANCED)
     if other is None or leads.name == BALANCED:
