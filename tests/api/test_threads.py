@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from fedplug.api.threads import of_a_party
+from fedplug.api.parties import threads_of_a_party
 from fedplug_runs.machine import parties_compute_with
 
 
@@ -20,9 +20,9 @@ def one_thread_again() -> Iterator[None]:
 
 def test_torch_has_afterwards_what_it_had() -> None:
     torch.set_num_threads(2)
-    assert of_a_party() == 1
+    assert threads_of_a_party() == 1
     with parties_compute_with(3):
-        assert of_a_party() == 3
+        assert threads_of_a_party() == 3
         torch.set_num_threads(1)
-    assert of_a_party() == 1
+    assert threads_of_a_party() == 1
     assert torch.get_num_threads() == 2

@@ -40,6 +40,24 @@ def file_name(address: str) -> str:
     return address.replace(":", "-") + ".state"
 
 
+_threads = 1
+
+
+def threads_of_a_party() -> int:
+    """With how many threads the parties of this process compute: a setting of the machine, which components read.
+
+    One, unless somebody asks for more: a library that splits a sum over threads may round it otherwise, and then
+    results depend on the machine.
+    """
+    return _threads
+
+
+def set_threads_of_a_party(count: int) -> None:
+    """From here on parties of this process compute with this many threads; for a process that has no other use."""
+    global _threads
+    _threads = count
+
+
 def _array(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         raise ValueError("it must be an array")

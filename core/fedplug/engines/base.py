@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from fedplug.api.blocks import Layout
 from fedplug.api.component import Options
 from fedplug.api.errors import DataError
-from fedplug.api.threads import set_of_a_party
+from fedplug.api.parties import set_threads_of_a_party
 from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -24,7 +24,7 @@ def host_of(job: Job, client_ids: list[int] | None) -> ClientHost | KeyServerHos
     Raises:
         FedplugError: this process cannot build them; the message says why.
     """
-    set_of_a_party(job.threads)
+    set_threads_of_a_party(job.threads)
     recipe, composition = job.build()
     if client_ids is None:
         return KeyServerHost(recipe, composition, job.layout, job.store)

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import SetupError
-from fedplug.api.threads import of_a_party, set_of_a_party
+from fedplug.api.parties import set_threads_of_a_party, threads_of_a_party
 from fedplug.recipe.recipe import Recipe
 
 from fedplug_runs import units
@@ -154,10 +154,10 @@ def parties_compute_with(count: int) -> Iterator[None]:
     """
     import torch  # here, since what needs no parties must not wait for it
 
-    before, torchs = of_a_party(), torch.get_num_threads()
-    set_of_a_party(count)
+    before, torchs = threads_of_a_party(), torch.get_num_threads()
+    set_threads_of_a_party(count)
     try:
         yield
     finally:
-        set_of_a_party(before)
+        set_threads_of_a_party(before)
         torch.set_num_threads(torchs)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from fedplug.api import threads
 from fedplug.api.blocks import Layout, is_unchangeable
 from fedplug.api.data import ClientData, Evaluation, Examples, Model
+from fedplug.api.parties import threads_of_a_party
 from torch.utils.hooks import RemovableHandle
 
 from fedplug_std._perceptron import Perceptron, hooked
@@ -59,7 +59,7 @@ Count = Callable[[torch.Tensor, torch.Tensor], Mapping[str, float]]
 def use_one_thread() -> None:
     """Makes torch compute with one thread, or with the setting `threads`, so that results do not depend on the machine.
     """
-    if torch.get_num_threads() != (count := threads.of_a_party()):
+    if torch.get_num_threads() != (count := threads_of_a_party()):
         torch.set_num_threads(count)
 
 
