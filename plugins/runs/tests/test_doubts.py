@@ -111,3 +111,6 @@ def test_a_model_that_is_no_better_than_a_guess_is_named_with_the_classes_that_i
     )
     better = rows_of([0.97], leads=BALANCED, guess=gets, figures={"balanced accuracy": 0.6}, recalls={"ill": 0.2})
     assert doubts.of_results(better) == []
+    alone = {"accuracy": 1.0, "balanced accuracy": 1.0}
+    (said,) = doubts.of_results(rows_of([1.0], guess=alone, figures={"balanced accuracy": 1.0}, recalls={"well": 1.0}))
+    assert said.startswith("all test examples are of one class")

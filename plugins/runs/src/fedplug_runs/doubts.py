@@ -140,6 +140,9 @@ class Doubts:
         if not measured or not (name := (row := measured[-1]).no_better):
             return
         value, guess = row.judged[name], row.guess[name]
+        if guess == 1 and name in (BALANCED.name, ACCURACY.name):
+            yield "all test examples are of one class, so that a guess is always right: judge the model on more classes"
+            return
         said = f"the model is no better than a guess: {name} {units.number(value)}, a guess {units.number(guess)}"
         if name == BALANCED.name and row.accuracy is not None and row.accuracy > guess + _FEW:
             said += f", although accuracy is {units.number(row.accuracy)}"
