@@ -48,7 +48,7 @@ def test_three_mistakes_are_three_problems_with_place_and_remedy(tmp_path: Path,
             {"sampling": {"rate": 0.5, "sheme": "fixed"}},
             "recipe.sampling.sheme: unknown option 'sheme'; did you mean scheme?",
         ),
-        ({"sampling": {"scheme": "fixed"}}, "recipe.sampling: the recipe needs 'rate' (share of the clients"),
+        ({"sampling": {"scheme": "fixed"}}, "recipe.sampling: sampling needs 'rate' (share of the clients"),
         (
             {"sampling": {"rate": 0.25}},
             "recipe.sampling.rate: rate=0.25 gives 1 of 4 clients a round, fewer than "

@@ -198,7 +198,7 @@ def test_every_mistake_is_reported_with_its_place(write: Callable[[str], Path], 
         "r.yaml:16:11: unknown accountant component 'std.bok'; did you mean std.book?",
         "r.yaml:17:10: audit.spies must be a list: put the component in [ ]",
         "r.yaml:18:28: power.0.watts=0 must be > 0 (at work)",
-        "r.yaml:18:32: the recipe needs 'watts' (at work)",
+        "r.yaml:18:32: power.1 needs 'watts' (at work)",
         "r.yaml:19:7: tone must be a mapping of options, not 'loud'",
     ]
 

@@ -70,7 +70,7 @@ def test_set_holds_for_every_run_and_the_recipes_seed_is_the_default(
         ("parameters: {a=b: [1]}", "'a=b' is not a path into a recipe"),
         ("cases: {name: a}", "must be a list (each with every combination"),
         ("cases: []", "a grid needs parameters, cases or both"),
-        ("cases: [{set: {rounds: 1}}]", "grid.yaml:1:9: the grid needs 'name' (of the case, different from"),
+        ("cases: [{set: {rounds: 1}}]", "grid.yaml:1:9: the grid: cases.0 needs 'name' (of the case, different from"),
         ("cases: [{name: a, sett: {rounds: 1}}]", "unknown option 'sett' of the grid; did you mean set?"),
         ("cases: [{name: a, set: [1]}]", "cases.0.set=[1] must be a mapping (values by path"),
         ("cases: [{name: a}, {name: a}]", "the case 'a' is there already"),

@@ -77,7 +77,7 @@ def test_profiles_are_part_of_the_recipe(timed: Path, tmp_path: Path) -> None:
         (("cpus: 24", "cpus: .inf"), "timed.yaml:11:24: profiles.0.cpus=inf must be a finite number"),
         (("width: 50", "width: -1"), "timed.yaml:11:39: profiles.0.bandwidth=-1 must be > 0 (MB/s"),
         (("cpus: 24", "cpu: 24"), "timed.yaml:11:18: unknown option 'cpu'; did you mean cpus?"),
-        ((", bandwidth: 50", ""), "timed.yaml:11:5: the recipe needs 'bandwidth' (MB/s"),
+        ((", bandwidth: 50", ""), "timed.yaml:11:5: profiles.0 needs 'bandwidth' (MB/s"),
         (("profiles", "profile"), "timed.yaml:10:1: unknown key 'profile'; did you mean profiles?"),
     ],
 )

@@ -48,7 +48,9 @@ def explain(error: ValidationError, model: type[BaseModel], data: Any, owner: st
         elif item["type"] == "missing":
             path, on_key, missing = item["loc"][:-1], False, str(item["loc"][-1])
             meaning = f" ({field.description})" if field and field.description else ""
-            message = f"{owner or 'the recipe'} needs {item['loc'][-1]!r}{meaning}"
+            place = ".".join(map(str, path))  # of options in options
+            whose = f"{owner}: {place}" if owner and place else owner or place or "the recipe"
+            message = f"{whose} needs {item['loc'][-1]!r}{meaning}"
         elif item["type"] in ("value_error", "assertion_error") and not item["loc"]:
             on_key, message = False, f"{from_owner}{item['ctx']['error']}"
         else:
