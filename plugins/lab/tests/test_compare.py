@@ -475,7 +475,7 @@ def test_each_case_is_a_comparison_of_its_own(
         ("recipes: [small.yaml]", "must be at least 2 long"),
         ("question: why?", "the comparison needs 'recipes' (two or more"),
         ("{recipes: [a.yaml, small.yaml]}", "question.yaml:1:12: there is no recipe"),
-        ("{recipes: [{name: x}, small.yaml]}", "the comparison: recipes.0 needs 'recipe' (a path from here, or a name)"),
+        ("{recipes: [{name: x}, small.yaml]}", "the comparison: recipes.0 needs 'recipe' (a path from here, or a"),
         ("{recipes: [{recipe: small.yaml, nam: x}, small.yaml]}", "unknown option 'nam' of the comparison; did you"),
         ("{recipes: [small.yaml, large.yaml], seed: [1]}", "unknown key 'seed'; did you mean seeds?"),
         ("{recipes: [small.yaml, large.yaml], seeds: [a]}", "seeds.0='a' must be a whole number"),
