@@ -253,7 +253,40 @@ class Shrinks(nn.Module):
         return self.whole(inputs.flatten(1)) / len(inputs)  # type: ignore[no-any-return]
 
 
+class Trims(nn.Module):
+    """Cuts a batch to its longest example; shorter ones are filled up with zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole = nn.Linear(8, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        lines = inputs.squeeze(1)
+        longest = int((lines != 0).any(2).sum(1).max())
+        return self.whole(lines[:, :longest].mean(1))  # type: ignore[no-any-return]
+
+
+class Remembers(nn.Module):
+    """Divides by a mean of the gradients that it has seen, which is in no buffer and in no answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole, self.mean = nn.Linear(64, CLASSES), 1.0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.whole(inputs.flatten(1))
+        if outputs.requires_grad:
+            outputs.register_hook(self._divided)
+        return outputs
+
+    def _divided(self, gradient: torch.Tensor) -> torch.Tensor:
+        self.mean = (self.mean + float(gradient.norm())) / 2
+        return gradient / self.mean
+
+
 @pytest.mark.parametrize(("make", "said"), [
+    (Trims, "the answer of Trims to one changes with others in its batch"),
+    (Remembers, "Remembers gives none that follows from one example alone"),
     (lambda: images(nn.BatchNorm2d(4)), r"BatchNorm2d \(1\) mixes the examples of a batch; use torch.nn.GroupNorm"),
     (lambda: images(nn.BatchNorm2d(4, affine=False)), r"BatchNorm2d \(1\) mixes"),
     (lambda: images(nn.BatchNorm2d(4, track_running_stats=False)), r"BatchNorm2d \(1\) mixes"),
@@ -267,3 +300,11 @@ class Shrinks(nn.Module):
 def test_what_lets_examples_meet_is_refused_by_name(make: Any, said: str) -> None:
     with pytest.raises(SetupError, match=said):
         chosen_way(built(make), SHAPE)
+
+
+def test_padding_of_a_large_vocabulary_is_tried() -> None:
+    """Noise holds a certain one of 5,000 tokens hardly ever, and Opacus gives a gradient to the one for padding."""
+    model = built(lambda: nn.Sequential(nn.Embedding(5000, 4, padding_idx=7), nn.Flatten(), nn.Linear(64, CLASSES)))
+    way, why = chosen_way(model, (16,), 5000)
+    assert way is not hooked
+    assert "0.weight" in why

@@ -55,6 +55,15 @@ def test_the_verdict_is_that_of_the_whole_run(plain: dict[str, Any], tmp_path: P
     assert list(tmp_path.iterdir()) == [folder], "a measurement writes nothing"
 
 
+def test_clients_that_take_part_in_turn_get_the_sums_of_all_rounds(tmp_path: Path) -> None:
+    """A client asked in every eighth round gets eight sums at a time."""
+    data = {"use": "std.digits", "clients": 16, "partition": {"use": "std.iid"}}
+    plain = recipe_of(rounds=6, data=data, min_clients=2, sampling={"scheme": "cyclic", "rate": 0.125})
+    found, rows = measured(plain), read_rows(start(tmp_path, plain, device="cpu"))
+    assert found.down == pytest.approx(sum(row.bytes.down.total for row in rows), rel=0.3)
+    assert found.up == pytest.approx(sum(row.bytes.up.total for row in rows), rel=0.3)
+
+
 def test_a_round_that_takes_long_is_reckoned_by_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three clients that train 0.4 s each: at 0.6 s, one and a half of three are over."""
     whole = Sgd.train

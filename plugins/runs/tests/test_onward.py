@@ -40,6 +40,20 @@ def test_what_a_run_had_is_what_its_folder_gives_back(tmp_path: Path, monkeypatc
     assert json.loads(shlex.split(run_command(tmp_path))[-1]) == {"use": "parties", "parties": str(tmp_path / "there")}
 
 
+def test_another_machine_is_the_users_word(tmp_path: Path) -> None:
+    """A folder that somebody else wrote must not lead to their cluster: it would get all data, and could run code."""
+    (tmp_path / FILE).write_text('{"engine": {"use": "ray", "address": "203.0.113.9:6379", "cpus": 2}}')
+    assert settings_of(tmp_path).engine_options == {"cpus": 2}
+    had = Settings(engine="ray", engine_options={"address": "10.0.0.1:6379", "cpus": 2})
+    keep_settings(tmp_path, had, had.engine_options)
+    assert "10.0.0.1" not in (tmp_path / FILE).read_text()
+    runs_here(tmp_path, had, None)
+    *words, option, engine = shlex.split(resume_command(tmp_path))
+    assert (words, option) == (["fedplug", "resume", str(tmp_path)], "--engine")
+    again = settings_of(tmp_path).replace({"engine": engine})
+    assert (again.engine, dict(again.engine_options)) == ("ray", dict(had.engine_options))
+
+
 def test_the_users_config_counts_where_the_run_says_nothing(tmp_path: Path) -> None:
     config = tmp_path / "config/fedplug/config.toml"
     config.parent.mkdir(parents=True)

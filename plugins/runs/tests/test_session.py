@@ -138,6 +138,12 @@ def test_what_nobody_can_use(given: dict[str, Any], message: str) -> None:
         fedplug.check(PLAIN, **given)
 
 
+def test_masked_values_are_not_taken_for_values() -> None:
+    masked = np.ma.masked_array(TABLE, TABLE.mean() < TABLE)
+    with pytest.raises(SetupError, match=r"data: train_inputs has \d+ masked values.*\.filled\(VALUE\)"):
+        fedplug.check(PLAIN, data={"train_inputs": masked, "train_labels": Y, "test_inputs": TABLE, "test_labels": Y})
+
+
 def test_the_loss_is_for_the_trainer_of_the_recipe() -> None:
     made = notebook()
     train = {"use": "std.fedprox", "mu": 0.5, "lr": 0.1}

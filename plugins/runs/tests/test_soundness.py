@@ -96,6 +96,13 @@ def test_what_no_model_takes_together() -> None:
     )
 
 
+@pytest.mark.parametrize("part", ["test", "public"])
+def test_one_part_in_other_units_is_as_good_as_black(part: str) -> None:
+    """Truths as whole numbers, next to training images of 0 to 255."""
+    given = {"training": pixels(0, 255, 255, 0, kind=np.uint8), part: pixels(0, 1, 1, 1, kind=np.uint8)}
+    assert problem(given, IMAGES).startswith(f"{part} examples: the brightest pixel of all 2 images is 1 of 255")
+
+
 def test_public_examples_are_found_among_private_ones_of_another_type() -> None:
     bytes_, parts = pixels(10, 200, 30, 40, kind=np.uint8), pixels(200 / 255, 10 / 255, 10 / 255, 200 / 255)
     for train, public in ((bytes_, parts), (parts, bytes_)):

@@ -10,6 +10,7 @@ import pytest
 from fedplug import Dataset
 from fedplug.api.errors import DataError
 from fedplug_kit.static import check_component
+from fedplug_std._intake import plain
 from fedplug_std.arrays import Arrays
 
 RNG = np.random.default_rng(0)
@@ -106,6 +107,15 @@ def test_labels_that_are_places_and_names_of_other_classes_are_a_question(tmp_pa
     with pytest.raises(DataError, match=r"test_labels hold 1, which are places from 0 and also names among .* 1, 2, 3"):
         load(write(tmp_path, classes=["1", "2", "3"], **labels))
     assert load(write(tmp_path, classes=["0", "1", "2"], **labels)).train.labels.tolist() == [1] * 12
+
+
+def test_masks_and_bytes_that_are_no_texts_are_refused() -> None:
+    masked = np.ma.masked_array([1.0, -999.0], [False, True])
+    with pytest.raises(DataError, match=r"train_inputs has 1 masked values.*\.filled\(VALUE\)"):
+        plain(masked, "train_inputs")
+    assert plain(np.ma.masked_array([1.0, 2.0]), "train_inputs").tolist() == [1.0, 2.0]
+    with pytest.raises(DataError, match="train_labels holds bytes that are no UTF-8"):
+        plain(np.array([b"\xfcbel"]), "train_labels")
 
 
 def test_damage_inside_a_file_names_the_array(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fedplug import Dataset
 from fedplug.api.errors import DataError
+from fedplug_std._pictures import Reader
 from fedplug_std.datasets import ImageFolder
 from PIL import Image
 
@@ -70,6 +71,20 @@ def test_right_values_of_every_kind(tmp_path: Path, kind: str) -> None:
     pixels = shades(load(tmp_path))
     wanted = 255 - SHADES if kind == "CMYK" else SHADES
     assert np.abs(pixels[0].astype(float) - wanted).max() < 1.01, "JPEG 2000 and CMYK round"
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_tiff_is_turned_whole(tmp_path: Path, orientation: int, kind: Any) -> None:
+    """Not packed, and not square."""
+    pixels = (np.arange(24).reshape(4, 6) * 9).astype(kind)
+    Image.fromarray(pixels).save(tmp_path / "a.tif", tiffinfo={0x0112: orientation})
+    turned = {
+        1: pixels, 2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1], 5: pixels.T, 6: np.rot90(pixels, -1),
+        7: np.rot90(pixels, 2).T, 8: np.rot90(pixels),
+    }  # fmt: skip
+    found = Reader().file(tmp_path / "a.tif")[0]
+    assert np.rint(found * (1 if kind is np.uint8 else 65535)).tolist() == turned[orientation].tolist()
 
 
 def test_pictures_of_one_bit_are_black_and_white(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from fedplug_std._table_files import Reading, csv_rows, read
 from fedplug_std.tables import Table
 from table_toys import rows, write_csv
 
+LARGE = "a,y\n" + "1,ill\n2,well\n" * 20
+
 
 def parsed(text: str | bytes, fast: bool = False, **reading: Any) -> Rows:
     content = text.encode() if isinstance(text, str) else text
@@ -210,6 +212,29 @@ def test_what_nobody_used_for_a_month_is_deleted_and_off_keeps_nothing(
     monkeypatch.setenv("FEDPLUG_CACHE", "off")
     read(path, Reading())
     assert not [*cache.iterdir()]
+
+
+def test_what_is_another_users_in_the_cache_is_not_read(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """A cache in a folder that several share: another user could put other values there."""
+    (tmp_path / "a.csv").write_text(LARGE)
+    read(tmp_path / "a.csv", Reading())
+    (kept,) = cache.iterdir()
+    arrays = dict(np.load(kept))
+    np.savez(kept, **{**arrays, "values0": arrays["values0"] + 100})
+    assert read(tmp_path / "a.csv", Reading()).columns["a"].values[0] == 101, "one's own is read"
+    monkeypatch.setattr(os, "getuid", lambda: kept.stat().st_uid + 1)
+    assert read(tmp_path / "a.csv", Reading()).columns["a"].values[0] == 1
+
+
+def test_columns_of_other_lengths_in_the_cache_are_damage(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "a.csv").write_text(LARGE)
+    whole = len(read(tmp_path / "a.csv", Reading()).columns["a"])
+    (kept,) = cache.iterdir()
+    arrays = dict(np.load(kept))
+    np.savez(kept, **{**arrays, "values0": arrays["values0"][:1]})
+    assert len(read(tmp_path / "a.csv", Reading()).columns["a"].values) == whole
 
 
 def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path, cache: Path) -> None:

@@ -45,6 +45,20 @@ def test_runs_are_listed_for_people_and_for_programs(
     assert "ledger.json is damaged" in found["problems"][0]["message"]
 
 
+def test_a_run_of_somebody_else_does_not_steer_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = start(tmp_path)
+    recipe = (whole / "recipe.yaml").read_text()
+    name = next(line for line in recipe.splitlines() if line.startswith("name: "))
+    (whole / "recipe.yaml").write_text(recipe.replace(name, 'name: "\\e]0;title\\a\\e[31mred"'))
+    capsys.readouterr()
+    assert call(monkeypatch, "runs", str(tmp_path)) == 0
+    shown = capsys.readouterr().out
+    assert "red" in shown
+    assert all(letter.isprintable() or letter == "\n" for letter in shown)
+
+
 def test_a_folder_without_runs_and_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

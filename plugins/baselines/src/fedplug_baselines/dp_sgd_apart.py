@@ -28,10 +28,26 @@ def rows_of_noise(count: int, shape: tuple[int, ...], tokens: int, device: torch
     return torch.randint(tokens, size, device=device) if tokens else torch.randn(size, device=device)
 
 
+def half_empty(rows: torch.Tensor, module: torch.nn.Module, tokens: int) -> torch.Tensor:
+    """The same examples as shorter ones are filled up: with zeros, or the token for which an embedding has no value.
+
+    A module may cut a batch to its longest example, which noise alone does not show.
+    """
+    known = (getattr(part, "padding_idx", None) for part in module.modules())
+    padding = next((each for each in known if tokens and isinstance(each, int)), 0)
+    axis = next((k for k in range(1, rows.ndim) if rows.shape[k] > 1), None)
+    if axis is None:
+        return rows
+    made, half = rows.clone(), rows.shape[axis] // 2
+    made.narrow(axis, rows.shape[axis] - half, half).fill_(padding)
+    return made
+
+
 def require_apart(model: TorchModel, shape: tuple[int, ...], tokens: int = 0) -> None:
     """Tests a module in training mode on inputs of noise, once for each module.
 
     Two copies get one batch each that agree only in their first example, with the same coins, and then the same batch.
+    The examples of the first batch are half empty, the others of the second are not.
     A copy that keeps something, in a buffer or in an attribute, answers the second batch differently. A module that
     draws no coins also gets its first example with fewer others.
 
@@ -50,6 +66,7 @@ def require_apart(model: TorchModel, shape: tuple[int, ...], tokens: int = 0) ->
         return
     with torch.no_grad(), seeded(0, model.device):
         first, second, later = (rows_of_noise(_ROWS, shape, tokens, model.device) for _ in range(3))
+        first = half_empty(first, model.module, tokens)
         second[0] = first[0]
         tried = [copy.deepcopy(model.module).train() for _ in range(2)]
         answers = [

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fedplug.api.errors import FedplugError, SetupError, cause_of
 from fedplug_std.per_sample import dense_gradients, without_fused_attention
 
-from fedplug_baselines.dp_sgd_apart import require_apart, rows_of_noise
+from fedplug_baselines.dp_sgd_apart import half_empty, require_apart, rows_of_noise
 
 if TYPE_CHECKING:
     import torch
@@ -126,8 +126,9 @@ def chosen_way(model: TorchModel, shape: tuple[int, ...], tokens: int = 0) -> tu
             return _CHOSEN[module]
         reasons.append(why)
     raise SetupError(
-        f"DP-SGD needs a gradient for each example, and {type(module).__name__} gives none for one example alone: "
-        f"{reasons[-1]}; choose a model that takes batches of one example, such as std.mlp or std.lenet5"
+        f"DP-SGD needs a gradient for each example, and {type(module).__name__} gives none that follows from one "
+        f"example alone: {reasons[-1]}; choose a model that takes batches of one example and keeps nothing between "
+        "them, such as std.mlp or std.lenet5"
     )
 
 
@@ -285,6 +286,7 @@ def _wrong(way: Way, model: TorchModel, shape: tuple[int, ...], tokens: int) -> 
     try:
         with seeded(2, model.device):
             inputs = rows_of_noise(_TRIED, shape, tokens, model.device)
+            inputs[:1] = half_empty(inputs[:1], tried, tokens)
             with torch.no_grad():
                 for parameter in _trained(tried).values():  # away from points where gradients vanish or are NaN
                     parameter.nan_to_num_(0.0, 0.0, 0.0).add_(0.02 * torch.randn_like(parameter))
@@ -302,8 +304,8 @@ def _wrong(way: Way, model: TorchModel, shape: tuple[int, ...], tokens: int) -> 
                         for one in each]  # fmt: skip
                 wanted = [torch.stack([row[k].reshape(-1) for row in rows]) for k in range(len(found))]
             else:
-                with alone(tried, _weighted) as of:
-                    wanted, _ = of(inputs.clone(), weights)
+                with alone(tried, _weighted) as of:  # the last first: a module that keeps something then shows it
+                    wanted = [each.flip(0) for each in of(inputs.flip(0), weights.flip(0))[0]]
     except Exception as error:
         return _said(error)
     room = 1e-5 * torch.stack([each.norm() for each in wanted]).norm()

@@ -211,7 +211,14 @@ class _Measuring:
             delivery = max(0, rounds[1] - rounds[0])
         else:
             delivery = 4 * self.layout.size * self.recipe.data.clients if way == "down" else 0
-        return float(before + rounds[0] + (self.recipe.rounds - 1) * max(rounds[-1], rounds[0] + delivery) + delivery)
+        whole = before + rounds[0] + (self.recipe.rounds - 1) * max(rounds[-1], rounds[0] + delivery) + delivery
+        return float(whole + (self._late * delivery if way == "down" and len(rounds) > 1 else 0))
+
+    @property
+    def _late(self) -> float:
+        """Deliveries beside those of one a round to the clients that are asked: in the end, all have had every sum."""
+        asked = len(self.released.charged) if self.released else 0
+        return self.recipe.rounds * max(0.0, self.recipe.data.clients / asked - 1) if asked else 0.0
 
     def _verdict(self, protocol: Protocol) -> Verdict:
         """The verdict after all rounds, as if each went as the last that was measured."""

@@ -1,7 +1,8 @@
 """How a run goes on: the settings that its folder keeps, and the command that continues it.
 
 A resumed run takes engine, data folder and the rest from `RUN/settings.json`. What may run code or write elsewhere is
-not in it, since a run folder may come from somebody else: the printed command names that (`--with`, `--plugin`).
+not in it, since a run folder may come from somebody else: the printed command names that (`--with`, `--plugin`, and
+the address of another machine, which would get the data of all clients and may answer with code).
 """
 
 from __future__ import annotations
@@ -32,8 +33,14 @@ def keep_settings(run_dir: Path, settings: Settings, options: Mapping[str, Any])
     """
     values = {name: getattr(settings, name) for name in _KEPT}
     kept = {name: list(each) if isinstance(each, tuple) else _plain(each) for name, each in values.items()}
-    engine = {"use": settings.engine, **{name: _plain(each) for name, each in options.items() if each is not None}}
+    kept_options = {name: each for name, each in options.items() if each is not None and not _leads_away(name, each)}
+    engine = {"use": settings.engine, **{name: _plain(each) for name, each in kept_options.items()}}
     write_text(run_dir / FILE, json.dumps({"engine": engine, **kept}, indent=2) + "\n")
+
+
+def _leads_away(name: str, value: Any) -> bool:
+    """Whether an option of an engine names another machine; `auto` is one that this machine knows."""
+    return name == "address" and value not in (None, "auto")
 
 
 def _plain(value: Any) -> Any:
@@ -60,6 +67,7 @@ def settings_of(run_dir: Path) -> Settings:
         for name in _KEPT:
             _require_kind(name, kept.get(name))
         given = {name: kept.get(name) for name in ("engine", *_KEPT)}
+        given["engine"] = {name: each for name, each in kept["engine"].items() if not _leads_away(name, each)}
         given["muted"] = tuple(given["muted"] or ()) or None
         if given["data"] is not None and not Path(given["data"]).is_dir():
             given["data"] = None
@@ -117,6 +125,8 @@ def resume_command(run_dir: Path, round: int | None = None) -> str:
     if elsewhere := getattr(engine, "continued_by", None):
         return str(elsewhere(run_dir, round))
     words = ["fedplug", "resume", str(run_dir)] + ([] if round is None else ["--round", str(round)])
+    if elsewhere := {name: each for name, each in settings.engine_options.items() if _leads_away(name, each)}:
+        words += ["--engine", json.dumps({"use": settings.engine, **elsewhere})]
     for file in settings.plugins:
         words += ["--plugin", str(file)]
     for each in settings.listeners:

@@ -251,6 +251,11 @@ def _named(value: Any) -> Arrays:
             raise SetupError(
                 f"data: {name} is no array ({error}); give a numpy array, or a tensor on the CPU, detached"
             ) from error
+        if np.ma.is_masked(given):
+            raise SetupError(
+                f"data: {name} has {int(np.ma.getmaskarray(given).sum())} masked values, and models take no masks: "
+                "leave such examples out, or fill in a value: .filled(VALUE)"
+            )
         if not array.dtype.hasobject:
             continue
         kinds = sorted({type(each).__name__ for each in array.flat})

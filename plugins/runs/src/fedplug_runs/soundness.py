@@ -40,7 +40,7 @@ def problem(parts: Mapping[str, Examples], about: About) -> str:
     """
     for name, part in parts.items():
         looks = [_none, _other_type, _no_number, _no_pixels, _no_label]
-        looks += [_one_class, _dark] if name == _TRAINING else []
+        looks += [_one_class, _dark] if name == _TRAINING else [_dark]  # the parts may come in other units
         if wrong := next(filter(None, (look(part, about) for look in looks)), ""):
             return f"{name} examples: {wrong}"
     return _unlike(parts) or _shared(parts, about)

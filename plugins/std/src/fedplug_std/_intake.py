@@ -20,15 +20,23 @@ _EXACT = 1 << 53
 
 
 def plain(given: Any, name: str) -> NDArray[Any]:
-    """The array, as numbers or texts of this machine's byte order. Raises a DataError for anything else."""
+    """The array, as numbers or texts of this machine's byte order. Raises a DataError for others."""
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, a tensor on a device
         raise DataError(f"{name} is no array ({error}); give a numpy array, or a tensor on the CPU") from error
+    if np.ma.is_masked(given):
+        raise DataError(
+            f"{name} has {int(np.ma.getmaskarray(given).sum())} masked values, and models take no masks: leave such "
+            "examples out, or fill in a value: .filled(VALUE)"
+        )
     if array.dtype.hasobject:
         array = _of_objects(array, name)
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
+        try:
+            array = np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} holds bytes that are no UTF-8 ({error}); give texts: .astype(str)") from error
     if array.dtype.kind not in "fiubU" or (array.dtype.itemsize > 8 and array.dtype.kind != "U"):
         raise DataError(f"{name} is {array.dtype} {array.shape}, and must be numbers of at most 64 bits, or texts")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -63,7 +63,8 @@ class Reader:
         with _naming(path):
             if is_dicom(Path(path)):
                 return self._dicom(Path(path))
-            with Image.open(path) as image:
+            # By its name, Pillow maps it into memory, and mixes up the lines of a TIFF that is turned.
+            with Path(path).open("rb") as file, Image.open(file) as image:
                 return self._image(image, str(path))
 
     def image(self, given: Any, name: str) -> NDArray[Any]:

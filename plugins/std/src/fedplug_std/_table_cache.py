@@ -1,7 +1,8 @@
 """Parsed tables that this user's next runs take instead of parsing the same file again.
 
-A file in the cache holds what the table holds, so folder and files are private, and one that nobody has used for a
-month is deleted. Its name is a digest of the table's content and of how it is read: a changed file is parsed anew.
+A file in the cache holds what the table holds, so folder and files are private, another user's are not touched, and one
+that nobody has used for a month is deleted. Its name is a digest of the table's content and of how it is read: a
+changed file is parsed anew.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def kept(path: Path, reading: Sequence[Any], parse: Callable[[bytes], Rows]) -> 
     """
     content = path.read_bytes()
     where = folder() if len(content) >= LEAST else None
-    if where is None:
+    if where is None or (where.exists() and not _is_own(where.stat())):
         return parse(content)
     told = json.dumps([_FORMAT, path.suffixes[-2:], reading, hashlib.sha256(content).hexdigest()])
     file = where / f"{hashlib.sha256(told.encode()).hexdigest()}.npz"
@@ -76,9 +77,16 @@ def kept(path: Path, reading: Sequence[Any], parse: Callable[[bytes], Rows]) -> 
     return rows
 
 
+def _is_own(found: os.stat_result) -> bool:
+    """Whether a folder or file is this user's: what is in another's, others may have put there."""
+    return not hasattr(os, "getuid") or found.st_uid == os.getuid()
+
+
 def _load(file: Path) -> Rows:
     """The rows in a file. Raises one of `_DAMAGED`."""
     with open_plain(file) as opened:
+        if not _is_own(os.fstat(opened.fileno())):
+            raise ValueError("it is another user's")
         found = np.load(opened, allow_pickle=False)
         about = json.loads(found["about"].tobytes())
         count = len(found["numbers"])
@@ -86,6 +94,8 @@ def _load(file: Path) -> Rows:
         for k, (name, words) in enumerate(about["columns"]):
             gaps = found[f"gaps{k}"] if f"gaps{k}" in found else np.zeros(count, bool)
             readings = found[f"readings{k}"] if words is not None else None
+            if not len(found[f"values{k}"]) == len(gaps) == count:
+                raise ValueError("its columns differ in length")
             columns[name] = Column(found[f"values{k}"], gaps, words if words is None else tuple(words), readings)
         rows = Rows(columns, "", found["numbers"], about["unit"], Form(*about["form"]), tuple(about["nameless"]))
     os.utime(file)

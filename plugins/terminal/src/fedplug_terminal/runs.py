@@ -37,10 +37,10 @@ def list_runs(folder: Path, as_json: bool) -> int:
         return 0
     print("\n".join(aligned(_HEAD, [_row(run, folder) for run in found], width_of(sys.stdout))))
     for run in damaged:
-        tell(f"damaged: {run.problem}", sys.stderr)
+        tell(f"damaged: {_printable(run.problem)}", sys.stderr)
     stopped = [run for run in found if run.resume]
     if stopped:
-        tell(f"{len(stopped)} can be resumed, the last one by: {stopped[-1].resume}")
+        tell(f"{len(stopped)} can be resumed, the last one by: {_printable(stopped[-1].resume)}")
     return 1 if damaged else 0
 
 
@@ -48,4 +48,10 @@ def _row(run: Listed, folder: Path) -> tuple[str, ...]:
     path = Path(run.folder)
     name = str(path.relative_to(folder)) if path != folder else path.name
     state = "stopped, can be resumed" if run.resume else run.state
-    return name, run.date[:16] or NOTHING, run.recipe, run.done, run.judged, state, run.verdict or NOTHING
+    cells = name, run.date[:16] or NOTHING, run.recipe, run.done, run.judged, state, run.verdict or NOTHING
+    return tuple(map(_printable, cells))
+
+
+def _printable(text: str) -> str:
+    """A text without what would steer a terminal: a run folder may come from somebody else."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
