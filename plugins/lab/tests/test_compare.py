@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -242,7 +243,7 @@ def main_of(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
 
 def test_runs_of_other_data_or_other_versions_are_made_again(
     counted: tuple[list[Path], Path], settings: Settings, catalog: Catalog, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     settings, (files, _) = settings.replace({"muted": ("lab.report",), "trust": True}), counted
     assert compare(files, settings, Asked(), catalog) == 0
@@ -259,6 +260,9 @@ def test_runs_of_other_data_or_other_versions_are_made_again(
         file.write_text(json.dumps({**plain, "versions": {**plain["versions"], "numpy": "1.0.0"}}))
     assert compare(files, settings, Asked(), catalog) == 0
     assert "was made with numpy 1.0.0, which is" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr(study, "_edited", lambda package: math.inf if package == "fedplug" else 0.0)
+    assert compare(files, settings, Asked(), catalog) == 0
+    assert "is older than the code of fedplug; it is run again" in " ".join(capsys.readouterr().out.split())
 
 
 def test_all_cores_are_used_as_far_as_there_is_memory(

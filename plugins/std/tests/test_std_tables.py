@@ -132,6 +132,8 @@ def changed(line: int, column: str, value: Any) -> list[list[Any]]:
         (changed(3, "age", ""), {}, r"column age has no value in 1 line \(5\); .*missing_indicators: \[age\]"),
         (changed(3, "sex", "NA"), {}, r"column sex has no value in 1 line \(5\); .*missing_indicators: \[sex\]"),
         (changed(3, "outcome", ""), {}, r"column outcome has no value in 1 line \(5\); .*drop_gaps: \[outcome\]"),
+        (changed(3, "outcome", "None"), {}, r"None counts as a gap; to keep it, name it among the classes"),
+        (changed(3, "sex", "NA"), {}, r"NA counts as a gap; to keep it, name it among the categories of sex"),
         (changed(3, "age", "old"), {}, r"column age holds values that are not numbers in 1 line \(5\), first 'old'"),
         (changed(3, "age", "inf"), {}, r"column age holds inf, which is not a finite number, in 1 line \(5\)"),
         (rows(), {"features": ["weight"], "leave_out": []}, r"no column weight, which features names; it has id, age"),

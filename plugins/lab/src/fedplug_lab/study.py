@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -477,6 +478,18 @@ def _started(folder: Path) -> tuple[str, str]:
     return stamp[0] if stamp else "", str(folder)
 
 
+@functools.cache
+def _edited(package: str) -> float:
+    """When the newest file of a package was written, in seconds; 0 where it was not installed from a folder of its
+    author's, in which code changes and the version does not.
+    """
+    spec = importlib.util.find_spec(package)
+    folders = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    if any({"site-packages", "dist-packages"} & {*folder.parts} for folder in folders):
+        return 0.0
+    return max((file.stat().st_mtime for folder in folders for file in folder.rglob("*.py")), default=0.0)
+
+
 class Study:
     """A list of runs, of which some may be there.
 
@@ -537,6 +550,11 @@ class Study:
                    if now[name] != then[name]]  # fmt: skip
         if changed:
             return f"was made with {', '.join(sorted(changed))}"
+        began = (run.folder / "recipe.yaml").stat().st_mtime
+        entries = [entry for use in recipe.uses if (entry := self.catalog.get(use.group, use.use)) and not entry.own]
+        packages = {"fedplug", *(re.split("[.:]", entry.value)[0] for entry in entries)}
+        if newer := sorted(package for package in packages if _edited(package) > began):
+            return f"is older than the code of {', '.join(newer)}"
         if run.summary.data != self._loaded.digest(recipe, self.settings.data_root):
             return "had other data than there are now" if run.summary.data else "does not say which data it had"
         return ""

@@ -70,7 +70,7 @@ def display_of(shown: Shown | Display, quiet: bool) -> Display:
     if shown == "lines":
         return LinesDisplay(sys.stdout, quiet)
     if shown != "terminal":
-        if isinstance(shown, str):
+        if isinstance(shown, str) or not hasattr(shown, "round_done"):
             raise SetupError(f"display={shown!r} must be 'lines', 'terminal', or your own display")
         return shown
     offered = installed(DISPLAY)

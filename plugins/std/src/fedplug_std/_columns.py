@@ -83,12 +83,14 @@ class Column:
         gaps: bool (n,), True where a value is missing.
         words: the different texts of a column of texts, without blanks around them; None: it has numbers.
         readings: float64 (words,), the number that each text is, NaN where it is none.
+        absent: the different texts that lie in gaps, such as `NA`; without the empty one.
     """
 
     values: NDArray[Any]
     gaps: NDArray[np.bool_]
     words: tuple[str, ...] | None = None
     readings: NDArray[np.float64] | None = None
+    absent: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -108,16 +110,17 @@ class Column:
         kept = list(dict.fromkeys(word for word, gap in zip(stripped, empty, strict=True) if not gap))
         at = {word: place for place, word in enumerate(kept)}
         moved = np.array([at.get(word, 0) for word in stripped], np.int64)
+        absent = tuple(dict.fromkeys(word for word, gap in zip(stripped, empty, strict=True) if gap and word))
         missing = empty[places] if len(empty) else np.zeros(len(places), bool)
         found = _numbers(kept, form)
         if found is not None:
             found = found if len(found) else np.zeros(1)
             values = found[moved[places]] if len(moved) else np.zeros(len(places))
             values[missing] = 0
-            return cls(values, missing)
+            return cls(values, missing, absent=absent)
         codes = moved[places].astype(np.int32)
         codes[missing] = 0
-        return cls(codes, missing, tuple(kept), np.array([form.number(word) for word in kept], np.float64))
+        return cls(codes, missing, tuple(kept), np.array([form.number(word) for word in kept], np.float64), absent)
 
     def take(self, rows: NDArray[Any]) -> Column:
         """Some rows of it."""
@@ -425,6 +428,9 @@ def gap_problem(rows: Rows, name: str, column: Column, answer: bool = False) -> 
             "name another answer" if answer else f"leave it out (leave_out: [{name}])"
         )
     said = f"column {name} has no value in {rows.places(column.gaps)}; "
+    if column.absent and column.words is not None:
+        key = "classes" if answer else f"categories of {name}"
+        said += f"{listed(column.absent)} counts as a gap; to keep it, name it among the {key}; or "
     if answer:
         return f"{said}leave these rows out (drop_gaps: [{name}]), or state their answer (fill)"
     return (

@@ -29,7 +29,7 @@ ENVIRONMENT = "FEDPLUG_CACHE"
 """Names another folder, or is `off`."""
 LEAST = 1_000_000
 """Bytes of a file that is worth keeping."""
-_FORMAT = 1
+_FORMAT = 2
 """Changes when the same file would be read otherwise."""
 _UNUSED = 30 * 24 * 3600.0
 """Seconds after which a file that nobody used is deleted."""
@@ -91,12 +91,13 @@ def _load(file: Path) -> Rows:
         about = json.loads(found["about"].tobytes())
         count = len(found["numbers"])
         columns = {}
-        for k, (name, words) in enumerate(about["columns"]):
+        for k, (name, words, absent) in enumerate(about["columns"]):
             gaps = found[f"gaps{k}"] if f"gaps{k}" in found else np.zeros(count, bool)
             readings = found[f"readings{k}"] if words is not None else None
             if not len(found[f"values{k}"]) == len(gaps) == count:
                 raise ValueError("its columns differ in length")
-            columns[name] = Column(found[f"values{k}"], gaps, words if words is None else tuple(words), readings)
+            words = words if words is None else tuple(words)
+            columns[name] = Column(found[f"values{k}"], gaps, words, readings, tuple(absent))
         rows = Rows(columns, "", found["numbers"], about["unit"], Form(*about["form"]), tuple(about["nameless"]))
     os.utime(file)
     return rows
@@ -105,7 +106,7 @@ def _load(file: Path) -> Rows:
 def _save(file: Path, rows: Rows) -> None:
     """Writes a file under a name that no other process uses, and gives it the right one when it is whole."""
     about = {
-        "columns": [[name, column.words] for name, column in rows.columns.items()], "unit": rows.unit,
+        "columns": [[name, column.words, column.absent] for name, column in rows.columns.items()], "unit": rows.unit,
         "form": dataclasses.astuple(rows.form), "nameless": rows.nameless,
     }  # fmt: skip
     arrays: dict[str, Any] = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), "numbers": rows.numbers}

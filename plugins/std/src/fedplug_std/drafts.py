@@ -533,7 +533,9 @@ def choices(rows: Rows, section: Mapping[str, Any], answer: str, scaled: Sequenc
         count = int(np.any([rows.columns[name].gaps for name in section["drop_gaps"]], 0).sum())
         if count:
             without = f"{count} rows have no value there, and are" if count > 1 else "1 row has no value there, and is"
-            yield f"{listed(section['drop_gaps'])}: {without} left out"
+            said = dict.fromkeys(word for name in section["drop_gaps"] for word in rows.columns[name].absent)
+            other = f" ({listed(said)} counts as a gap; to keep it, name it among the classes)" if said else ""
+            yield f"{listed(section['drop_gaps'])}: {without} left out{other}"
     if wide := [by[name] for name in section.get("scale", ()) if name not in scaled]:
         shown = ", ".join(f"{each.name} ({each.values()})" for each in wide[:4] if not each.counts)
         more = " and others" if len(wide) > 4 else ""

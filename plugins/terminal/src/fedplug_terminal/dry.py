@@ -32,7 +32,7 @@ def dry_run(recipe: Path, sets: Sequence[str] | None, settings: Settings) -> int
             raise SetupError("\n".join(error.not_run)) from error
         raise
     Equipment(settings, catalog)
-    tell(f"{checked.name}: ok ({checked.digest[:12]}); a dry run leaves nothing behind")
+    tell(f"{checked.name}: ok ({checked.digest[:12]}); a dry run makes no run folder")
     for note in checked.notes:
         tell(f"note: {note}")
     for line in estimate(checked, settings, catalog).text(settings.engine):
