@@ -24,8 +24,9 @@ NOISE = {"use": "std.gaussian", "epsilon": 8, "delta": 1e-5}
 CLIP = {"use": "std.clip", "norm": 1.0}
 
 
-def measured(plain: dict[str, Any], **limits: float) -> estimating.Estimate:
-    return estimate(Recipe.from_plain(plain, toy_catalog()), SETTINGS, toy_catalog(), **limits)
+def measured(plain: dict[str, Any], limit: float = 600.0) -> estimating.Estimate:
+    """A busy machine may take long for two rounds."""
+    return estimate(Recipe.from_plain(plain, toy_catalog()), SETTINGS, toy_catalog(), limit)
 
 
 @pytest.mark.parametrize(
@@ -65,22 +66,23 @@ def test_clients_that_take_part_in_turn_get_the_sums_of_all_rounds(tmp_path: Pat
 
 
 def test_a_round_that_takes_long_is_reckoned_by_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three clients that train 0.4 s each: at 0.6 s, one and a half of three are over."""
-    whole = Sgd.train
+    """Two of three clients have trained when the time is over, and the third still does."""
+    whole, trained = Sgd.train, list[Any]()
 
     def slow(trainer: Sgd, client: Any, facts: Any) -> dict[str, float]:
-        for _ in range(40):
-            time.sleep(0.01)
+        trained.append(client)
+        if len(trained) == 3:
+            time.sleep(60)
         return whole(trainer, client, facts)
 
     monkeypatch.setattr(Sgd, "train", slow)
     plain = recipe_of(rounds=10, train={"use": "std.sgd"})
     plain["data"]["clients"] = 3
-    found = measured(plain, limit=0.7)
+    found = measured(plain, limit=2.0)
     assert found.round_seconds is not None
-    assert 0.8 < found.round_seconds < 4
+    assert 0.5 < found.round_seconds < 6
     assert found.seconds == pytest.approx(10 * found.round_seconds, rel=0.2)
-    assert "of a round measured here in 700 ms" in found.measured
+    assert "66.7% of a round measured here in 2.0 s" in found.measured
     assert found.up is None
     assert "bytes: not measured" in "\n".join(found.text())
     assert found.verdict is not None
