@@ -100,7 +100,7 @@ def test_noise_is_as_large_in_every_slot_as_is_stated(profile: str) -> None:
     context, _ = component.measured(2)
     stated, errors = spread(component, context, secret=False)
     found = np.sqrt((errors**2).mean(0))
-    assert stated[0] > 2.4 * np.sqrt((stated**2).mean())
+    assert stated[0] > 2 * np.sqrt((stated**2).mean())  # 2.8 on average; below 2 for no key in 10^16
     for part in (slice(0, 40), slice(0, 400), slice(400, None)):
         assert np.sqrt(np.mean((found / stated)[part] ** 2)) == pytest.approx(1, abs=0.07)
     component = make(profile=profile, key_holder="clients")
