@@ -9,7 +9,8 @@ from fedplug_ledger.verdict import Verdict
 from fedplug_ledger.verdict_words import named
 from fedplug_runs import units
 
-from fedplug_evidence.facts import Tried
+from fedplug_evidence.keys import fingerprint
+from fedplug_evidence.sites import Signed, Tried, untried
 
 STYLE = """
 .tried { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 2rem; margin: 1.2rem 0 0; }
@@ -26,8 +27,15 @@ _PARTIES = {
 """The line of a verdict that an adversary, by its roles, is an example of."""
 
 
-def attacked(tried: Sequence[Tried], verdict: Verdict) -> str:
-    """Both lists, side by side."""
+def attacked(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
+    """Both lists, side by side.
+
+    Args:
+        tried: attacks on the run.
+        verdict: of the run.
+        sites: the reports of sites.
+        clients: the number of clients.
+    """
     by_party: dict[str, list[Tried]] = {}
     for one in tried:
         by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
@@ -35,26 +43,59 @@ def attacked(tried: Sequence[Tried], verdict: Verdict) -> str:
     for who, its in by_party.items():
         alike.setdefault(_made(its), []).append(who)
     made = "".join(f"<li><b>{text(named(who))}</b>: {found}</li>" for found, who in alike.items())
+    made += "".join(map(_of_site, sites))
     left = f"<ul>{made}</ul>" if made else "<p><strong>No attack was tried.</strong></p>"
-    right = "".join(f"<li>{sentence(said)}</li>" for said in not_tried(tried, verdict))
+    right = "".join(f"<li>{sentence(said)}</li>" for said in nobody_tried(tried, verdict, sites, clients))
     return (
         '<section class="tried" aria-labelledby="tried"><h2 id="tried">What was attacked, and what nobody tried</h2>'
         f"<div><h3>Attacked</h3>{left}</div><div><h3>Nobody tried</h3><ul>{right}</ul></div></section>"
     )
 
 
-def attacked_short(tried: Sequence[Tried], verdict: Verdict) -> str:
-    """Both in two sentences, for the top of the page."""
-    worked, made = [one for one in tried if one.succeeded], [one for one in tried if one.succeeded is not None]
-    said = f"{_names(made)}, and none succeeded" if made else "no attack that was tried applied to what was sent"
-    if worked:
-        said = f"{_names(worked)} succeeded, of {_names(made)}"
-    left = "; ".join(not_tried(tried, verdict))
-    first = sentence(f"{said}." if tried else "nothing: no attack was tried.")
+def attacked_short(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
+    """Both in two sentences, for the top of the page. The arguments are those of `attacked`."""
+    said = [_in_short(tried)] if tried else []
+    for signed in sites:
+        said.append(f"site {signed.report.client} reports: {_in_short(signed.report.tried)}")
+    worked = any(one.succeeded for one in (*tried, *(one for signed in sites for one in signed.report.tried)))
+    left = "; ".join(nobody_tried(tried, verdict, sites, clients))
+    first = sentence(f"{'; '.join(said) or 'nothing: no attack was tried'}.")
     kind = ' class="succeeded"' if worked else ""
     return (
         f'<p class="in-short"><b>Attacked:</b> <span{kind}>{first}</span> <b>Nobody tried:</b> {sentence(left)}.</p>'
     )
+
+
+def _in_short(tried: Sequence[Tried]) -> str:
+    worked, made = [one for one in tried if one.succeeded], [one for one in tried if one.succeeded is not None]
+    if worked:
+        return f"{_names(worked)} succeeded, of {_names(made)}"
+    return f"{_names(made)}, and none succeeded" if made else "no attack that was tried applied to what was sent"
+
+
+def _of_site(signed: Signed) -> str:
+    """What a site tried on its own uploads, on its word."""
+    report = signed.report
+    by_party: dict[str, list[Tried]] = {}
+    for one in report.tried:
+        by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
+    found = "".join(f"<li>{text(who)}: {_made(its)}</li>" for who, its in by_party.items())
+    left = "".join(f"<li>not attacked: {sentence(f'{who}: {why}')}</li>" for who, why in report.left_out)
+    return (
+        f"<li><b>Tried by site {report.client}</b>, on that site's word, signed with the key "
+        f"<code>{text(fingerprint(signed.public))}</code>:<ul>{found}{left}</ul></li>"
+    )
+
+
+def nobody_tried(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed], clients: int) -> list[str]:
+    """What no attack says anything about, in clauses; a site's attacks say something of that site alone.
+
+    The arguments are those of `attacked`.
+    """
+    said = not_tried([*tried, *(one for signed in sites for one in signed.report.tried)], verdict)
+    if not tried and sites and (left := untried(sites, clients)):
+        said.insert(0, f"any attack on {left}")
+    return said
 
 
 def _made(tried: Sequence[Tried]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -73,6 +73,19 @@ class Known:
     all_examples: bool = False
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Begun:
+    """What a reader of all messages to a client knew when the messages that are there begin.
+
+    Attributes:
+        vector: float32 (P,), the global model; None if it could not read the sums before.
+        published: what components had published.
+    """
+
+    vector: Vector | None
+    published: Snapshots
+
+
 class Observer:
     """Reads recorded messages as an adversary would.
 
@@ -82,12 +95,15 @@ class Observer:
         initial: float32 (P,), the public initial weights.
         public: examples that everybody has.
         model: for operations that follow from the model of a round, such as noise by public scores; left as it is.
+        begun: gives what was known before the messages of a round (0-based), where they do not reach back to the
+            first round; None: they do.
     """
 
     def __init__(
         self, recipe: Recipe, composition: Composition, layout: Layout, initial: Vector, public: PublicData | None,
-        model: Model | None = None,
+        model: Model | None = None, begun: Callable[[int], Begun] | None = None,
     ) -> None:  # fmt: skip
+        self.begun = begun or (lambda _: Begun(initial, {}))
         self.recipe, self.composition, self.layout = recipe, composition, layout
         self.initial, self.public, self.model = initial, public, model
         self._tellings: weakref.WeakKeyDictionary[Message, list[Told]] = weakref.WeakKeyDictionary()
@@ -134,7 +150,7 @@ class Observer:
         """
         read = tuple(message for message in messages if adversary.reads(message))
         insiders = adversary.insiders(folder)
-        told = Bystander(self, target, insiders)
+        told = Bystander(self, target, insiders, self.begun(round))
         told.follow(_calls(read, client_address(target)), round)
         facts = self.facts(round, told.published)
         inside = next((insider for insider in insiders if insider.vector is not None), None)
@@ -394,12 +410,15 @@ class Bystander:
         published: what components have published to it, by round; also as parties on the adversary's side remember it.
     """
 
-    def __init__(self, observer: Observer, client_id: int, insiders: Sequence[Insider] = ()) -> None:
+    def __init__(
+        self, observer: Observer, client_id: int, insiders: Sequence[Insider] = (), begun: Begun | None = None
+    ) -> None:
         self._insiders = insiders
         self._observer, self._client = observer, Client(client_id=client_id)
-        self.vector: Vector | None = observer.initial
+        self.vector: Vector | None = observer.initial if begun is None else begun.vector
         self.buffers: dict[str, Any] = {}
-        self.published = _remembered(client_id, insiders, grouped=observer.recipe.groups is not None)
+        remembered = _remembered(client_id, insiders, grouped=observer.recipe.groups is not None)
+        self.published = remembered or (begun.published if begun else {})
         self._done: set[int] = set()
 
     @property
