@@ -83,7 +83,7 @@ def _of_site(signed: Signed) -> str:
     left = "".join(f"<li>not attacked: {sentence(f'{who}: {why}')}</li>" for who, why in report.left_out)
     return (
         f"<li><b>Tried by site {report.client}</b>, on that site's word, signed with the key "
-        f"<code>{text(fingerprint(signed.public))}</code>:<ul>{found}{left}</ul></li>"
+        f"<code>{text(fingerprint(signed.public))}</code>: {sentence(report.found)}<ul>{found}{left}</ul></li>"
     )
 
 

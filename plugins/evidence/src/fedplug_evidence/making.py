@@ -71,14 +71,15 @@ def make_evidence(
     folder = output or run / "evidence"
     _require_ended(run)
     _require_free(folder, force)
-    reports = read_reports(sites)
+    reports, problems = read_reports(sites)
     gathered = dataclasses.replace(_gathered(run, catalog), sites=tuple(reports.values()))
     facts = gathered.facts
-    if wrong := [
-        f"--site {file}: {why}" for file, signed in reports.items()
+    problems += [
+        f"--site {file}: {why}; use the reports of this run's sites" for file, signed in reports.items()
         for _, why in strangers([signed], facts.digest, facts.run, facts.clients)
-    ]:  # fmt: skip
-        raise SetupError("\n".join(f"{said}; use the reports of this run's sites" for said in wrong))
+    ]  # fmt: skip
+    if problems:
+        raise SetupError("\n".join(problems))
     signer, made_key = own_key(key)
     files = {**gathered.files(), RECIPE: gathered.written.encode(), LEDGER: read_bytes(run / "ledger.json")}
     # Make tables and page from the files as read back, because the check makes them in the same way.

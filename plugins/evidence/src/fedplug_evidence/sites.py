@@ -65,6 +65,13 @@ def tried_on(folder: Path) -> list[Tried]:
     ]  # fmt: skip
 
 
+def conclusion_on(folder: Path, tried: Sequence[Tried]) -> str:
+    """The conclusion from the attacks in a folder; empty if none applied, since the reasons may tell of the data."""
+    if all(one.succeeded is None for one in tried):
+        return ""
+    return " ".join(said[1] for section in sections_of_plugins() if (said := section.headline(folder)))
+
+
 class SiteReport(Record, frozen=True):
     """The figures of one site.
 
@@ -77,6 +84,7 @@ class SiteReport(Record, frozen=True):
         left_out: who or what was not attacked, each with the reason.
         versions: of the programs that attacked.
         made: the day, UTC.
+        found: the conclusion from all attacks, in sentences; empty if none applied.
     """
 
     recipe: Text
@@ -87,6 +95,7 @@ class SiteReport(Record, frozen=True):
     left_out: list[tuple[Text, Text]]
     versions: dict[Text, Text]
     made: Text
+    found: Text = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,12 +136,13 @@ def site_report(
         SetupError: the key cannot be used, or the file cannot be written.
     """
     tried, rounds, left_out = tried_on(folder), list(made.rounds), [(str(who), str(why)) for who, why in made.left_out]
+    found = conclusion_on(folder, tried)
     if recipe.sampling is not None:  # the guarantee may rest on nobody knowing who took part when
         tried = [dataclasses.replace(one, attack=_ROUND.sub("", one.attack)) for one in tried]
         left_out = [(_ROUND.sub("", who).removesuffix(","), _ROUND.sub(" the round", why)) for who, why in left_out]
-        rounds = []
+        rounds, found = [], _ROUND.sub("", found)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    report = SiteReport(recipe.digest, run, client, rounds, tried, left_out, _versions(), today)
+    report = SiteReport(recipe.digest, run, client, rounds, tried, left_out, _versions(), today, found)
     file = folder / REPORT
     said("")
     for line in contents_of(report, file):
@@ -145,7 +155,7 @@ def site_report(
     if made_key is not None:
         said(f"created your signing key {made_key}")
     said(f"wrote {file}, signed by {fingerprint(public_bytes(signer))}, public key {public_bytes(signer).hex()}")
-    said(f"give it to whoever runs the server, who adds it with: fedplug evidence RUN --site {file.name}")
+    said(f"give it to the operator of the server, who adds it with: fedplug evidence RUN --site {file.name}")
     return file
 
 
@@ -160,6 +170,8 @@ def contents_of(report: SiteReport, file: Path) -> Iterator[str]:
         number = "" if one.value is None else f", {one.metric} {one.value:.3g}"
         yield f"  {one.attack}: {share}{number}"
     yield from (f"  not attacked: {who}: {why}" for who, why in report.left_out)
+    if report.found:
+        yield f"  {report.found}"
     yield "These figures follow from the site's examples, and no noise covers them."
 
 
@@ -208,11 +220,9 @@ def read_signed(data: bytes, name: str) -> Signed:
     return Signed(report, public, data)
 
 
-def read_reports(files: Sequence[Path]) -> dict[Path, Signed]:
-    """The report in each file, in the order of clients.
-
-    Raises:
-        SetupError: names every file that cannot be read or is no report, and clients with two files.
+def read_reports(files: Sequence[Path]) -> tuple[dict[Path, Signed], list[str]]:
+    """The report in each file, in the order of clients; and the files that cannot be read, are no report, or are the
+    second of a client, each with the reason.
     """
     found, problems = dict[int, tuple[Path, Signed]](), list[str]()
     for file in files:
@@ -229,9 +239,7 @@ def read_reports(files: Sequence[Path]) -> dict[Path, Signed]:
         if before[0] is not file:
             whose = f"{before[0]} is of client {signed.report.client} too"
             problems.append(f"--site {file}: {whose}; name one file for each client")
-    if problems:
-        raise SetupError("\n".join(problems))
-    return {file: signed for _, (file, signed) in sorted(found.items())}
+    return {file: signed for _, (file, signed) in sorted(found.items())}, problems
 
 
 def in_folder(files: Mapping[str, bytes]) -> tuple[Signed, ...]:
@@ -266,10 +274,10 @@ def strangers(sites: Sequence[Signed], recipe: str, run: str, clients: int) -> I
     for signed in sites:
         report = signed.report
         if report.recipe != recipe:
-            yield signed, f"it is of recipe {one_line(report.recipe, 12)}, and the run is of {recipe[:12]}"
+            yield signed, f"it is of recipe {one_line(report.recipe[:12])}, and the run is of {recipe[:12]}"
         elif report.run != run:
             this = f"this is run {run}" if run else "this run has no parties elsewhere"
-            yield signed, f"it is of run {one_line(report.run, 40)}, and {this}"
+            yield signed, f"it is of run {one_line(report.run[:40])}, and {this}"
         elif report.client >= clients:
             yield signed, f"it is of client {report.client}, and the run has the clients 0 to {clients - 1}"
 
