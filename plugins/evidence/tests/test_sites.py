@@ -189,6 +189,22 @@ def test_a_hostile_report_is_refused_without_a_traceback(digest: str) -> None:
     assert in_folder({"index.html": b""}) == ()
 
 
+def test_what_a_site_writes_is_escaped_and_cannot_break_the_page(run: Path, digest: str, tmp_path: Path) -> None:
+    bad, never = "<script>alert(1)</script>\x1b[2J", float("nan")
+    tried = Tried(bad, bad, never, never, bad, True, 1.0, 3, bad, bad)
+    hostile = report(
+        digest, tried=(tried,), found=bad, left_out=[(bad, bad)], versions={bad: bad}, made=bad, rounds=[2**40],
+    )  # fmt: skip
+    make_and_read(run, (signed(tmp_path, hostile),))
+    page = (run / "evidence" / "index.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert verify_folder(run / "evidence", catalog=CATALOG).ok
+    share = signed(tmp_path, report(digest, tried=(dataclasses.replace(FAILED, succeeded=float("inf")),)))
+    with pytest.raises(SetupError, match="inf is not a share of targets, from 0 to 1"):
+        make_evidence(run, force=True, catalog=CATALOG, sites=[share])
+
+
 def test_the_command_names_its_files(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

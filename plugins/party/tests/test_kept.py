@@ -133,6 +133,16 @@ def test_a_round_without_an_upload_is_not_kept_and_the_next_of_its_pattern_is(tm
     assert kept_rounds(beside, 0) == [0, 3]
 
 
+def test_a_run_that_goes_on_from_before_its_end_has_another_end(tmp_path: Path) -> None:
+    beside = federated(tmp_path, recipe_of())
+    party, folder = beside.parties["client:1"], beside.folder / "client-1"
+    assert kept_rounds(beside) == [0, 2]
+    assert party.kept is not None
+    party.kept.begin(1, party.state.path(party.state.kept()[0]))
+    assert kept_rounds(beside) == [0]
+    assert (folder / KEPT / "wire" / file_of(1)).is_file()
+
+
 def test_a_full_disk_costs_the_kept_round_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(message: Any) -> bytes:
         raise OSError(28, "No space left on device")

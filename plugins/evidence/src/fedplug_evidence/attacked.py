@@ -17,6 +17,7 @@ STYLE = """
 .tried h2 { grid-column: 1 / -1; border: 0; margin: 0 0 .2rem; padding: 0; font-size: 1.05rem; }
 .tried h3 { margin: .2rem 0 .3rem; } .tried ul { margin: 0; padding-left: 1.1rem; font-size: .92rem; }
 .in-short { max-width: none; margin: .8rem 0 0; }
+.tried code { overflow-wrap: anywhere; }
 .succeeded { color: var(--bad); font-weight: 700; }
 @media screen and (max-width: 47rem) { .tried { grid-template-columns: minmax(0, 1fr); margin-top: .8rem; } }
 """

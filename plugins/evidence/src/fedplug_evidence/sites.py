@@ -210,6 +210,9 @@ def read_signed(data: bytes, name: str) -> Signed:
         if not isinstance(plain, dict) or "report" not in plain:
             raise ValueError("it has no report")
         report = SiteReport.from_plain(plain["report"])
+        for one in report.tried:
+            if one.succeeded is not None and not 0 <= one.succeeded <= 1:
+                raise ValueError(f"{one.succeeded} is not a share of targets, from 0 to 1")
         public, signature = bytes.fromhex(plain["public_key"]), bytes.fromhex(plain["signature"])
         if _sealed(report, public, signature) != data:
             raise ValueError("it is not in the form that fedplug writes")

@@ -82,8 +82,10 @@ class Kept:
         """The party holds the state of a checkpoint, and a round (0-based) comes next."""
         self._drop()
         with self._trying():
-            pattern = self._pattern(round)
-            if pattern is None or pattern in map(self._pattern, Checkpoints(self.folder).rounds()):
+            pattern, kept = self._pattern(round), Checkpoints(self.folder)
+            for later in (each for each in kept.rounds() if each > round and self._pattern(each) == END):
+                shutil.rmtree(kept.path(later))  # the run goes on, to another end
+            if pattern is None or pattern in map(self._pattern, kept.rounds()):
                 return
             states = private_folder(self.folder / "checkpoint") / "state.tmp"
             shutil.rmtree(states, ignore_errors=True)

@@ -104,9 +104,12 @@ _SUMS = "sums over clients, and a site cannot attack these alone"
 def _readers(home: AtHome, round: int, made: Made) -> list[str]:
     """The adversaries that see something of this client alone in a round (0-based); notes what they do not see."""
     closing, when = home.closing(round), f"round {round + 1}"
-    readers = ["server"] if _protected(home.recipe) else ["server", "eavesdropper", "client"]
-    if home.recipe.data.clients < 2:
-        readers = [who for who in readers if who != "client"]
+    outside = ["eavesdropper", *(["client"] if home.recipe.data.clients > 1 else [])]
+    readers = ["server", *outside]
+    if _protected(home.recipe):
+        readers = ["server"]
+        why = "the recipe says that links are protected, so it reads no message of this site"
+        made.left_out += [(f"{who_words(who)}, {when}", why) for who in outside]
     opens = {who: ("", "clients") if who == "client" else ("",) for who in readers}
     hidden = {who: [zone for zone, to in closing.items() if to not in opens[who]] for who in readers}
     for who, zones in hidden.items():
