@@ -19,7 +19,6 @@ from fedplug.api.errors import ViewError, describe
 from fedplug.api.links import seal_of
 from fedplug.api.parties import SERVER, Client, ClientMemory, Openings, Server, client_address, file_name
 from fedplug.recipe.composition import Composition
-from fedplug.round.base import facts_of
 from fedplug.round.hosted import HostedClient
 from fedplug.round.parties import ClientHost
 from fedplug.wire.calls import read_reply
@@ -135,13 +134,12 @@ class AtHome:
         """None: those of other clients are at their sites."""
         return {}
 
-    def begun(self, round: int) -> Begun:
-        """What a reader of all messages to the client knows as the kept messages of a round (0-based) begin."""
+    def begun(self, round: int, client_id: int) -> Begun:
+        """See `Rewound.begun`."""
         if round not in self._begun:
             self._take_back(round)
-            # The sum of the round before comes with the kept messages; the earlier ones must have been readable.
-            known = all(self._readable(each) for each in range(round - 1))
-            self._begun[round] = Begun(self._client.vector if known else None, self._client.remembered.published)
+            client = self._client
+            self._begun[round] = Begun.of(client, round, self._composition, self.layout, self.public)
         return self._begun[round]
 
     # -- what others see -----------------------------------------------------------------------------------------------
@@ -153,7 +151,7 @@ class AtHome:
         or that follows from what is published in the round.
         """
         found = dict[str, str]()
-        facts = self._host.facts(round, self.begun(round).published)
+        facts = self._host.facts(round, self.begun(round, self.client_id).published)
         for zone in facts.links:
             try:
                 seal = seal_of(facts.steps(zone)) if facts.sent(zone) else None
@@ -177,15 +175,6 @@ class AtHome:
     def shared_key(self) -> bool:
         """Whether all clients hold the key that opens each other's uploads."""
         return any("clients" in self.closing(round).values() for round in self.rounds)
-
-    def _readable(self, round: int) -> bool:
-        """Whether everybody who reads messages can read the sums of a round."""
-        facts = facts_of(self._composition, self._host.model.layout, round, self.public)
-        try:
-            steps = [step for zone in facts.links for step in facts.steps(zone)]
-        except Exception:  # they follow from what was published, and that was not kept
-            return False
-        return not any(step.link.hook == "postprocess" and step.link.site == "client" for step in steps)
 
     def _another(self, messages: Sequence[Message]) -> tuple[tuple[int, ...], list[Message]]:
         """Another client, which knows what all clients know: its number, and the messages that all were sent."""

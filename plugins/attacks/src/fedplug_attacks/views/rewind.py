@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, TooFewClients
-from fedplug.api.parties import SERVER, Openings, file_name
+from fedplug.api.parties import SERVER, Client, Openings, file_name
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.round.parties import KeyServerHost
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, write_file
 from fedplug_runs.files import private_folder
 from fedplug_runs.result import deliver, taken_back
-from fedplug_runs.wire_record import Message, Wire
+from fedplug_runs.wire_record import Message, Wire, recordings
 
+from fedplug_attacks.views.adversaries import read_client
+from fedplug_attacks.views.observer import Begun
 from fedplug_attacks.views.probe import OneBatch, probing, tell_sums_of, uploads_of
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     from fedplug.api.data import Examples, Model, PublicData
-    from fedplug.api.parties import Client, KeyServer
+    from fedplug.api.parties import KeyServer
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol as Rounds
@@ -89,6 +91,9 @@ class Restored(Protocol):
     def somebody(self) -> Client:
         """A client of this process, for facts that the data of all clients share, such as the shape of an example."""
 
+    def begun(self, round: int, client_id: int) -> Begun | None:
+        """See `Rewound.begun`."""
+
     def close(self) -> None:
         """Forgets the parties, and what they saved here."""
 
@@ -121,7 +126,8 @@ class Rewound:
         world: World,
     ) -> None:
         self.recipe, self.model, self.public = recipe, model, world.public
-        self.checkpoints = Checkpoints(run_dir)
+        self.checkpoints, self._recorded = Checkpoints(run_dir), bool(recordings(run_dir / "wire"))
+        self._begun: dict[tuple[int, int], Begun] = {}
         job = Job(
             recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog, world=world,
             store=StateFiles(),
@@ -218,6 +224,21 @@ class Rewound:
     def somebody(self) -> Client:
         """See `Restored.somebody`."""
         return self.client(0)
+
+    def begun(self, round: int, client_id: int) -> Begun | None:
+        """What a reader of all messages to a client knew before those of a round (0-based).
+
+        None if the run was recorded, since its messages reach back to the first round.
+        """
+        if self._recorded or round not in self.checkpoints.rounds():
+            return None
+        if (round, client_id) not in self._begun:
+            client = read_client(self.checkpoints.path(round), client_id).party
+            assert isinstance(client, Client)
+            self._begun[round, client_id] = Begun.of(
+                client, round, self._composition, self.model.layout, self.public
+            )  # fmt: skip
+        return self._begun[round, client_id]
 
     def _clients(self) -> dict[int, Client]:
         return {client.client_id: client for client in self._engine.clients.clients.values()}

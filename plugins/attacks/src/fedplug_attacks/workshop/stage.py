@@ -95,7 +95,7 @@ class Stage:
         self.repeats = learns is None or learns.repeats
         self.observer = Observer(
             ran, composition, self.model.layout, self.initial, self.rewound.public, self.model,
-            home.begun if home else None,
+            self.rewound.begun,
         )
         seals = [
             operation
