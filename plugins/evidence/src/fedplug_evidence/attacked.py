@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fedplug_lab.api import sentence, text
 from fedplug_ledger.verdict import Verdict
@@ -37,14 +37,7 @@ def attacked(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] =
         sites: the reports of sites.
         clients: the number of clients.
     """
-    by_party: dict[str, list[Tried]] = {}
-    for one in tried:
-        by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
-    alike: dict[str, list[str]] = {}
-    for who, its in by_party.items():
-        alike.setdefault(_made(its), []).append(who)
-    made = "".join(f"<li><b>{text(named(who))}</b>: {found}</li>" for found, who in alike.items())
-    made += "".join(map(_of_site, sites))
+    made = "".join([*_by_party(tried), *map(_of_site, sites)])
     left = f"<ul>{made}</ul>" if made else "<p><strong>No attack was tried.</strong></p>"
     right = "".join(f"<li>{sentence(said)}</li>" for said in nobody_tried(tried, verdict, sites, clients))
     return (
@@ -55,9 +48,11 @@ def attacked(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] =
 
 def attacked_short(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
     """Both in two sentences, for the top of the page. The arguments are those of `attacked`."""
-    said = [_in_short(tried)] if tried else []
+    said, alike = [_in_short(tried)] if tried else [], dict[str, list[str]]()
     for signed in sites:
-        said.append(f"site {signed.report.client} reports: {_in_short(signed.report.tried)}")
+        alike.setdefault(_in_short(signed.report.tried), []).append(str(signed.report.client))
+    for found, who in alike.items():
+        said.append(f"{f'sites {named(who)} report' if len(who) > 1 else f'site {who[0]} reports'}: {found}")
     worked = any(one.succeeded for one in (*tried, *(one for signed in sites for one in signed.report.tried)))
     left = "; ".join(nobody_tried(tried, verdict, sites, clients))
     first = sentence(f"{'; '.join(said) or 'nothing: no attack was tried'}.")
@@ -65,6 +60,17 @@ def attacked_short(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Sig
     return (
         f'<p class="in-short"><b>Attacked:</b> <span{kind}>{first}</span> <b>Nobody tried:</b> {sentence(left)}.</p>'
     )
+
+
+def _by_party(tried: Sequence[Tried]) -> Iterator[str]:
+    """An item for each adversary; those with the same results together."""
+    by_party: dict[str, list[Tried]] = {}
+    for one in tried:
+        by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
+    alike: dict[str, list[str]] = {}
+    for who, its in by_party.items():
+        alike.setdefault(_made(its), []).append(who)
+    yield from (f"<li><b>{text(named(who))}</b>: {found}</li>" for found, who in alike.items())
 
 
 def _in_short(tried: Sequence[Tried]) -> str:
@@ -77,10 +83,7 @@ def _in_short(tried: Sequence[Tried]) -> str:
 def _of_site(signed: Signed) -> str:
     """What a site tried on its own uploads, on its word."""
     report = signed.report
-    by_party: dict[str, list[Tried]] = {}
-    for one in report.tried:
-        by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
-    found = "".join(f"<li>{text(who)}: {_made(its)}</li>" for who, its in by_party.items())
+    found = "".join(_by_party(report.tried))
     left = "".join(f"<li>not attacked: {sentence(f'{who}: {why}')}</li>" for who, why in report.left_out)
     return (
         f"<li><b>Tried by site {report.client}</b>, on that site's word, signed with the key "
