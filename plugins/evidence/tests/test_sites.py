@@ -179,6 +179,8 @@ def test_the_clients_that_nobody_attacked_in_words(digest: str) -> None:
     def of(*clients: int) -> Any:
         return [sites.Signed(report(digest, client), b"", b"") for client in clients]
 
+    nothing = sites.Signed(report(digest, 1, tried=()), b"", b"")
+    assert untried([*of(0), nothing], 2) == "client 1", "a site that could attack nothing says nothing of its client"
     assert untried(of(0, 1), 2) == ""
     assert untried(of(0), 2) == "client 1"
     assert untried((), 3) == "any of the 3 clients"

@@ -75,6 +75,8 @@ def _by_party(tried: Sequence[Tried]) -> Iterator[str]:
 
 def _in_short(tried: Sequence[Tried]) -> str:
     worked, made = [one for one in tried if one.succeeded], [one for one in tried if one.succeeded is not None]
+    if not tried:
+        return "nothing could be attacked"
     if worked:
         return f"{_names(worked)} succeeded, of {_names(made)}"
     return f"{_names(made)}, and none succeeded" if made else "no attack that was tried applied to what was sent"

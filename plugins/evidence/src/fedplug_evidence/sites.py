@@ -286,8 +286,9 @@ def strangers(sites: Sequence[Signed], recipe: str, run: str, clients: int) -> I
 
 
 def untried(sites: Sequence[Signed], clients: int) -> str:
-    """The clients whose sites attacked nothing, in words; empty if there are none."""
-    left = [each for each in range(clients) if each not in {signed.report.client for signed in sites}]
+    """The clients that no attack of their sites applied to, in words; empty if there are none."""
+    applied = {s.report.client for s in sites if any(one.succeeded is not None for one in s.report.tried)}
+    left = [each for each in range(clients) if each not in applied]
     if len(left) == clients or not left:
         return "" if not left else f"any of the {many(clients, 'client')}"
     if len(left) > 20:
