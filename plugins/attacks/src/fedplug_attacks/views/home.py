@@ -240,9 +240,12 @@ class AtHome:
     def _alike(self, other: int) -> HostedClient:
         """Another client with what it shares with this one: model, public facts, cohort secret, and a common key."""
         own, twin = self._client, HostedClient(other, self._host)
-        twin.facts, twin.vector = own.facts, own.vector
-        alike = ("done", "round", "trained", "buffers", "most_examples", "cohort_secret", "answer_key", "published")
-        twin.remembered = ClientMemory(**{name: getattr(own.remembered, name) for name in alike})
+        twin.facts, twin.vector, knows = own.facts, own.vector, own.remembered
+        twin.remembered = ClientMemory(
+            done=knows.done, round=knows.round, trained=knows.trained, buffers=knows.buffers,
+            most_examples=knows.most_examples, cohort_secret=knows.cohort_secret, answer_key=knows.answer_key,
+            published=knows.published,
+        )  # fmt: skip
         if not self._composition.plans.own and self.recipe.groups is None:
             twin.plan = own.plan
         if self.shared_key:
