@@ -29,5 +29,5 @@ def test_a_trial_can_be_attacked_and_a_run_whose_sites_are_elsewhere_cannot(
     found = attacked(folder, "toy.echo", sets=['attack.attacks.0.finds=["labels"]'], **SCOPE)
     assert found["toy.echo-server-round1-client1"]["forms"]
     monkeypatch.delenv("FEDPLUG_DATA")
-    with pytest.raises(ViewError, match=r"which only the sites have; attack a trial .* --data DIR"):
+    with pytest.raises(ViewError, match=r"which only the sites have; let each site .*--attack\), or attack a trial"):
         attack(folder, Settings(quiet=True), ["toy.echo"], (), SCOPE, (), catalog)

@@ -17,7 +17,7 @@ from fedplug.round.steps import Steps
 from fedplug_attacks.api.observation import Seen
 from fedplug_attacks.views.probe import OneBatch, probing, uploads_of
 from fedplug_runs.checkpoint import read_file
-from toy_components import paraaegis, recipe_of
+from toy_components import UNANIMOUS, paraaegis, recipe_of
 from toy_protocol import read_clients
 
 FEDAVG = recipe_of(rounds=2)
@@ -59,6 +59,20 @@ def test_attacks_change_nothing_that_the_run_wrote(runs: Runs, plain: Any) -> No
     attacked(folder, "toy.bare", adversaries=["released"], targets=[0])
     attacked(folder, "toy.bare", adversaries=["server"], rounds=[2], targets=[1])
     assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    "plain", [recipe_of(rounds=3), paraaegis(rounds=3, score_parameters=[UNANIMOUS])], ids=["fedavg", "paraaegis"]
+)
+def test_without_recorded_messages_an_adversary_starts_from_the_model_of_the_round(runs: Runs, plain: Any) -> None:
+    """Not from the first model: a search that starts from another one fails whatever the protocol does."""
+    for adversary in ("server", "client"):
+        scope: dict[str, Any] = {"target": 1, "round": 3, "probe": {"batch_size": 4}}
+        without, _ = observed(runs.of(plain, record=False), adversary, **scope)
+        recorded, _ = observed(runs.of(plain), adversary, **scope)
+        assert (without.vector is None) == (recorded.vector is None)
+        if without.vector is not None:
+            assert np.allclose(without.vector, recorded.vector, atol=1e-4)
 
 
 def test_a_probe_moves_no_model(runs: Runs) -> None:

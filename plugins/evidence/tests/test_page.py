@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 
 from fedplug_evidence.attacked import not_tried
-from fedplug_evidence.facts import Attacks, Closed, Contents, Tried
+from fedplug_evidence.facts import Attacks, Closed, Contents
 from fedplug_evidence.manifest import Checked
 from fedplug_evidence.page import render, unprotected
 from fedplug_evidence.picture import draw
+from fedplug_evidence.sites import Tried
 from fedplug_ledger.grades import Epsilons
 from fedplug_ledger.ledger_record import LevelReport
 from fedplug_ledger.verdict import Verdict

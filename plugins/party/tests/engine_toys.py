@@ -9,6 +9,7 @@ from typing import Any
 from fedplug.api import codec
 from fedplug.engines.base import Engine, Job
 from fedplug_party.engine import PartyEngine
+from fedplug_party.kept import KEPT
 from fedplug_runs.checkpoint import Checkpoints, read_file, states_in
 from toy_components import recipe_of
 from toy_protocol import build
@@ -32,7 +33,7 @@ def plain_of(clients: int = 3, **changes: Any) -> dict[str, Any]:
 def vectors_in(folder: Path) -> dict[str, Any]:
     """The global model of each client, from its last checkpoint: in a run folder, or in the folders of parties."""
     found: dict[str, Any] = {}
-    for path in sorted(folder.glob("**/round-*/clients-*.state")):
+    for path in sorted(path for path in folder.glob("**/round-*/clients-*.state") if KEPT not in path.parts):
         for address, state in states_in(path):
             found[address.replace(":", "-")] = codec.decode(read_file(path.with_name(codec.decode(state)["vector"])))
     return found

@@ -22,6 +22,7 @@ from fedplug.round.steps import needs_key_server
 from fedplug.round.sums import Arrivals
 from fedplug_party.engine import PartyEngine
 from fedplug_party.frames import Request
+from fedplug_party.kept import Kept
 from fedplug_party.line import SOCKET
 from fedplug_party.party import Party
 from fedplug_party.program import Site, data_digest, run_party
@@ -65,8 +66,10 @@ class Beside:
         self._catalog = toy_catalog()
         self.recipe = self.read(plain)
         self.parties: dict[str, Party] = {}
+        self.places: dict[str, Site] = {}
         self.asked: list[Request] = []
         self.closed = False
+        self.said: list[str] = []
         for address in addresses(self.recipe):
             self.start(address)
 
@@ -85,8 +88,11 @@ class Beside:
         belongs = Belongs(address, self.recipe.digest, "" if client is None else data_digest(client.data))
         state.require(belongs)
         state.claim(belongs)
-        recipe = self.recipe
-        self.parties[address] = Party(address, recipe.digest, recipe.rounds, state, site.host, self.repeats, site.paid)
+        recipe, self.places[address] = self.recipe, site
+        party = Party(address, recipe.digest, recipe.rounds, state, site.host, self.repeats, site.paid)
+        if client is not None:
+            party.kept = Kept(folder, address, site.pattern, self.said.append)
+        self.parties[address] = party
 
     def kill(self, address: str) -> None:
         """Stops answering under this address."""

@@ -178,3 +178,16 @@ def test_a_whole_federation_from_the_command_line(
     assert "the run is over" in out
     (run,) = (recipe.parent / "runs").iterdir()
     assert (run / "parties.run").is_file()
+
+    # A site then attacks its own uploads, and its report is part of the evidence.
+    assert call(monkeypatch, "party", "recipe.yaml", "--client", "1", "--state", "p/client-1", "--attack") == 0
+    said = capsys.readouterr().out
+    assert "not attacked: the key server: it sees nothing but sums over clients" in said
+    printed = said[said.index("fedplug evidence RUN --site") :].split()
+    assert printed[:4] == ["fedplug", "evidence", "RUN", "--site"]
+    monkeypatch.chdir("p/client-1")
+    assert call(monkeypatch, "evidence", str(run), *printed[3:]) == 0
+    assert call(monkeypatch, "verify", str(run / "evidence")) == 0
+    assert "site-1.json is of this recipe, run and client" in capsys.readouterr().out
+    assert call(monkeypatch, "attack", str(run)) == 1
+    assert "let each site attack its own uploads (fedplug party RECIPE --client N" in capsys.readouterr().err

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fedplug_lab.api import sentence, text
 from fedplug_ledger.verdict import Verdict
 from fedplug_ledger.verdict_words import named
 from fedplug_runs import units
 
-from fedplug_evidence.facts import Tried
+from fedplug_evidence.keys import fingerprint
+from fedplug_evidence.sites import Signed, Tried, untried
 
 STYLE = """
 .tried { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 2rem; margin: 1.2rem 0 0; }
 .tried h2 { grid-column: 1 / -1; border: 0; margin: 0 0 .2rem; padding: 0; font-size: 1.05rem; }
 .tried h3 { margin: .2rem 0 .3rem; } .tried ul { margin: 0; padding-left: 1.1rem; font-size: .92rem; }
 .in-short { max-width: none; margin: .8rem 0 0; }
+.tried code { overflow-wrap: anywhere; }
 .succeeded { color: var(--bad); font-weight: 700; }
 @media screen and (max-width: 47rem) { .tried { grid-template-columns: minmax(0, 1fr); margin-top: .8rem; } }
 """
@@ -26,35 +28,80 @@ _PARTIES = {
 """The line of a verdict that an adversary, by its roles, is an example of."""
 
 
-def attacked(tried: Sequence[Tried], verdict: Verdict) -> str:
-    """Both lists, side by side."""
-    by_party: dict[str, list[Tried]] = {}
-    for one in tried:
-        by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
-    alike: dict[str, list[str]] = {}
-    for who, its in by_party.items():
-        alike.setdefault(_made(its), []).append(who)
-    made = "".join(f"<li><b>{text(named(who))}</b>: {found}</li>" for found, who in alike.items())
+def attacked(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
+    """Both lists, side by side.
+
+    Args:
+        tried: attacks on the run.
+        verdict: of the run.
+        sites: the reports of sites.
+        clients: the number of clients.
+    """
+    made = "".join([*_by_party(tried), *map(_of_site, sites)])
     left = f"<ul>{made}</ul>" if made else "<p><strong>No attack was tried.</strong></p>"
-    right = "".join(f"<li>{sentence(said)}</li>" for said in not_tried(tried, verdict))
+    right = "".join(f"<li>{sentence(said)}</li>" for said in nobody_tried(tried, verdict, sites, clients))
     return (
         '<section class="tried" aria-labelledby="tried"><h2 id="tried">What was attacked, and what nobody tried</h2>'
         f"<div><h3>Attacked</h3>{left}</div><div><h3>Nobody tried</h3><ul>{right}</ul></div></section>"
     )
 
 
-def attacked_short(tried: Sequence[Tried], verdict: Verdict) -> str:
-    """Both in two sentences, for the top of the page."""
-    worked, made = [one for one in tried if one.succeeded], [one for one in tried if one.succeeded is not None]
-    said = f"{_names(made)}, and none succeeded" if made else "no attack that was tried applied to what was sent"
-    if worked:
-        said = f"{_names(worked)} succeeded, of {_names(made)}"
-    left = "; ".join(not_tried(tried, verdict))
-    first = sentence(f"{said}." if tried else "nothing: no attack was tried.")
+def attacked_short(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
+    """Both in two sentences, for the top of the page. The arguments are those of `attacked`."""
+    said, alike = [_in_short(tried)] if tried else [], dict[str, list[str]]()
+    for signed in sites:
+        alike.setdefault(_in_short(signed.report.tried), []).append(str(signed.report.client))
+    for found, who in alike.items():
+        said.append(f"{f'sites {named(who)} report' if len(who) > 1 else f'site {who[0]} reports'}: {found}")
+    worked = any(one.succeeded for one in (*tried, *(one for signed in sites for one in signed.report.tried)))
+    left = "; ".join(nobody_tried(tried, verdict, sites, clients))
+    first = sentence(f"{'; '.join(said) or 'nothing: no attack was tried'}.")
     kind = ' class="succeeded"' if worked else ""
     return (
         f'<p class="in-short"><b>Attacked:</b> <span{kind}>{first}</span> <b>Nobody tried:</b> {sentence(left)}.</p>'
     )
+
+
+def _by_party(tried: Sequence[Tried]) -> Iterator[str]:
+    """An item for each adversary; those with the same results together."""
+    by_party: dict[str, list[Tried]] = {}
+    for one in tried:
+        by_party.setdefault(one.who or one.adversary or "somebody", []).append(one)
+    alike: dict[str, list[str]] = {}
+    for who, its in by_party.items():
+        alike.setdefault(_made(its), []).append(who)
+    yield from (f"<li><b>{text(named(who))}</b>: {found}</li>" for found, who in alike.items())
+
+
+def _in_short(tried: Sequence[Tried]) -> str:
+    worked, made = [one for one in tried if one.succeeded], [one for one in tried if one.succeeded is not None]
+    if not tried:
+        return "nothing could be attacked"
+    if worked:
+        return f"{_names(worked)} succeeded, of {_names(made)}"
+    return f"{_names(made)}, and none succeeded" if made else "no attack that was tried applied to what was sent"
+
+
+def _of_site(signed: Signed) -> str:
+    """What a site tried on its own uploads, on its word."""
+    report = signed.report
+    found = "".join(_by_party(report.tried))
+    left = "".join(f"<li>not attacked: {sentence(f'{who}: {why}')}</li>" for who, why in report.left_out)
+    return (
+        f"<li><b>Tried by site {report.client}</b>, on that site's word, signed with the key "
+        f"<code>{text(fingerprint(signed.public))}</code>: {sentence(report.found)}<ul>{found}{left}</ul></li>"
+    )
+
+
+def nobody_tried(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed], clients: int) -> list[str]:
+    """What no attack says anything about, in clauses; a site's attacks say something of that site alone.
+
+    The arguments are those of `attacked`.
+    """
+    said = not_tried([*tried, *(one for signed in sites for one in signed.report.tried)], verdict)
+    if not tried and sites and (left := untried(sites, clients)):
+        said.insert(0, f"any attack on {left}")
+    return said
 
 
 def _made(tried: Sequence[Tried]) -> str:

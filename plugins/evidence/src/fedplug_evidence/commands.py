@@ -21,11 +21,15 @@ def evidence(
         typer.Option(metavar="FILE", help="Ed25519 private key, PEM or OpenSSH; default: your fedplug key."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing evidence.")] = False,
+    sites: Annotated[
+        list[Path] | None,
+        typer.Option("--site", metavar="FILE", help="The leakage.json of a site that attacked itself; repeatable."),
+    ] = None,
 ) -> None:
     """Write a signed folder for a reviewer: who could see what in a run, what was sent, and what is not protected."""
     from fedplug_evidence.making import make_evidence
 
-    folder, notes = make_evidence(run, output, key, force)
+    folder, notes = make_evidence(run, output, key, force, sites=sites or ())
     for note in notes:
         typer.echo(f"note: {note}")
     typer.echo(f"evidence: {folder / 'index.html'}")

@@ -17,6 +17,7 @@ from fedplug_runs import yaml_source
 from fedplug_runs.compared import Compared
 
 from fedplug_evidence.manifest import canonical
+from fedplug_evidence.sites import Signed, Tried, in_folder, is_report
 from fedplug_evidence.strict import read_json, read_yaml
 
 PAGE, RECIPE, LEDGER = "index.html", "recipe.yaml", "ledger.json"
@@ -32,6 +33,7 @@ class Facts(Record):
         resumed: whether the run continued from a checkpoint.
         plan: hook, component and description, in the order of a round.
         made: the day of the evidence, UTC.
+        run: the identity by which parties elsewhere know the run; empty without such parties.
     """
 
     name: Text
@@ -44,6 +46,7 @@ class Facts(Record):
     resumed: bool
     plan: list[tuple[Text, Text, Text]]
     made: Text
+    run: Text = ""
 
 
 class Versions(Record):
@@ -149,24 +152,6 @@ class Way(Record):
     bytes: Count
 
 
-class Tried(Record):
-    """The result of one attack by one adversary in its stronger form, as in `fedplug_lab.sections.Leak`.
-
-    `adversary` and `who` are empty in folders that were made before they were kept.
-    """
-
-    attack: Text
-    metric: Text
-    value: Number | None
-    guess: Number | None
-    guessed_by: Text
-    lower_is_worse: bool
-    succeeded: Number | None
-    targets: Count
-    adversary: Text = ""
-    who: Text = ""
-
-
 class Attacks(Record):
     """`leakage.json`.
 
@@ -201,6 +186,8 @@ class Contents:
     recipe: Mapping[str, Any]
     written: str
     """The text of the recipe's file."""
+    sites: tuple[Signed, ...] = ()
+    """The reports of sites that attacked their own uploads."""
 
     @property
     def digest(self) -> str:
@@ -210,7 +197,7 @@ class Contents:
     def files(self) -> dict[str, bytes]:
         """The records as files, by name, without the recipe, the ledger, and the files that follow from these."""
         made = {file: canonical(getattr(self, name).to_plain(for_json=True)) for name, (file, _) in _RECORDS.items()}
-        return {**made, _WAYS: _table(self.ways)}
+        return {**made, _WAYS: _table(self.ways), **{site.name: site.data for site in self.sites}}
 
     def tables(self) -> dict[str, bytes]:
         """Tables for people with the contents of other files, by name."""
@@ -229,12 +216,14 @@ class Contents:
         ledger = _read(files, LEDGER, _of_json(LedgerReport), lambda record: record.to_json(indent=2).encode())
         recipe = _read(files, RECIPE, recipe_of, written_recipe)
         ways = _read(files, _WAYS, _ways, _table)
-        return cls(**found, ways=ways, ledger=ledger, recipe=recipe, written=files[RECIPE].decode())
+        written, sites = files[RECIPE].decode(), in_folder(files)
+        return cls(**found, ways=ways, ledger=ledger, recipe=recipe, written=written, sites=sites)
 
     @classmethod
-    def names(cls) -> set[str]:
-        """The names of all files in a folder, without the manifest and its signature."""
-        return {*(file for file, _ in _RECORDS.values()), LEDGER, RECIPE, _WAYS, _CHARGES, PAGE}
+    def knows(cls, name: str) -> bool:
+        """Whether a file in a folder has a name of evidence, other than those of the manifest and its signature."""
+        known = {*(file for file, _ in _RECORDS.values()), LEDGER, RECIPE, _WAYS, _CHARGES, PAGE}
+        return name in known or is_report(name)
 
 
 def _read(files: Mapping[str, bytes], name: str, read: Callable[[bytes], Any], write: Callable[[Any], bytes]) -> Any:

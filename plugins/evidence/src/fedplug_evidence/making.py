@@ -8,7 +8,7 @@ import datetime
 import math
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from fedplug_evidence.facts import (
     Contents,
     Facts,
     OwnFiles,
-    Tried,
     Versions,
     recipe_of,
     written_recipe,
@@ -42,13 +41,15 @@ from fedplug_evidence.manifest import MANIFEST, seal
 from fedplug_evidence.messages import sent_in, ways_of
 from fedplug_evidence.page import render
 from fedplug_evidence.rebuilt import own_files, reckon, shown_in_run
+from fedplug_evidence.sites import read_reports, strangers, tried_on, untried
 
 _DISTRIBUTION = "fedplug-evidence"
 
 
 def make_evidence(
-    run: Path, output: Path | None = None, key: Path | None = None, force: bool = False, catalog: Catalog | None = None
-) -> tuple[Path, list[str]]:
+    run: Path, output: Path | None = None, key: Path | None = None, force: bool = False, catalog: Catalog | None = None,
+    sites: Sequence[Path] = (),
+) -> tuple[Path, list[str]]:  # fmt: skip
     """Writes the evidence of a run, completely or not at all.
 
     Args:
@@ -57,19 +58,29 @@ def make_evidence(
         key: the file of the Ed25519 key that signs; default: the user's key, which is created if there is none.
         force: whether to replace an existing folder of evidence.
         catalog: the available components; default: those installed.
+        sites: the reports of sites that attacked their own uploads.
 
     Returns:
         The folder, and notes for the user.
 
     Raises:
         CheckpointError: the folder has no run, the run has not ended, or a file of it is damaged.
-        SetupError: the output exists or cannot be written, or the key cannot be used.
+        SetupError: the output exists or cannot be written, the key cannot be used, or the report of a site is damaged
+            or of another run.
     """
     folder = output or run / "evidence"
     _require_ended(run)
     _require_free(folder, force)
+    reports, problems = read_reports(sites)
+    gathered = dataclasses.replace(_gathered(run, catalog), sites=tuple(reports.values()))
+    facts = gathered.facts
+    problems += [
+        f"--site {file}: {why}; use the reports of this run's sites" for file, signed in reports.items()
+        for _, why in strangers([signed], facts.digest, facts.run, facts.clients)
+    ]  # fmt: skip
+    if problems:
+        raise SetupError("\n".join(problems))
     signer, made_key = own_key(key)
-    gathered = _gathered(run, catalog)
     files = {**gathered.files(), RECIPE: gathered.written.encode(), LEDGER: read_bytes(run / "ledger.json")}
     # Make tables and page from the files as read back, because the check makes them in the same way.
     contents = Contents.of(files)
@@ -147,6 +158,7 @@ def _gathered(run: Path, catalog: Catalog | None) -> Contents:
         facts=Facts(
             summary.name, summary.digest, len(rows), int(recipe["data"]["clients"]), summary.parameters, summary.engine,
             summary.device, summary.resumed, summary.plan, datetime.datetime.now(datetime.UTC).date().isoformat(),
+            _identity(run),
         ),
         versions=Versions(summary.versions, dict(sorted(_needed([_DISTRIBUTION, *summary.versions]).items()))),
         own_files=OwnFiles(dict(own_files(recipe))),
@@ -174,6 +186,12 @@ def _gathered(run: Path, catalog: Catalog | None) -> Contents:
             f"version of fedplug wrote it; run the recipe again: fedplug run {run / 'recipe.yaml'}"
         )
     return contents
+
+
+def _identity(run: Path) -> str:
+    """The identity by which parties elsewhere know the run; empty without such parties."""
+    file = run / "parties.run"
+    return read_bytes(file).decode("utf-8", "replace").strip() if file.is_file() else ""
 
 
 def _presence(recipe: Mapping[str, Any], catalog: Catalog | None) -> float:
@@ -217,13 +235,7 @@ def _needed(names: list[str]) -> dict[str, str]:
 
 def _attacks(run: Path, recipe: Mapping[str, Any]) -> Attacks:
     """The results of attacks on the run, from the sections of plugins."""
-    tried: list[Tried] = []
-    awaited = False
-    for section in sections_of_plugins():
-        awaited |= section.is_awaited(run, recipe)
-        for leak in section.leaks(section.record(run)):
-            tried.append(Tried(**{field.name: getattr(leak, field.name) for field in dataclasses.fields(Tried)}))
-    return Attacks(tried, awaited)
+    return Attacks(tried_on(run), any(section.is_awaited(run, recipe) for section in sections_of_plugins()))
 
 
 def _what_lacks(contents: Contents) -> Iterator[str]:
@@ -232,7 +244,13 @@ def _what_lacks(contents: Contents) -> Iterator[str]:
         yield "the messages were not recorded, so the ciphertexts were not checked: run again with --record-wire"
     elif contents.sent.compared is None:
         yield "no client compared its messages with its plain values: run again with --record-wire"
-    if not contents.attacks.tried:
+    if contents.facts.run:
+        if left := untried(contents.sites, contents.facts.clients):
+            yield (
+                f"nobody attacked {left}: each site does it with fedplug party RECIPE --client N --data DIR --state "
+                "DIR --attack; add its leakage.json with --site FILE"
+            )
+    elif not contents.attacks.tried:
         yield "no attack was tried: fedplug attack RUN tries some if the messages were recorded"
     for place, path, _ in leaves(contents.recipe):
         if isinstance(path, str) and re.match(r"(/|~|[A-Za-z]:\\)", path):

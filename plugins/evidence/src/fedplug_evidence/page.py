@@ -33,6 +33,7 @@ from fedplug_evidence.attacked import attacked, attacked_short
 from fedplug_evidence.facts import Contents, charged
 from fedplug_evidence.picture import STYLE, draw
 from fedplug_evidence.rebuilt import data_files
+from fedplug_evidence.sites import Tried, untried
 
 _FEW = 0.99
 """If a ciphertext does not compress, its size after zlib is at least this share of its bytes."""
@@ -53,9 +54,9 @@ def render(contents: Contents) -> str:
     )
     verdict = contents.ledger.verdict
     top = [
-        attacked_short(contents.attacks.tried, verdict),
+        attacked_short(contents.attacks.tried, verdict, contents.sites, facts.clients),
         verdict_glance(verdict),
-        attacked(contents.attacks.tried, verdict),
+        attacked(contents.attacks.tried, verdict, contents.sites, facts.clients),
         _unprotected(contents),
         '<section class="verdict" aria-labelledby="why"><h2 id="why">What each party sees, and why</h2>'
         f"{verdict_lines(verdict, facts.clients)}{glossary()}</section>",
@@ -114,7 +115,11 @@ def unprotected(contents: Contents) -> Iterator[str]:
     if sent.compared is None:
         yield "Not checked: whether messages contain plain values. No client compared them."
     if not contents.attacks.tried:
-        yield "No attack was tried."
+        left = untried(contents.sites, contents.facts.clients)
+        if not contents.sites:
+            yield "No attack was tried."
+        elif left:
+            yield f"Nobody attacked {left}."
 
 
 def _open_to(lines: Sequence[Line]) -> Iterator[str]:
@@ -377,25 +382,40 @@ def _who_paid(contents: Contents) -> str:
 
 def _attacks(contents: Contents) -> str:
     attacks = contents.attacks
-    awaited = "<p>The recipe names attacks that were not run, or not completed.</p>" if attacks.awaited else ""
-    if not attacks.tried:
+    said = "<p>The recipe names attacks that were not run, or not completed.</p>" if attacks.awaited else ""
+    if attacks.tried:
+        said += _results("", attacks.tried)
+    elif not contents.sites:
         return (
-            f"{awaited}<p><strong>None was tried.</strong> This says nothing about what an attack would achieve. "
-            "<code>fedplug attack RUN</code> runs attacks on a run with recorded messages.</p>"
+            f"{said}<p><strong>None was tried.</strong> This says nothing about what an attack would achieve. "
+            "<code>fedplug attack RUN</code> runs attacks on a run with recorded messages. If parties are elsewhere, "
+            "each site attacks its own uploads: <code>fedplug party ... --attack</code>.</p>"
         )
+    for signed in contents.sites:
+        report = signed.report
+        rounds = f", round {named(map(str, report.rounds))}" if report.rounds else ""
+        versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
+        by = f"Tried by site {report.client} on its own uploads{rounds}, on that site's word ({report.made}; {versions}"
+        by += "). "
+        said += _results(by, report.tried) if report.tried else f"<p>{text(by)}No attack applied.</p>"
+    return said
+
+
+def _results(by: str, tried: Sequence[Tried]) -> str:
+    """A table of results; `by` says who tried."""
     body = []
-    for tried in attacks.tried:
-        worse = "smaller is worse" if tried.lower_is_worse else "larger is worse"
-        guess = "none" if tried.guess is None else f"{_number(tried.guess)} ({text(tried.guessed_by)})"
-        share = "it did not apply" if tried.succeeded is None else text(units.percent(tried.succeeded))
-        judged = f"{text(tried.metric)}; {worse}"
-        body.append([text(tried.attack), judged, _number(tried.value), guess, share, str(tried.targets)])
+    for one in tried:
+        worse = "smaller is worse" if one.lower_is_worse else "larger is worse"
+        guess = "none" if one.guess is None else f"{_number(one.guess)} ({text(one.guessed_by)})"
+        share = "it did not apply" if one.succeeded is None else text(units.percent(one.succeeded))
+        judged = f"{text(one.metric)}; {worse}"
+        body.append([text(one.attack), judged, _number(one.value), guess, share, str(one.targets)])
     caption = (
-        "The result of each attack in its stronger form, as the mean over targets, compared with the best guess "
+        f"{by}The result of each attack in its stronger form, as the mean over targets, compared with the best guess "
         "without any messages. An attack that fails proves nothing about stronger attacks."
     )
     header = ["attack and adversary", "metric", "result", "best guess without messages", "successes", "targets"]
-    return awaited + table(caption, header, body)
+    return table(caption, header, body)
 
 
 def _number(value: float | None) -> str:

@@ -15,6 +15,7 @@ from fedplug_evidence.keys import fingerprint
 from fedplug_evidence.manifest import MANIFEST, SIGNATURE, Checked
 from fedplug_evidence.page import render
 from fedplug_evidence.rebuilt import reckon
+from fedplug_evidence.sites import strangers
 
 if TYPE_CHECKING:
     from fedplug.recipe.catalog import Catalog
@@ -68,7 +69,7 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
     checked = Checked(folder)
     problems, notes = list(checked.problems), list[str]()
     if not problems:
-        problems += [f"{name}: not a file of evidence" for name in sorted({*checked.data} - Contents.names())]
+        problems += [f"{name}: not a file of evidence" for name in sorted(checked.data) if not Contents.knows(name)]
         notes.append(
             f"{len(checked.data)} files have the SHA-256 and size in {MANIFEST}, and there is no other file"
         )
@@ -97,6 +98,14 @@ def verify_folder(folder: Path, signer: bytes | None = None, catalog: Catalog | 
             f"The ledger follows from {len(contents.charges.log)} charges: {found.figures} figures and texts agree"
         )
     problems += [f"{name}: does not follow from the other files" for name in _unlike_tables(checked.data, contents)]
+    facts = contents.facts
+    strange = strangers(contents.sites, facts.digest, facts.run, facts.clients)
+    problems += [f"{site.name}: {why}" for site, why in strange]
+    notes += [
+        f"{site.name} is of this recipe, run and client, signed with the key {fingerprint(site.public)}; whether that "
+        "is the key of the site, ask the site"
+        for site in contents.sites
+    ]
     if problems:
         notes.append("The page was not checked, because of other mismatches")
     elif others := _other_versions(contents):

@@ -34,6 +34,10 @@ def party(
         typer.Option(metavar="FILE", help="Private signing key. Needed if the recipe lists the clients' public keys."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Join without asking.")] = False,
+    attack: Annotated[
+        bool,
+        typer.Option("--attack", help="After a run: attack this client's uploads here, and sign the figures."),
+    ] = False,
     status: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Show the status of the party with this state folder, and exit.")
     ] = None,
@@ -53,4 +57,4 @@ def party(
     from fedplug_party.program import be_party
 
     address = "key_server" if client is None else f"client:{client}"
-    raise typer.Exit(be_party(recipe, sets, address, state, settings, repeats, yes, signing_key))
+    raise typer.Exit(be_party(recipe, sets, address, state, settings, repeats, yes, signing_key, attack))

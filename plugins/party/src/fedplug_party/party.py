@@ -21,6 +21,7 @@ from fedplug.wire.calls import Reply as Answer
 from fedplug.wire.calls import read_call, read_reply
 
 from fedplug_party.frames import Outcome, Reply, Request, round_of
+from fedplug_party.kept import Kept
 from fedplug_party.state import State
 
 LAST = "fedplug.fingerprint"
@@ -62,6 +63,7 @@ class Party:
         over: whether the run has ended and the server has left.
         finished: called with the host when the run is over.
         noticed: called with the host after each question; returns sentences on anything odd about its model.
+        kept: keeps rounds for an attack at home; None: nothing is kept.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Party:
         self.over = False
         self.finished: Callable[[Host], None] = lambda _: None
         self.noticed: Callable[[Host], list[str]] = lambda _: []
+        self.kept: Kept | None = None
         self._asked_last = False
         self._round = -1  # the latest one in which this host was asked anything, from 0
         self._session, self._former = "", set[str]()
@@ -167,6 +170,7 @@ class Party:
         host = self._build()
         host.load(folder)
         self.host, self._round = host, -1
+        self._keep(request.checkpoint)
 
     def _save(self, request: Request) -> None:
         assert self.host is not None
@@ -176,19 +180,28 @@ class Party:
                 "saved between rounds alone, since a state with the secrets of a round could be used twice"
             )
         self.state.save(request.checkpoint, self.host.save, request.needed)
+        if self.kept is not None:
+            self.kept.end()
+        self._keep(request.checkpoint)
+
+    def _keep(self, checkpoint: str) -> None:
+        if self.kept is not None:
+            self.kept.begin(round_of(checkpoint), self.state.path(checkpoint))
 
     def _leave(self, request: Request) -> None:
         self._former.add(self._session)
         self._session, self.over = "", self._asked_last
         if self.over and self.host is not None:
             self.finished(self.host)
+        if self.over and self.kept is not None:
+            self.kept.end()
         self.host = None
         self._said("the run is over" if self.over else "the server has disconnected; this party waits for it")
 
     def _deliver(self, request: Request) -> bytes:
         assert self.host is not None
         round, question = _question(request.message)
-        self._round = max(self._round, round)
+        asked_in, self._round = round, max(self._round, round)
         paid = self._paid(round, question) if self.address != KEY_SERVER else None
         if paid is not None:
             round = max(round, 0)  # the ledger charges the set-up with round 1
@@ -204,6 +217,8 @@ class Party:
             raise
         if read_reply(data)[0].error is not None:
             self._failed(round, question)
+        if self.kept is not None:
+            self.kept.add(asked_in, request.message, data)
         for odd in self.noticed(self.host):
             self._said(
                 f"{self._when(round + 1)}: warning: the server sent an unusual model ({odd}); training does not cause "

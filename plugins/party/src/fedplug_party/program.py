@@ -20,7 +20,7 @@ from fedplug.api.errors import PartyLost, RecipeError, SetupError
 from fedplug.api.links import ballots_of
 from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.api.roles import Ballots, stated_reveals
-from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.catalog import Catalog, service
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -28,9 +28,10 @@ from fedplug.round.hosted import HostedClient
 from fedplug.round.parties import ClientHost, KeyServerHost
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
-from fedplug_runs.checkpoint import StateFiles
+from fedplug_runs.checkpoint import Checkpoints, StateFiles
 from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.files import open_private
+from fedplug_runs.installing import install
 from fedplug_runs.machine import resolve_device, terminated_like_interrupted
 from fedplug_runs.overlay import load_recipe, read_extended
 from fedplug_runs.own_files import named_in, with_files
@@ -42,6 +43,7 @@ from fedplug_std.pool import draw_apart
 from fedplug_terminal.lines import tell
 
 from fedplug_party.agreement import agreement, preview
+from fedplug_party.kept import KEPT, Kept, pattern_of
 from fedplug_party.line import Listening, ask
 from fedplug_party.owned import open_own
 from fedplug_party.party import Host, Party
@@ -66,6 +68,7 @@ class Site:
 
     Attributes:
         layout: of the model.
+        world: the recipe's data and model, as this party has them.
 
     Raises:
         SetupError: the recipe has no such party, or lists another signing key for this client.
@@ -96,8 +99,8 @@ class Site:
                 continue
             if problem := component.signing_problem(self._client_id, signing_key):
                 raise SetupError(f"{component.name}: {problem}")
-        self._world = World(recipe, self.composition, data_root, self._client_id)
-        self.layout: Layout = self._world.model("cpu").layout
+        self.world = World(recipe, self.composition, data_root, self._client_id)
+        self.layout: Layout = self.world.model("cpu").layout
 
     def host(self) -> Host:
         """A new host of this party, before the run."""
@@ -106,7 +109,7 @@ class Site:
             return KeyServerHost(self.recipe, composition, self.layout, StateFiles(self._folder))
         host = ClientHost(
             self.recipe, composition, [self._client_id], self._data_root, self._device,
-            StateFiles(self._folder), self._world,
+            StateFiles(self._folder), self.world,
         )
         for client in host.clients.values():
             client.signing_key = self._signing_key
@@ -129,10 +132,15 @@ class Site:
             return None
         return int(0 <= round < self.recipe.rounds and noised)
 
+    def pattern(self, round: int) -> str | None:
+        """What this client sends in a round; see `kept.pattern_of`."""
+        assert self._client_id is not None
+        return pattern_of(self.recipe, self.composition, self.layout, self._client_id, round)
+
     @property
     def doubts(self) -> list[str]:
         """Oddities of the client's loaded data. Only this site learns about them."""
-        return self._world.doubts
+        return self.world.doubts
 
     def client(self) -> HostedClient | None:
         """The client, with its data, before the run; None for the key server."""
@@ -170,6 +178,7 @@ def be_party(
     repeats: int,
     yes: bool,
     signing_key: Path | None = None,
+    attack: bool = False,
 ) -> int:
     """The body of `fedplug party`; returns the exit code.
 
@@ -182,10 +191,13 @@ def be_party(
         repeats: how many repeated rounds the site allows, over the whole run.
         yes: join without asking; this is no yes to code that has not run here before.
         signing_key: file of the client's private signing key. Needed if the recipe lists its public key.
+        attack: attack this client's uploads of an earlier run, in place of joining one.
     """
+    if attack and not (folder / "party.json").is_file():  # before anything is made there
+        raise SetupError(f"{folder} holds no state of a run; name the --state folder that {address} used")
     recipe, catalog = _read(file, sets or (), settings), Catalog.discover()
     if recipe is None:
-        tell("did not join")
+        tell("did not attack" if attack else "did not join")
         return 1
 
     def agreed(text: str) -> bool:
@@ -196,11 +208,47 @@ def be_party(
         data = str(settings.data) if settings.data else None
         key = None if signing_key is None else read_signing_key(_secret(signing_key), str(signing_key))
         site = Site(recipe, address, folder, data, settings.device, catalog, key)
+        if attack:
+            return attack_at_home(site, state, settings, signing_key)
         try:
             return run_party(site, state, repeats, agreed, _with_time)
         except KeyboardInterrupt:
             _with_time("stopped; the state is saved, and the same command continues from it")
             return INTERRUPTED
+
+
+def attack_at_home(site: Site, state: State, settings: Settings, signing_key: Path | None) -> int:
+    """The body of `fedplug party --attack`; returns the exit code.
+
+    The attacks are those of the service `attacks_at_home`. The service `site_report` signs their results.
+
+    Args:
+        site: the client.
+        state: its folder, after a run.
+        settings: of this machine.
+        signing_key: file of the Ed25519 key that signs the results; None: the user's key for evidence.
+
+    Raises:
+        SetupError: the folder belongs to something else or holds no round to attack, or a plugin is missing.
+    """
+    make, report = service("attacks_at_home"), service("site_report")
+    needed = {"fedplug-attacks": make, "fedplug-evidence": report}
+    if lacks := [name for name, there in needed.items() if there is None]:
+        raise SetupError(f"--attack needs {' and '.join(lacks)}: {'; '.join(map(install, lacks))}")
+    client, belongs, kept = site.client(), state.belongs, state.folder / KEPT
+    if client is None or belongs is None:
+        raise SetupError("--attack attacks the uploads of a client, and the key server sends none; name --client N")
+    state.require(Belongs(site.address, site.recipe.digest, data_digest(client.data)))
+    if not Checkpoints(kept).rounds():
+        raise SetupError(
+            f"{state.folder} holds no round to attack: no round in which {site.address} sent an update has ended "
+            f"since its party keeps rounds in {kept}; run --attack after round 1 of a run"
+        )
+    found = make(site.recipe, client.client_id, kept, state.folder, site.world, settings)
+    if found is None:
+        return INTERRUPTED
+    report(state.folder, site.recipe, belongs.run, client.client_id, found, signing_key, tell)
+    return 0
 
 
 def _read(file: Path, sets: Sequence[str], settings: Settings) -> Recipe | None:
@@ -285,6 +333,8 @@ def run_party(
     party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, site.paid, said)
     party.finished = lambda host: write_models(host, state.folder)
     party.noticed = Noticing(site.layout)
+    if client is not None:
+        party.kept = Kept(state.folder, site.address, site.pattern, said)
     with _line(state.folder, party) as requests:
         said(
             f"{site.address} of recipe {recipe.name} listens in {state.folder}; after a crash, run the same command "

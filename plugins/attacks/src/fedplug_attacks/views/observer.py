@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -73,6 +73,42 @@ class Known:
     all_examples: bool = False
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Begun:
+    """What a reader of all messages to a client knew when the messages that are there begin.
+
+    Attributes:
+        vector: float32 (P,), the global model; None if it could not read the sums before.
+        published: what components had published.
+    """
+
+    vector: Vector | None
+    published: Snapshots
+
+    @classmethod
+    def of(
+        cls, client: Client, round: int, composition: Composition, layout: Layout, public: PublicData | None
+    ) -> Begun:
+        """What was known before the messages with which a round (0-based) begins; they bring the last sum.
+
+        Args:
+            client: the receiver, as it was saved before that round.
+            round: 0-based.
+            composition, layout, public: of the run.
+        """
+
+        def readable(earlier: int) -> bool:
+            facts = facts_of(composition, layout, earlier, public)
+            try:
+                steps = [step for zone in facts.links for step in facts.steps(zone)]
+            except Exception:  # they follow from what was published, and that was not kept
+                return False
+            return not any(step.link.hook == "postprocess" and step.link.site == "client" for step in steps)
+
+        known = all(map(readable, range(round - 1)))
+        return cls(client.vector if known else None, client.remembered.published)
+
+
 class Observer:
     """Reads recorded messages as an adversary would.
 
@@ -82,12 +118,15 @@ class Observer:
         initial: float32 (P,), the public initial weights.
         public: examples that everybody has.
         model: for operations that follow from the model of a round, such as noise by public scores; left as it is.
+        begun: gives what was known before the messages of a round (0-based) to a client; None for messages that reach
+            back to the first round.
     """
 
     def __init__(
         self, recipe: Recipe, composition: Composition, layout: Layout, initial: Vector, public: PublicData | None,
-        model: Model | None = None,
+        model: Model | None = None, begun: Callable[[int, int], Begun | None] | None = None,
     ) -> None:  # fmt: skip
+        self._begun = begun
         self.recipe, self.composition, self.layout = recipe, composition, layout
         self.initial, self.public, self.model = initial, public, model
         self._tellings: weakref.WeakKeyDictionary[Message, list[Told]] = weakref.WeakKeyDictionary()
@@ -134,7 +173,7 @@ class Observer:
         """
         read = tuple(message for message in messages if adversary.reads(message))
         insiders = adversary.insiders(folder)
-        told = Bystander(self, target, insiders)
+        told = Bystander(self, target, insiders, self._begun and self._begun(round, target))
         told.follow(_calls(read, client_address(target)), round)
         facts = self.facts(round, told.published)
         inside = next((insider for insider in insiders if insider.vector is not None), None)
@@ -394,12 +433,15 @@ class Bystander:
         published: what components have published to it, by round; also as parties on the adversary's side remember it.
     """
 
-    def __init__(self, observer: Observer, client_id: int, insiders: Sequence[Insider] = ()) -> None:
+    def __init__(
+        self, observer: Observer, client_id: int, insiders: Sequence[Insider] = (), begun: Begun | None = None
+    ) -> None:
         self._insiders = insiders
         self._observer, self._client = observer, Client(client_id=client_id)
-        self.vector: Vector | None = observer.initial
+        self.vector: Vector | None = observer.initial if begun is None else begun.vector
         self.buffers: dict[str, Any] = {}
-        self.published = _remembered(client_id, insiders, grouped=observer.recipe.groups is not None)
+        remembered = _remembered(client_id, insiders, grouped=observer.recipe.groups is not None)
+        self.published = remembered or (begun.published if begun else {})
         self._done: set[int] = set()
 
     @property

@@ -9,30 +9,32 @@ import contextlib
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, TooFewClients
-from fedplug.api.parties import SERVER, Openings, file_name
+from fedplug.api.parties import SERVER, Client, Openings, file_name
 from fedplug.engines.base import Job
 from fedplug.engines.local import LocalEngine
 from fedplug.round.parties import KeyServerHost
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, write_file
 from fedplug_runs.files import private_folder
 from fedplug_runs.result import deliver, taken_back
-from fedplug_runs.wire_record import Message, Wire
+from fedplug_runs.wire_record import Message, Wire, recordings
 
+from fedplug_attacks.views.adversaries import read_client
+from fedplug_attacks.views.observer import Begun
 from fedplug_attacks.views.probe import OneBatch, probing, tell_sums_of, uploads_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    from fedplug.api.data import Examples, Model
-    from fedplug.api.parties import Client, KeyServer
+    from fedplug.api.data import Examples, Model, PublicData
+    from fedplug.api.parties import KeyServer
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
-    from fedplug.round.protocol import Protocol
+    from fedplug.round.protocol import Protocol as Rounds
     from fedplug.round.world import World
     from numpy.typing import NDArray
 
@@ -47,6 +49,7 @@ class Moment:
         batches: the training batch of each client that trained.
         updates: float32 (P,), of each client, before any protection.
         later: for a probe, the messages that would have told clients the sums of these uploads; nobody received them.
+        others: clients that took part, and whose data are elsewhere.
     """
 
     folder: Path
@@ -54,6 +57,45 @@ class Moment:
     batches: dict[int, Examples] = dataclasses.field(default_factory=dict)
     updates: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     later: list[Message] = dataclasses.field(default_factory=list)
+    others: tuple[int, ...] = ()
+
+
+class Restored(Protocol):
+    """Parties of a finished run, taken back to a moment: all of them (`Rewound`), or one client (`home.AtHome`).
+
+    Attributes:
+        public: examples that everybody has.
+        checkpoints: the moments to which they can be taken back.
+        whole: whether all parties are here.
+    """
+
+    public: PublicData | None
+    checkpoints: Checkpoints
+    whole: bool
+
+    def before(self, round: int) -> Moment:
+        """See `Rewound.before`."""
+
+    def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
+        """See `Rewound.probe`."""
+
+    def update(self, round: int, client_id: int) -> NDArray[np.float32]:
+        """See `Rewound.update`."""
+
+    def updates(self, round: int, client_ids: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """See `Rewound.updates`."""
+
+    def client(self, client_id: int) -> Client:
+        """A client of this process, with its data: for the scorer alone."""
+
+    def somebody(self) -> Client:
+        """A client of this process, for facts that the data of all clients share, such as the shape of an example."""
+
+    def begun(self, round: int, client_id: int) -> Begun | None:
+        """See `Rewound.begun`."""
+
+    def close(self) -> None:
+        """Forgets the parties, and what they saved here."""
 
 
 class Rewound:
@@ -70,6 +112,8 @@ class Rewound:
         world: of the run.
     """
 
+    whole = True
+
     def __init__(
         self,
         recipe: Recipe,
@@ -82,7 +126,8 @@ class Rewound:
         world: World,
     ) -> None:
         self.recipe, self.model, self.public = recipe, model, world.public
-        self.checkpoints = Checkpoints(run_dir)
+        self.checkpoints, self._recorded = Checkpoints(run_dir), bool(recordings(run_dir / "wire"))
+        self._begun: dict[tuple[int, int], Begun] = {}
         job = Job(
             recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog, world=world,
             store=StateFiles(),
@@ -161,7 +206,7 @@ class Rewound:
         clients = self._clients()
         return {c: found for c in client_ids if (found := clients[c].update) is not None}
 
-    def _trained(self, round: int, client_ids: Sequence[int]) -> Protocol:
+    def _trained(self, round: int, client_ids: Sequence[int]) -> Rounds:
         """The protocol, after these clients have trained a round again."""
         protocol, _ = self._restored(round)
         protocol.begin(round, "negotiate")
@@ -176,17 +221,36 @@ class Rewound:
         """A client of this process, with its data: for the scorer alone."""
         return self._clients()[client_id]
 
+    def somebody(self) -> Client:
+        """See `Restored.somebody`."""
+        return self.client(0)
+
+    def begun(self, round: int, client_id: int) -> Begun | None:
+        """What a reader of all messages to a client knew before those of a round (0-based).
+
+        None if the run was recorded, since its messages reach back to the first round.
+        """
+        if self._recorded or round not in self.checkpoints.rounds():
+            return None
+        if (round, client_id) not in self._begun:
+            client = read_client(self.checkpoints.path(round), client_id).party
+            assert isinstance(client, Client)
+            self._begun[round, client_id] = Begun.of(
+                client, round, self._composition, self.model.layout, self.public
+            )  # fmt: skip
+        return self._begun[round, client_id]
+
     def _clients(self) -> dict[int, Client]:
         return {client.client_id: client for client in self._engine.clients.clients.values()}
 
-    def _restored(self, round: int) -> tuple[Protocol, Wire]:
+    def _restored(self, round: int) -> tuple[Rounds, Wire]:
         found = self.checkpoints.read(round)
         if found is None:
             raise CheckpointError(f"{self.checkpoints.folder} holds no checkpoint")
         wire = Wire(keep=True)
         return taken_back(self.recipe, self._composition, self._engine, found, wire, self.model, self.public), wire
 
-    def _saved(self, protocol: Protocol) -> Path:
+    def _saved(self, protocol: Rounds) -> Path:
         self._moments += 1
         folder = Path(self._scratch.name) / f"moment-{self._moments}"
         private_folder(folder)

@@ -56,7 +56,7 @@ class Calls:
         self, view: View, known: Known, truth: Truth, component: Attack, batch: Examples | None
     ) -> tuple[View, Truth]:
         """Fills in the adversary's knowledge, and for a challenge the candidates, from `batch` or all its data."""
-        data = self.rewound.client(0).data
+        data = self.rewound.somebody().data
         model: Model | None = None
         if known.vector is not None:
             model = copy.deepcopy(self.stage.model)

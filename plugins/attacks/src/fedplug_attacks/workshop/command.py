@@ -25,6 +25,7 @@ from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import RUNS
 
+from fedplug_attacks.views.home import AtHome
 from fedplug_attacks.workshop.default_set import default_sections
 from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
 from fedplug_attacks.workshop.report_section import write_attack_page
@@ -83,6 +84,7 @@ def execute(
     catalog: Catalog | None,
     command: str,
     world: World | None = None,
+    home: AtHome | None = None,
 ) -> int:
     """Makes the attacks of a recipe on a run; returns the exit code, 130 after an interruption.
 
@@ -92,6 +94,7 @@ def execute(
         run_dir, settings, catalog: as in `attack`.
         command: the command that continues after an interruption.
         world: the world of the run, if this process has it already.
+        home: the one client of a site; no extension is then told anything, since results may show its data.
     """
     from fedplug_runs.machine import resolve_device, terminated_like_interrupted
 
@@ -99,7 +102,7 @@ def execute(
     watch = make_attack_display(settings.quiet)
     data_root = settings.data_root
     events = Events()
-    others = listeners(catalog, settings.listeners, settings.muted)
+    others = [] if home else listeners(catalog, settings.listeners, settings.muted)
     listen((extension for _, extension in others), events, run_dir)
     events.subscribe(Note, lambda event: watch.note(event.text))
 
@@ -113,7 +116,7 @@ def execute(
     try:
         with terminated_like_interrupted():
             device = resolve_device(settings.device)
-            stage = Stage(ran, run_dir, data_root, device, keys, catalog, watch, world)
+            stage = Stage(ran, run_dir, data_root, device, keys, catalog, watch, world, home)
             runs += (AttackRun(recipe, stage) for recipe in choose(stage))
             stage.total = sum(run.count() for run in runs)
             watch.start(stage.total, facts_of(runs, stage))

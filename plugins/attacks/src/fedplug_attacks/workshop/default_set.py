@@ -11,8 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedplug_runs.checkpoint import Checkpoints
-
 from fedplug_attacks.api.needs import takes_inputs
 from fedplug_attacks.workshop.scorer import are_tokens
 
@@ -92,7 +90,7 @@ def default_sections(stage: Stage, asked: Mapping[str, Any]) -> list[dict[str, A
         if question.batch is not None:
             section["probe"] = {"batch_size": question.batch} | (asked.get("probe") or {})
         else:
-            section["rounds"] = [max(Checkpoints(stage.run_dir).rounds(), default=0) + 1]
+            section["rounds"] = [max(stage.rewound.checkpoints.rounds(), default=0) + 1]
         sections.append(section)
     return sections
 
@@ -111,7 +109,7 @@ def _attack(attack: Attack | str, stage: Stage) -> dict[str, Any]:
     """In the form of a recipe; `images` is resolved by the inputs and the model's first layer."""
     if isinstance(attack, Mapping):
         return dict(attack)
-    data = stage.rewound.client(0).data
+    data = stage.rewound.somebody().data
     if are_tokens(data.train):
         return dict(TOKENS)
     return dict(LEAK if takes_inputs(stage.model.layout, data.shape) else SEARCH)

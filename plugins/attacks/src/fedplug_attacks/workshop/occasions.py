@@ -14,7 +14,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_runs.wire_record import Message, read_wire, recordings
 
 from fedplug_attacks.views.probe import OneBatch
-from fedplug_attacks.views.rewind import Moment, Rewound
+from fedplug_attacks.views.rewind import Moment, Restored
 from fedplug_attacks.workshop.scope import AttackScope
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Occasions:
         ViewError: a file of recorded messages is damaged.
     """
 
-    def __init__(self, recipe: Recipe, scope: AttackScope, run_dir: Path, rewound: Rewound) -> None:
+    def __init__(self, recipe: Recipe, scope: AttackScope, run_dir: Path, rewound: Restored) -> None:
         self.recipe, self.scope, self.run_dir, self.rewound = recipe, scope, run_dir, rewound
         self.checkpoints = rewound.checkpoints
         self.recorded = self._recorded(max(round for round, _ in self.rounds()))
@@ -126,7 +126,8 @@ class Occasions:
                 f"{', '.join(str(each + 1) for each in kept)}{final}. Attack one of these (--round), or run the recipe "
                 "with --record-wire, which keeps all"
             )
-        self.checkpoints.read(round)
+        if self.rewound.whole:  # a site has no state of the server
+            self.checkpoints.read(round)
 
     def of(
         self,
@@ -174,7 +175,7 @@ class Occasions:
     def _probe(self, round: int, batch: OneBatch) -> Occasion:
         moment = self.rewound.probe(round, batch, self._subtracts or batch.planted is not None)
         before = [message for message in self.recorded if message.round < round]
-        clients = sorted(moment.batches)
+        clients = sorted({*moment.batches, *moment.others})
         said = [*before, *moment.messages]
         return Occasion(round, batch, said, moment.folder, clients, moment, later=lambda: moment.later)
 

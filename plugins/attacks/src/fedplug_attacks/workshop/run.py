@@ -98,7 +98,7 @@ class AttackRun:
         self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed)
         wanted = any(metric.measures.kind == "update" for metric in self.scorer.metrics.values())
         asked, source = self.scope.truth, self.composition.components[recipe.data.name]
-        data, root = self.rewound.client(0).data, stage.data_root
+        data, root = self.rewound.somebody().data, stage.data_root
         attributes = None if asked is None else Attributes(asked, data, stage.world.public, source, root)
         self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note, attributes)
         self.calls = Calls(section, self.composition, stage, self.truths)
@@ -421,7 +421,7 @@ class AttackRun:
     def _looked_for(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
         needs, seen = component.finds.needs, _visible(view)
         lacks = needs.unmet(view, self.rewound.public)
-        if task.adversary == "released":
+        if task.adversary == "released" or not self.rewound.whole:
             return ""
         for name in OTHERS:
             if ("key_server" in name and not self.stage.key_server) or name == task.adversary:

@@ -13,11 +13,16 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
 from fedplug.round.world import World
+from fedplug_runs.checkpoint import ELSEWHERE
 
+from fedplug_attacks.views.home import AtHome
 from fedplug_attacks.views.observer import Observer
-from fedplug_attacks.views.rewind import Rewound
+from fedplug_attacks.views.rewind import Restored, Rewound
 from fedplug_attacks.views.rounds import Shelf
 from fedplug_attacks.workshop.display import AttackDisplay
+
+AT_SITES = "let each site attack its own uploads (fedplug party RECIPE --client N --data DIR --state DIR --attack)"
+"""The remedy where parties and data are elsewhere."""
 
 
 class Stage:
@@ -32,6 +37,7 @@ class Stage:
         catalog: the available components; the installed ones if None.
         watch: receives progress.
         world: the world of the run, if this process has it already.
+        home: the one client of a site, if no other party is here.
 
     Raises:
         ViewError: the clients' data, which the scorer needs, are not on this machine.
@@ -60,6 +66,7 @@ class Stage:
         catalog: Catalog | None,
         watch: AttackDisplay,
         world: World | None = None,
+        home: AtHome | None = None,
     ) -> None:
         self.data_root = data_root
         self.ran, self.run_dir, self.device, self.watch, self.key_server = ran, run_dir, device, watch, key_server
@@ -69,19 +76,27 @@ class Stage:
         self.world = world = World(ran, composition, data_root) if world is None else world
         self.model = world.model(device)
         self.initial, self.buffers = self.model.get_vector(), self.model.get_buffers()
+        if home is None and any((run_dir / "checkpoint").glob(f"*/{ELSEWHERE}")):
+            raise ViewError(
+                f"the parties of {run_dir} keep their own states and data, so nobody can attack it here; {AT_SITES}"
+            )
+        self.rewound: Restored
         try:
-            self.rewound = Rewound(ran, catalog, run_dir, data_root, device, key_server, self.model, world)
+            self.rewound = home or Rewound(ran, catalog, run_dir, data_root, device, key_server, self.model, world)
         except DataError as error:
             if ran.data.at == "here":
                 raise
             raise ViewError(
-                "scoring attacks needs the data of the clients, which only the sites have; attack a trial on one "
-                f"machine, whose --data holds a folder for each client. {error}"
+                f"scoring attacks needs the data of the clients, which only the sites have; {AT_SITES}, or attack a "
+                f"trial on one machine, whose --data holds a folder for each client. {error}"
             ) from error
         facts = facts_of(composition, self.model.layout, 0, self.rewound.public)
         learns = composition.trainer.learns(facts)
         self.repeats = learns is None or learns.repeats
-        self.observer = Observer(ran, composition, self.model.layout, self.initial, self.rewound.public, self.model)
+        self.observer = Observer(
+            ran, composition, self.model.layout, self.initial, self.rewound.public, self.model,
+            self.rewound.begun,
+        )
         seals = [
             operation
             for zone in composition.links

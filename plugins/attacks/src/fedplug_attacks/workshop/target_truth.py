@@ -14,7 +14,7 @@ from fedplug_runs.evaluation import matched_test
 
 from fedplug_attacks.api.observation import ObservedUpdate
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.views.rewind import Moment, Rewound
+from fedplug_attacks.views.rewind import Moment, Restored
 from fedplug_attacks.workshop.attributes import Attributes
 from fedplug_attacks.workshop.scorer import are_tokens, pixels
 
@@ -42,7 +42,7 @@ class Truths:
     """
 
     def __init__(
-        self, rewound: Rewound, repeats: bool, wanted: bool, note: Callable[[str], None],
+        self, rewound: Restored, repeats: bool, wanted: bool, note: Callable[[str], None],
         attributes: Attributes | None = None,
     ) -> None:  # fmt: skip
         self.attributes = attributes
