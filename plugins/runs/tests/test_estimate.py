@@ -95,7 +95,7 @@ def test_a_set_up_that_takes_long_tells_nothing(monkeypatch: pytest.MonkeyPatch)
     assert found.measured == "50 ms here, after which the set-up was not over"
     assert "epsilon: not known before the set-up is over" in "\n".join(found.text())
     found = dataclasses.replace(found, memory=10**9)
-    assert in_short(found) == "time unknown, bytes unknown, 1.0 GB of memory, no epsilon"
+    assert in_short(found) == "time unknown, bytes unknown, 1.0 GB of memory, epsilon unknown"
 
 
 def test_what_would_stop_the_run_is_said() -> None:

@@ -250,5 +250,5 @@ def in_short(found: Estimate) -> str:
     stated = [line.value for line in found.verdict.lines if line.value is not None] if found.verdict else []
     sent = "bytes unknown" if found.up is None else f"{units.size(found.up + (found.down or 0.0))} sent"
     took = "time unknown" if found.seconds is None else f"about {units.duration(found.seconds)}"
-    epsilon = f"epsilon up to {number(max(stated))}" if stated else "no epsilon"
+    epsilon = f"epsilon up to {number(max(stated))}" if stated else "no epsilon" if found.verdict else "epsilon unknown"
     return ", ".join([took, sent, f"{units.size(found.memory)} of memory", epsilon])
