@@ -35,4 +35,5 @@ def test_with_one_seed_or_equal_differences_no_interval_is_claimed() -> None:
 def test_a_deviation_has_as_many_decimals_as_its_mean(mean: float, deviation: float | None, said: str) -> None:
     assert Spread(mean, deviation, 2).text(units.number) == said
     assert Spread(12.3456, 0.061, 2).text(lambda value: f"{value:.1f}") == "12.3 ± 0.1"
+    assert Spread(2e5, 8.33, 3).text(lambda value: f"{value / 1e6:.2f}") == "0.20", "as it is shown, in MB"
     assert Spread(0.25, 1e-9, 2).text(units.percent) == "25.0%"

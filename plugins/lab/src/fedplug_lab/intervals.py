@@ -32,9 +32,9 @@ class Spread:
         mean = shown(self.mean)
         if self.deviation is None:
             return mean
-        plain = re.fullmatch(r"-?\d+(?:\.(\d+))?(%?)", mean)
-        spread = shown(self.deviation)
-        if plain is not None:
+        plain, spread = re.fullmatch(r"-?\d+(?:\.(\d+))?(%?)", mean), shown(self.deviation)
+        # A small one in scientific notation, or as `<0.1%`; other units are those of `shown`.
+        if plain is not None and not re.fullmatch(r"\d+(?:\.\d+)?%?", spread):
             spread = f"{self.deviation * (100 if plain[2] else 1):.{len(plain[1] or '')}f}{plain[2]}"
         return f"{mean} ± {spread}" if re.search("[1-9]", spread) else mean
 
