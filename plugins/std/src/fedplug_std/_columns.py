@@ -131,14 +131,24 @@ class Column:
 
         A whole number is `1`, not `1.0`, if all are whole. A gap has any place.
         """
+        found, places = self._found()
         if self.words is not None:
-            assert self.readings is not None
-            used, places = np.unique(self.values, return_inverse=True)
-            return tuple(self.words[place] for place in used), places.reshape(-1), self.readings[used]
-        found, places = np.unique(self.values, return_inverse=True)
+            return tuple(self.words[place] for place in found), places, self._read(found)
         whole = found.dtype.kind == "f" and bool((found == np.rint(found)).all() and (np.abs(found) < EXACT).all())
         texts = tuple(str(value) for value in (found.astype(np.int64) if whole else found).tolist())
-        return texts, places.reshape(-1), found.astype(np.float64)
+        return texts, places, self._read(found)
+
+    def numbered(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """As `coded`, without the texts."""
+        found, places = self._found()
+        return places, self._read(found)
+
+    def _found(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        found, places = np.unique(self.values, return_inverse=True)
+        return found, places.reshape(-1)
+
+    def _read(self, found: NDArray[Any]) -> NDArray[np.float64]:
+        return found.astype(np.float64) if self.readings is None else self.readings[found]
 
     def texts(self) -> NDArray[Any]:
         """Its values as texts, objects (n,); a gap is empty."""
@@ -151,8 +161,9 @@ class Column:
         """The different values that it has, in order, and in how many rows."""
         words, places, readings = self.coded()
         counts = np.bincount(places[~self.gaps], minlength=len(words))
-        numbered = not np.isnan(readings[counts > 0]).any()
-        order = sorted(range(len(words)), key=lambda k: (readings[k] if numbered else 0.0, words[k]))
+        numbered, order = not np.isnan(readings[counts > 0]).any(), list(range(len(words)))
+        if self.words is not None:  # numbers are in order
+            order.sort(key=lambda k: (readings[k] if numbered else 0.0, words[k]))
         return {words[k]: int(counts[k]) for k in order if counts[k]}
 
     @property

@@ -79,9 +79,8 @@ class ColumnFacts:
 def facts_of(rows: Rows, name: str) -> ColumnFacts:
     """What is in a column."""
     column = rows.columns[name]
-    words, places, readings = column.coded()
-    counts = np.bincount(places[~column.gaps], minlength=len(words))
-    there = np.flatnonzero(counts)
+    places, readings = column.numbered()
+    there = np.flatnonzero(np.bincount(places[~column.gaps], minlength=len(readings)))
     read = readings[there]
     finite = read[np.isfinite(read)]
     kind = _kind(name, column, len(there), readings[there])
@@ -104,9 +103,10 @@ def _kind(name: str, column: Column, different: int, readings: Any) -> str:
         return "dates" if column.is_date else "categories" if different <= FEW else "ids" if all_differ else "texts"
     if column.words is not None and np.isnan(readings).any():
         return "numbers and texts"
-    if column.values.dtype.kind == "b" or {*map(str.lower, column.different())} <= {"true", "false"}:
+    words = [] if column.words is None else [*column.different()]
+    if column.values.dtype.kind == "b" or (words and {*map(str.lower, words)} <= {"true", "false"}):
         return "truths"
-    if column.words is not None and any(map(_CODE.fullmatch, column.different())):
+    if any(map(_CODE.fullmatch, words)):
         return "ids" if all_differ else "codes"
     if column.values.dtype.kind in "iu" or bool((readings == np.rint(readings)).all()):
         running = count > 1 and bool((np.diff(column.values[~column.gaps]) == 1).all())
@@ -254,11 +254,13 @@ class _Draft:
 
     def _without_errors(self, name: str, column: Column) -> bool:
         """Whether a column has numbers, once a few texts and infinite numbers are gaps."""
+        largest = float(np.finfo(np.float32).max)
+        if column.words is None and bool((np.abs(column.values[~column.gaps].astype(np.float64)) <= largest).all()):
+            return True
         words, _, readings = column.coded()
         there = column.different()
         wrong = [
-            word for word, number in zip(words, readings, strict=True)
-            if word in there and not abs(number) <= float(np.finfo(np.float32).max)
+            word for word, number in zip(words, readings, strict=True) if word in there and not abs(number) <= largest
         ]  # fmt: skip
         if len(wrong) > _TYPING_ERRORS:
             return False
