@@ -50,7 +50,8 @@ def zones(plain: dict[str, Any], **chains: Any) -> dict[str, Any]:
         ),
         (
             {"protect": {"encrypted": [], "noised": [], "clear": []}, "postprocess": {}},
-            "recipe.protect.clear: no plan of acme.vote can hold zone clear; remove it (zones here: encrypted, noised)",
+            "recipe.protect.clear: no plan of acme.vote can hold zone clear; remove it, or write clear: null where it "
+            "comes by extends (zones here: encrypted, noised)",
         ),
         (
             {"protect": {"encrypted": [], "noised": [], "retained": []}, "postprocess": {}},

@@ -158,14 +158,14 @@ class Rules:
             return
         negotiation, held = chosen[0], chosen[1].plans.zones
         for zone in sorted(set(held) - set(protect) - {RETAINED}):
-            remedy = f"{zone}: [{{use: ...}}], or {zone}: [] to send it unprotected"
-            remedy = "clear: [] to send it in the clear" if zone == CLEAR else remedy
-            message = f"plans of {negotiation.name} can hold zone {zone}, which nothing covers; write {remedy}"
-            yield ("protect",), message
+            hint = f"{zone}: [{{use: ...}}], or {zone}: [] to send it unprotected"
+            hint = "clear: [] to send it in the clear" if zone == CLEAR else hint
+            yield ("protect",), f"plans of {negotiation.name} can hold zone {zone}, which nothing covers; write {hint}"
         if postprocess.get(RETAINED) and RETAINED not in held:
             yield ("postprocess", RETAINED), f"no plan of {negotiation.name} can hold zone retained; remove it"
         for zone in sorted(set(protect) - set(held) - {RETAINED}):
-            hint = closest(zone, sorted(held)) if zone not in BASE_ZONES else f"remove it ({_zones(sorted(held))})"
+            away = f"remove it, or write {zone}: null where it comes by extends ({_zones(sorted(held))})"
+            hint = closest(zone, sorted(held)) if zone not in BASE_ZONES else away
             yield ("protect", zone), f"no plan of {negotiation.name} can hold zone {zone}; {hint}"
 
     def order(self) -> Iterator[Complaint]:
