@@ -124,6 +124,11 @@ class Setting:
         """Of each file: combinations of the grid, seeds, and `each`."""
         return self.each * SEEDS * (combinations(RECIPES / self.grid) if self.grid else 1)
 
+    @property
+    def runs_a_seed(self) -> int:
+        """Of all files, as they are, with one seed: combinations of the grid."""
+        return len([*self.files()]) * (combinations(RECIPES / self.grid) if self.grid else 1)
+
 
 def combinations(grid: Path) -> int:
     """How many runs a seed a grid file asks for."""
@@ -131,7 +136,7 @@ def combinations(grid: Path) -> int:
     return len(found.get("cases", [{}])) * math.prod(len(values) for values in found.get("parameters", {}).values())
 
 
-def _settings() -> list[Setting]:
+def settings() -> list[Setting]:
     imagenette, shield, sense, fas = "paraaegis/imagenette/", "selectiveshield/", "sensecrypt/", "fas/"
     few: dict[str, Any] = {"batches": (1, 3), "clients": 2, "rounds": 1}
     stem = {"resnet50": {"model.small_input": False}}  # torchvision's, as for the other models of FAS
@@ -341,7 +346,7 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help="also what takes more than 15 GB of memory")
     parser.add_argument("--csv", type=Path, help="write the rows here")
     options = parser.parse_args()
-    every = [one for one in _settings() if options.large or not one.large]
+    every = [one for one in settings() if options.large or not one.large]
     found = list(rows([one for one in every if fnmatch.fnmatch(f"{one.table} {one.name}", options.only)]))
     if options.csv and found:
         save(found, options.csv)
@@ -355,7 +360,7 @@ def save(found: list[dict[str, str]], path: Path) -> None:
         with path.open(encoding="utf-8", newline="") as file:
             kept = list(csv.DictReader(file))
     by_name = {(row["table"], row["recipe"]): row for row in [*kept, *found]}
-    order = [(setting.table, f"`{setting.name}`") for setting in _settings()]
+    order = [(setting.table, f"`{setting.name}`") for setting in settings()]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
         writer.writeheader()

@@ -365,8 +365,8 @@ def both_wishes(axes: Sequence[Any]) -> None:
 
 
 VERDICTS = {
-    "reproduced": "#3fa672", "reproduced in direction": "#8cc9a5", "not confirmed in our setting": "#e39a2d",
-    "not testable here": "#94a3b8", "not measured": "#cbd5e1",
+    "reproduced": "#3fa672", "reproduced in direction": "#8cc9a5", "refuted": "#d9534f",
+    "our setting differs": "#e8c07d", "not testable here": "#94a3b8", "not measured": "#cbd5e1",
 }  # fmt: skip
 PAPERS = {"paraaegis": "ParaAegis", "selectiveshield": "SelectiveShield", "sensecrypt": "SenseCrypt", "fas": "FAS",
           "fedre": "FedRE"}  # fmt: skip
@@ -383,7 +383,7 @@ def scoreboard(axes: Sequence[Any]) -> None:
         panel.barh([*PAPERS.values()], counts, left=left, color=colour, label=verdict, height=0.62)
         for place, (count, start) in enumerate(zip(counts, left, strict=True)):
             if count:
-                ink = "white" if colour == "#3fa672" else "#1f2328"
+                ink = "white" if colour in ("#3fa672", "#d9534f") else "#1f2328"
                 panel.text(start + count / 2, place, count, ha="center", va="center", color=ink, fontweight="bold")
         left = [start + count for start, count in zip(left, counts, strict=True)]
     panel.invert_yaxis()

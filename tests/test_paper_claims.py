@@ -1,4 +1,6 @@
-"""docs/claims.md: every line has a verdict, a link to its setting and command, and no number that the link lacks."""
+"""docs/claims.md: every line has a verdict that follows from docs/numbers by its rule, a setting, seeds, a link to its
+command, and no number that the link lacks.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from scripts import script
 
 DOCS = Path(__file__).parent.parent / "docs"
 NUMBERS = DOCS / "numbers"
 FILES = sorted(NUMBERS.glob("claims-*.csv"))
 PAPERS = {"paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre"}
-COLUMNS = ["claim", "verdict", "here", "the control that decides it", "numbers"]
-UNCONFIRMED = "not confirmed in our setting"
-MEASURED = {"reproduced", "reproduced in direction", UNCONFIRMED}
-VERDICTS = MEASURED | {"not testable here", "not measured"}
+COLUMNS = ["id", "claim", "verdict", "here", "the control that decides it", "setting", "seeds", "numbers"]
+RULES = script(DOCS / "verdicts.py")
+MEASURED, VERDICTS = set(RULES.DECIDED), set(RULES.VERDICTS)
+WITHOUT_TABLE: set[str] = set()
+"""Lines whose numbers are in no file, so that a reader applies the rule."""
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e\d+)?")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)#([^)\s]+)\)")
 COMMAND = re.compile(r"^ {4,}(?:\w+=\S+ )*(?:fedplug|python) ", re.MULTILINE)
@@ -84,12 +88,101 @@ def test_each_paper_has_its_lines_on_the_page() -> None:
 def test_the_scoreboards_count_the_lines(paper: str) -> None:
     with (NUMBERS / f"claims-{paper}.csv").open(encoding="utf-8", newline="") as file:
         counted = Counter(row["verdict"] for row in csv.DictReader(file))
-    kinds = ("reproduced", "reproduced in direction", UNCONFIRMED, "not testable here")
-    assert counted.total() == sum(counted[kind] for kind in kinds), "a verdict that the scoreboards do not show"
-    row = " | ".join(str(counted[kind]) for kind in kinds)
-    head = f"| reproduced | in direction | {UNCONFIRMED} | not testable here |\n| --- | --- | --- | --- |\n"
+    assert set(counted) <= VERDICTS
+    row = " | ".join(str(counted[kind]) for kind in RULES.VERDICTS)
+    head = f"| {' | '.join(RULES.VERDICTS).replace('reproduced in ', 'in ')} |\n{'| --- ' * len(RULES.VERDICTS)}|\n"
     assert f"{head}| {row} |\n" in (DOCS / f"papers/{paper}.md").read_text(encoding="utf-8"), row
     assert f"](papers/{paper}.md) | {row} |\n" in (DOCS / "claims.md").read_text(encoding="utf-8"), row
+
+
+def test_verdicts_follow_from_the_numbers() -> None:
+    given, wrong = RULES.comparisons(), []
+    for line in RULES.lines():
+        found = RULES.verdict(line, given.get(line["id"], []))
+        if found is None:
+            assert line["verdict"] not in MEASURED or line["id"] in WITHOUT_TABLE, line["id"]
+        elif found != line["verdict"]:
+            wrong.append(f"{line['id']}: {line['verdict']}; by the rules {found}")
+    assert not wrong
+
+
+def test_comparisons_are_of_lines_and_of_known_parts() -> None:
+    known, given = {line["id"] for line in RULES.lines()}, RULES.comparisons()
+    assert len(known) == len(LINES), "an id is there twice"
+    assert set(given) <= known
+    rows = [row for of_line in given.values() for row in of_line]
+    assert {row["part"] for row in rows} <= set(RULES.PARTS)
+    assert {row["id"] for row in rows if row["part"] == "no table"} == WITHOUT_TABLE
+
+
+def line_of(setting: str) -> Line:
+    return {"id": "X1", "setting": setting}
+
+
+def compared(*signs: tuple[str, str, str, str]) -> list[Line]:
+    return [dict(zip(("id", "part", "left", "is", "right"), ("X1", *each), strict=True)) for each in signs]
+
+
+@pytest.mark.parametrize(("setting", "rows", "expected"), [
+    ("the paper's", [("claim", "2", ">", "1")], "reproduced"),
+    ("the paper's", [("claim", "2", ">", "1"), ("size", "1.01", "~", "1")], "reproduced"),
+    ("the paper's", [("claim", "2", ">", "1"), ("size", "1.03", "~", "1")], "reproduced in direction"),
+    ("ours: digits", [("claim", "2", ">", "1"), ("size", "1", "~", "1")], "reproduced in direction"),
+    ("the paper's", [("claim", "2", "<", "1")], "refuted"),
+    ("the paper's", [("claim", "2", ">", "1"), ("control", "8", "<=", "1")], "refuted"),
+    ("ours: digits", [("claim", "2", ">", "1"), ("control", "8", "<=", "1")], "our setting differs"),
+    ("ours: digits", [("no table", "in the text", "", "")], None),
+    ("ours: digits", [], None),
+])  # fmt: skip
+def test_the_rules(setting: str, rows: list[tuple[str, str, str, str]], expected: str | None) -> None:
+    assert RULES.verdict(line_of(setting), compared(*rows)) == expected
+
+
+def test_a_side_is_a_number_or_one_cell() -> None:
+    share = RULES.value("fas-digits : 10% : accuracy without noise")
+    assert (share.number, share.sd) == (0.932, 0.011), "the column of standard deviations belongs to the number"
+    least_mean = "sensecrypt-figure8 : 1 + SenseCrypt : naive #2"
+    assert (RULES.value(least_mean).number, RULES.value(least_mean).sd) == (0.53, 0.11)
+    assert RULES.value("-1.5e3").number == -1500
+    assert RULES.value("17,214.75").number == 17214.75
+
+
+@pytest.mark.parametrize(("side", "message"), [
+    ("no-such-table : a : b", "there is no docs/numbers/no-such-table.csv"),
+    ("fas-digits : 11% : MB up", "is in 0 rows"),
+    ("fas-digits : 10% : MB", "has no column 'MB'; it has share encrypted"),
+    ("fas-digits : 10%", "is not TABLE : ROW : COLUMN"),
+    ("fas-table2 : homomorphism: largest error of a sum : `fas.scramble`", "has no number in place 1"),
+])  # fmt: skip
+def test_a_side_that_is_no_number_is_refused(side: str, message: str) -> None:
+    with pytest.raises(RULES.WrongComparison, match=re.escape(message)):
+        RULES.value(side)
+
+
+def test_near_is_two_percent_or_the_spread() -> None:
+    assert RULES.holds(compared(("claim", "1.019", "~", "1"))[0])
+    assert not RULES.holds(compared(("claim", "1.03", "~", "1"))[0])
+    spread = "negotiation : ParaAegis' ballots on Fisher information, under the clients' key : server, most classes"
+    assert RULES.holds(compared(("claim", spread, "~", "0.5"))[0]), "0.58 ± 0.11"
+    with pytest.raises(RULES.WrongComparison, match="none of ~"):
+        RULES.holds(compared(("claim", "1", "=", "1"))[0])
+
+
+def test_a_verdict_that_the_numbers_do_not_give_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert RULES.main(["P1", "S9"]) == 0
+    assert "claim holds: 0.619 > 0.189" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no line has the id P99"):
+        RULES.main(["P99"])
+
+
+def test_the_accounts_are_those_of_the_ledger() -> None:
+    accounts = script(DOCS.parent / "benchmarks/claim_accounts.py")
+    with (NUMBERS / "epsilon-accounts.csv").open(encoding="utf-8", newline="") as file:
+        assert [*csv.DictReader(file)] == accounts.rows()
+    with (NUMBERS / "who-sees-what.csv").open(encoding="utf-8", newline="") as file:
+        ledger = {row["protocol"]: row["epsilon of the server's view"] for row in csv.DictReader(file)}
+    found = [row["the server's view"] for row in accounts.rows()[:2]]
+    assert found == [ledger["paraaegis-key-server"], ledger["dp-fedavg"]]
 
 
 @each_line
@@ -100,7 +193,11 @@ def test_a_line_has_a_verdict_a_control_and_a_place_with_its_command(line: Line)
     linked = LINK.findall(line["numbers"])
     assert linked
     texts = ["".join(section(page, anchor)) for page, anchor in linked]
+    if line["verdict"] == RULES.UNMEASURED:
+        assert COMMAND.search(texts[0]), f"{linked[0]} shows no command that would measure it"
     if line["verdict"] in MEASURED:
+        assert line["setting"].startswith((RULES.THEIRS, RULES.OUR))
+        assert line["seeds"] != "–"
         assert COMMAND.search(texts[0]), f"{linked[0]} shows no command that makes the number"
         assert numbers_in(line["here"]), "say what was measured"
 

@@ -19,7 +19,7 @@ def costs() -> ModuleType:
 
 
 def test_every_setting_is_a_recipe_whose_data_are_known(costs: ModuleType) -> None:
-    for setting in costs._settings():
+    for setting in costs.settings():
         files = list(setting.files())
         assert files, setting.name
         assert all(path.is_file() for path in files)
@@ -28,7 +28,7 @@ def test_every_setting_is_a_recipe_whose_data_are_known(costs: ModuleType) -> No
 
 
 def test_the_small_runs_are_recipes(costs: ModuleType) -> None:
-    for setting in costs._settings():
+    for setting in costs.settings():
         plain = fedplug.check(costs.RECIPES / setting.recipe, setting.sets).to_plain()
         few = {"data.clients": setting.clients, "data.partition": {"use": "std.iid"}, "rounds": setting.rounds}
         few |= costs._of_devices(plain, setting.clients)
@@ -38,7 +38,7 @@ def test_the_small_runs_are_recipes(costs: ModuleType) -> None:
 def test_scores_of_so_many_samples_find_them_in_either_size(costs: ModuleType) -> None:
     """Otherwise their time would grow with the size, and be counted for every example of a client."""
     limited = 0
-    for setting in costs._settings():
+    for setting in costs.settings():
         plain = fedplug.check(costs.RECIPES / setting.recipe, setting.sets).to_plain()
         for scorer in plain.get("score_parameters") or []:
             if "samples" in scorer:
@@ -48,7 +48,7 @@ def test_scores_of_so_many_samples_find_them_in_either_size(costs: ModuleType) -
 
 
 def test_grids_are_counted_as_their_heads_say(costs: ModuleType) -> None:
-    for setting in costs._settings():
+    for setting in costs.settings():
         if setting.grid is None:
             continue
         grid = costs.RECIPES / setting.grid
@@ -58,7 +58,7 @@ def test_grids_are_counted_as_their_heads_say(costs: ModuleType) -> None:
 
 
 def test_rows_of_table_1_are_all_files_of_the_folder_once(costs: ModuleType) -> None:
-    chosen = [setting for setting in costs._settings() if setting.table.startswith("ParaAegis")]
+    chosen = [setting for setting in costs.settings() if setting.table.startswith("ParaAegis")]
     files = [path.name for setting in chosen for path in setting.files()]
     assert sorted(files) == sorted(
         path.name for path in (costs.RECIPES / "paraaegis/imagenette").glob("*.yaml") if path.name != "base.yaml"

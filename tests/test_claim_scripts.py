@@ -1,0 +1,61 @@
+"""Scripts in benchmarks/ that measure single claims: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scripts import script
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def test_a_value_by_itself_takes_the_bytes_of_the_table(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    module = script(BENCHMARKS / "paillier_or_ckks.py")
+    monkeypatch.setattr(sys, "argv", ["paillier_or_ckks.py", "--values", "2", "--bits", "1024"])
+    assert module.main() == 0
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    found = {line[1]: int(line[4].removesuffix(" |")) for line in lines}
+    assert found["Paillier, 1024 bits"] == 256, "twice the modulus"
+    assert found["CKKS, one value each"] > 300_000
+    assert found["CKKS, packed"] == pytest.approx(found["CKKS, one value each"] / 2, rel=0.01)
+
+
+def test_numbers_of_values_that_no_ciphertext_holds_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    module = script(BENCHMARKS / "paillier_or_ckks.py")
+    monkeypatch.setattr(sys, "argv", ["paillier_or_ckks.py", "--values", "5000"])
+    with pytest.raises(SystemExit):
+        module.main()
+    assert "--values 5000 must be 1 to 4096" in capsys.readouterr().err
+
+
+def test_passes_are_multiplied(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    module = script(BENCHMARKS / "fedml_he_passes.py")
+    monkeypatch.setattr(module, "seconds_a_pass", lambda passes: (1e-3, 50_890))
+    monkeypatch.setattr(sys, "argv", ["fedml_he_passes.py"])
+    assert module.main() == 0
+    assert "2.83 h by one pass a label" in capsys.readouterr().out, "1 ms x 50,890 x 200"
+
+
+def test_a_pass_is_of_all_parameters_of_the_paper() -> None:
+    seconds, parameters = script(BENCHMARKS / "fedml_he_passes.py").seconds_a_pass(2)
+    assert seconds > 0
+    assert parameters == 50_890
+
+
+def test_a_sender_that_is_slow_with_large_values_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script(BENCHMARKS / "fas_outsider.py")
+    monkeypatch.setattr(module, "GAMES", 20)
+    clock = [0]
+    monkeypatch.setattr(module.time, "perf_counter_ns", lambda: clock[0])
+
+    class Slow:
+        def send(self, values: Any) -> bytes:
+            clock[0] += 1 + int(np.abs(values).max() > 0.01)
+            return b""
+
+    assert module.slower(Slow(), np.random.default_rng(0)) == 1
