@@ -154,12 +154,23 @@ def without_data(found: Sequence[Row], folder: str | None) -> list[str]:
     ]  # fmt: skip
 
 
+def finished(results: Path) -> set[str]:
+    """The keys of the runs that a file of results has."""
+    keys = set()
+    text = results.read_text(encoding="utf-8") if results.exists() else ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            keys.add(str(json.loads(line)["key"]))
+        except (ValueError, KeyError, TypeError):
+            sys.exit(f"{results}:{number}: this is no result of a run; remove the line, and its run is made again")
+    return keys
+
+
 def make(found: Sequence[Row], options: argparse.Namespace) -> int:
     """Makes the runs that are not in the results yet. Returns the exit status."""
     options.output.mkdir(parents=True, exist_ok=True)
     results = options.output / "results.jsonl"
-    text = results.read_text(encoding="utf-8") if results.exists() else ""
-    done = {json.loads(line)["key"] for line in text.splitlines()}
+    done = finished(results)
     start, failed, factors = time.monotonic(), 0, dict.fromkeys(map(id, found), 1.0)
     for row in found:
         for job in jobs(row, options.seeds):
@@ -227,7 +238,11 @@ def show(lines: Sequence[dict[str, str]], path: Path | None) -> None:
     """Prints the rows as CSV, or writes them."""
     write = functools.partial(_write, lines)
     if path is None:
-        write(sys.stdout)
+        try:
+            write(sys.stdout)
+            sys.stdout.flush()
+        except BrokenPipeError:  # its reader, such as head, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     try:
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -98,6 +98,13 @@ def test_runs_go_on_after_a_failure_and_after_the_last_command(
     assert lent[48:] == [lent[1]], "only the one that failed"
 
 
+def test_a_damaged_line_of_results_is_named(gpu: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text('{"key": "a"}\n{"key": "b', encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"results\.jsonl:2: this is no result of a run; remove the line"):
+        gpu.finished(file)
+
+
 def test_nothing_starts_that_would_end_too_late(gpu: ModuleType, lent: list[str], tmp_path: Path, capsys: Any) -> None:
     call = ["--data", str(tmp_path / "data"), "--only", "*shield/cifar10", "--hours", "0.01"]
     assert gpu.main([*call, "--output", str(tmp_path / "out")]) == 0
