@@ -64,13 +64,14 @@ def _near(left: Value, right: Value) -> bool:
     return abs(left.number - right.number) <= max(_NEAR * abs(right.number), left.sd, right.sd) + 1e-12
 
 
+def _of_numbers(compare: Callable[[float, float], bool]) -> Callable[[Value, Value], bool]:
+    return lambda left, right: compare(left.number, right.number)
+
+
 _IS: dict[str, Callable[[Value, Value], bool]] = {
-    "~": _near,
-    **{
-        sign: lambda left, right, holds=holds: holds(left.number, right.number)
-        for sign, holds in (("<", operator.lt), ("<=", operator.le), (">", operator.gt), (">=", operator.ge))
-    },
-}
+    "~": _near, "<": _of_numbers(operator.lt), "<=": _of_numbers(operator.le), ">": _of_numbers(operator.gt),
+    ">=": _of_numbers(operator.ge),
+}  # fmt: skip
 
 
 @functools.cache
