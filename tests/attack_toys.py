@@ -23,6 +23,8 @@ from fedplug import (
     Measures,
     Noise,
     Operations,
+    Plan,
+    Plans,
     Scale,
 )
 from fedplug.api.errors import MetricError, ViewError
@@ -248,7 +250,31 @@ class Broken(Measure):
         raise IndexError("the toy metric looked too far")
 
 
+class InTurn(Toy, fedplug.PublicPlan):
+    """Send the whole model in one zone a round, or its first layer in one and the rest in another."""
+
+    class Options(fedplug.Options):
+        """Which zones."""
+
+        zones: tuple[str, ...] = Field(min_length=1, description="of the first rounds; the last: of all others")
+        first: str | None = Field(None, description="zone of the first layer in all rounds; null: as the rest")
+
+    @property
+    def plans(self) -> Plans:
+        """All of them."""
+        return Plans(zones=frozenset(filter(None, [*self.options.zones, self.options.first])))
+
+    def plan(self, facts: Facts) -> Plan | str:
+        """By the number of the round alone."""
+        zone = self.options.zones[min(facts.round, len(self.options.zones) - 1)]
+        if self.options.first is None:
+            return str(zone)
+        (first, *_) = facts.layout.layer_slices().values()
+        return Plan.of(facts, zone, **{self.options.first: np.concatenate([np.r_[part] for part in first])})
+
+
 ATTACKS: dict[str, dict[str, type]] = {
+    "negotiate_mask": {"toy.in_turn": InTurn},
     "protect": {"toy.layer_clip": LayerClip},
     "attack": {"toy.echo": Echo, "toy.bare": Bare},
     "metric": {

@@ -58,7 +58,7 @@ def a_summary_row(**changes: Any) -> SummaryRow:
     })  # fmt: skip
 
 
-def an_attack_summary(*rows: SummaryRow, notes: tuple[str, ...] = ()) -> AttackSummary:
+def an_attack_summary(*rows: SummaryRow) -> AttackSummary:
     """Of both forms, unless rows are given."""
     both = [a_summary_row(), a_summary_row(**NAIVE)]
-    return AttackSummary([*rows] or both, {"server": "sees every message and holds no key"}, [*notes])
+    return AttackSummary([*rows] or both, {"server": "sees every message and holds no key"})

@@ -117,7 +117,7 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def _short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default set starts no further target after half a second, where it says how many it left."""
-    monkeypatch.setattr(default_set, "BUDGET", 0.5)
+    monkeypatch.setattr(default_set, "MINUTES", 1 / 60)
 
 
 SHIPPED = ("recipes", "plugins-contrib")

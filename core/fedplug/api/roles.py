@@ -237,7 +237,7 @@ class Finds(Checked, kw_only=True):
         needs: of a view; a `fedplug_attacks.Needs`.
         what: `images`, `labels`, `members`.
         headline: (number, `high` or `low`): what ranks its forms.
-        success: (number, `<=` or `>=`, threshold): what counts as a success.
+        success: (number, `<=` or `>=`, threshold): the number that is judged, and from where on it is large.
     """
 
     needs: Any

@@ -12,7 +12,7 @@ import pytest
 from display_toys import Clock, look_at_stdout, picture, without_codes
 from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display
 from fedplug_attacks.workshop.display_live import LiveAttackDisplay
-from fedplug_attacks.workshop.lines import target_line
+from fedplug_attacks.workshop.words import target_line
 from rich.console import Console
 from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
 
@@ -61,7 +61,8 @@ def test_the_end_is_a_table_a_conclusion_and_the_paths(out: io.StringIO) -> None
     assert [cell.strip() for cell in row.split("  ") if cell.strip()] == [
         "the server", what, "4 of 5 targets, MSE 1.50e-06", "MSE 0.080 (mean image)", "succeeded"
     ]  # fmt: skip
-    assert conclusion.startswith("The server found the images behind one step on 8 examples (4 of 5 targets).")
+    found = "The server found the images behind one step on 8 examples (4 of 5 targets, MSE 1.50e-06)."
+    assert conclusion.startswith(found)
     assert paths == ["attacks folder: runs/a b/attacks", "report: runs/a b/report.html"]
 
 

@@ -74,4 +74,4 @@ def test_the_top_of_the_report_names_what_took_most(tmp_path: Path) -> None:
         attack_results.write_result(folder, a_target(attack=attack, forms=forms, key=f"{attack}-{number}", truth=truth))
     attack_results.write_summary(folder, {})
     said = "The image of 1 of 3 examples was recovered: by the server 1."
-    assert leakage_line(tmp_path) == f"{said} All attacks, each by one adversary: 1 succeeded, 1 failed."
+    assert leakage_line(tmp_path) == f"{said} All questions, each of one adversary: 1 succeeded."

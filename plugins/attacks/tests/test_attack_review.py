@@ -17,7 +17,6 @@ from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.rewind import Rewound
-from fedplug_attacks.workshop.results import beats
 from fedplug_attacks.workshop.scope import AttackScope
 from fedplug_attacks.workshop.scorer import Scorer
 from fedplug_attacks.workshop.target_truth import Truths
@@ -146,17 +145,6 @@ def test_the_seed_that_an_attack_is_told_does_not_give_the_members_away() -> Non
 # -- what counts as success --------------------------------------------------------------------------------------------
 
 
-def test_who_is_no_better_than_a_guess_has_no_success() -> None:
-    """One example of 100 classes: a wrong label has 98% of the counts right, and so has a random guess."""
-    guesses = {"random guess": {"ln_acc": 0.9802, "mse": 0.005}, "mean image": {"mse": 0.004}}
-    assert not beats(guesses, {"ln_acc": 0.98}, "ln_acc", ">=")
-    assert beats(guesses, {"ln_acc": 1.0}, "ln_acc", ">=")
-    assert not beats(guesses, {"mse": 0.0045}, "mse", "<=")
-    assert beats(guesses, {"mse": 0.0035}, "mse", "<=")
-    assert not beats(guesses, {}, "mse", "<=")
-    assert beats({}, {"mse": 0.1}, "mse", "<=")
-
-
 def test_the_guesses_for_labels_include_the_strongest_that_look_at_nothing() -> None:
     labels = np.repeat([0, 1], [9, 3])
     inputs = np.zeros((12, 1, 2, 2), np.float32)
@@ -178,7 +166,8 @@ def test_a_grey_image_within_the_threshold_is_no_success_where_the_mean_image_is
     (result,) = (value for key, value in found.items() if key != "summary")
     far, form = result["baselines"]["mean image"]["toy_distance"], result["forms"]["adaptive"]
     assert far < form["metrics"]["toy_distance"] <= 0.3
-    assert form["status"] == "failed"
+    assert form["status"] == "inconclusive"  # and it does not explain the first layer
+    assert "unexplained" in form["reason"]
 
 
 # -- speed -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,10 @@ from fedplug.recipe.catalog import Catalog
 from fedplug_attacks import _low_rank
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop import default_set
+from fedplug_attacks.workshop.findings import findings
 from fedplug_attacks.workshop.report_section import ROWS, TILES, leakage_line
+from fedplug_attacks.workshop.results import read_summary
+from fedplug_attacks.workshop.stage import OutOfTime, Timer
 from fedplug_terminal.main import main
 from report_toys import Page
 from toy_components import recipe_of
@@ -141,19 +144,115 @@ def test_what_does_not_apply_names_who_would_get_further(
             assert row["remedies"] == {"it applies to another client": 1}
 
 
-def test_what_there_is_no_time_for_is_left_to_the_next_call(
+def test_what_there_is_no_time_for_is_named_and_left_to_the_next_call(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
 ) -> None:
-    monkeypatch.setattr(default_set, "BUDGET", -1.0)
+    monkeypatch.setattr(default_set, "MINUTES", 0.0)
     assert attacked(monkeypatch, folder, "--adversary", "server") == 0
     said = capsys.readouterr().out
     total = re.search(r"(\d+) of (\d+) targets are left because time is up", said)
     assert total is not None
     assert total[1] == total[2]
+    assert "Not attacked for want of time: " in said
+    assert "attacks.linear_leak by the server, round 1, 1 example (3 targets);" in said
     assert set(results(folder)) == {"summary"}
-    monkeypatch.setattr(default_set, "BUDGET", 1000.0)
-    assert attacked(monkeypatch, folder, "--adversary", "server", "-q") == 0
-    assert len(results(folder)) == int(total[2]) + 1
+    assert attacked(monkeypatch, folder, "--adversary", "server", "--minutes", 15, "-q") == 0
+    found = results(folder)
+    assert found["summary"].get("left", {}) == {}
+    # Exact batches and matching are needless where the closed form has all images.
+    searches = {name for name in found if name.startswith(("attacks.inverting", "attacks.exact_batch"))}
+    assert len(found) - 1 <= int(total[2])
+    assert len(searches) < 9
+
+
+def test_an_attack_that_takes_far_longer_than_the_time_is_stopped_and_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    def slow(self: Any, done: int, total: int, loss: float | None) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(Timer, "progress", slow)
+    assert attacked(monkeypatch, folder, "--adversary", "released", "--target", 0) == 0
+    assert "1 of 1 targets are left because time is up" in capsys.readouterr().out
+
+
+def in_turn(*zones: str, first: str | None = None, **changes: Any) -> dict[str, Any]:
+    """Rounds that send one zone or another; what is encrypted only the clients open."""
+    seal = {"use": "std.bfv", "key_holder": "clients"}
+    return recipe_of(
+        negotiate_mask={"use": "toy.in_turn", "zones": list(zones), "first": first},
+        protect={"encrypted": [seal], "clear": []}, postprocess={"encrypted": ["std.bfv"]},
+        model={"use": "std.mlp", "hidden": [64, 32] if first else [16]},
+        data={"use": "std.digits", "clients": 4, "public": 100, "partition": {"use": "std.iid"}}, **changes,
+    )  # fmt: skip
+
+
+QUICK = ("--quick", "--adversary", "server", "--target", 0)
+
+
+def test_a_round_of_each_kind_is_attacked_not_the_last_alone(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    made = runs.of(in_turn("clear", "encrypted", rounds=4), record=False)
+    folder = Path(shutil.copytree(made, tmp_path / "turns"))
+    assert attacked(monkeypatch, folder, *QUICK) == 0
+    rows = [row for row in results(folder)["summary"]["rows"] if row["attack"] == "attacks.linear_leak"]
+    assert {(row["round"], row.get("people", {}).get("recovered", 0) > 0) for row in rows} == {(1, True), (4, False)}
+    said = capsys.readouterr().out
+    assert "The image of 1 of" in said or "Images of" in said
+    assert "Not attacked" not in said
+
+
+def test_what_cannot_be_rewound_to_is_said_not_passed_over(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    """As in folders of earlier versions, which kept the last two checkpoints whatever was sent before."""
+    made = runs.of(in_turn("clear", "encrypted", rounds=4), record=False)
+    folder = Path(shutil.copytree(made, tmp_path / "turns"))
+    shutil.rmtree(folder / "checkpoint" / "round-0000")
+    assert attacked(monkeypatch, folder, *QUICK) == 0
+    said = capsys.readouterr().out
+    sentence = "Not attacked: round 1 sent the zone clear in the clear."
+    assert said.count(sentence) >= 1
+    assert sentence in leakage_line(folder)
+    assert sentence in (folder / "attacks.html").read_text(encoding="utf-8")
+
+
+def test_matching_is_tried_where_no_closed_form_applies(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encrypted first layer leaves nothing to the linear leak, and the rest of the gradient shows the image."""
+    made = runs.of(in_turn("clear", first="encrypted", rounds=1), record=False)
+    folder = Path(shutil.copytree(made, tmp_path / "first"))
+    assert attacked(monkeypatch, folder, "--adversary", "server", "--target", 0, "--probe", 1, "-q") == 0
+    rows = {row["attack"]: row for row in results(folder)["summary"]["rows"] if row["headline"]}
+    assert rows["attacks.linear_leak"]["not_applicable"] == 1
+    assert rows["attacks.inverting"].get("not_applicable", 0) == 0
+    (found,) = [one for one in findings(read_summary(folder / "attacks")) if one.what.startswith("the image")]
+    assert found.attack == "attacks.inverting"
+    assert (found.state, found.people) == ("succeeded", 1)
+
+
+def test_who_saw_the_same_has_the_same_result_without_another_search(finished: tuple[Path, str]) -> None:
+    folder, said = finished
+    found = results(folder)
+    server = {name: one for name, one in found.items() if "linear_leak-server" in name}
+    assert server
+    for name, one in server.items():
+        other = found[name.replace("-server-", "-eavesdropper-")]
+        assert other["same_as"] == "server"
+        assert [form["recovered"] for form in other["forms"].values() if "recovered" in form] == [
+            form["recovered"] for form in one["forms"].values() if "recovered" in form
+        ]  # fmt: skip
+    assert "saw what the server saw" in said
+
+
+@pytest.mark.parametrize(("words", "named"), [(("--quick",), "--quick"), (("--minutes", 3), "--minutes 3")])
+def test_options_of_the_set_are_refused_for_attacks_that_are_named(
+    words: tuple[Any, ...], named: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: SAID
+) -> None:
+    assert attacked(monkeypatch, folder, "--attack", "ilrg", *words) == 1
+    assert f"{named} is for the default set of attacks" in capsys.readouterr().err
 
 
 def test_the_documentation_has_every_question_of_the_set() -> None:
@@ -161,5 +260,6 @@ def test_the_documentation_has_every_question_of_the_set() -> None:
     for question in default_set.DEFAULT_SET:
         assert question.asks in text
         for attack in question.attacks:
-            name = "attacks.linear_leak" if isinstance(attack, str) else str(attack["use"])
+            named = {"images": "attacks.linear_leak", "search": "attacks.inverting"}
+            name = named[attack] if isinstance(attack, str) else str(attack["use"])
             assert name in text

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
-from fedplug_attacks.workshop.findings import by_luck, conclusion, findings, idle, state_of
+from fedplug_attacks.workshop.findings import conclusion, findings, idle, state_of
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult, TrueClasses
 from fedplug_attacks.workshop.results import people_of, write_result, write_summary
 from target_toys import a_summary_row, a_target, an_outcome
@@ -53,23 +52,59 @@ def test_nothing_found_says_how_many_were_looked_for_and_proves_nothing(tmp_path
     write_result(tmp_path, images(0, "ab", []))
     said = conclusion(write_summary(tmp_path, {}))
     assert said == (
-        "No image of 2 examples was recovered, and no other attack succeeded. All attacks, each by one adversary: 1 "
-        "failed. That proves nothing about other attacks."
+        "No image of 2 examples was recovered, and no other attack succeeded. All questions, each of one adversary: "
+        "1 failed. That proves nothing about other attacks."
     )
     assert conclusion(AttackSummary([], {})) == ""
 
 
-@pytest.mark.parametrize(
-    ("succeeded", "targets", "luck", "state"),
-    [(0, 9, 0.0, "failed"), (1, 9, 0.1, "failed"), (4, 9, 0.1, "succeeded"), (1, 1, 0.0, "succeeded"),
-     (1, 1, 0.5, "failed"), (1, 10, 0.0, "succeeded"), (10, 10, 0.9, "failed")],
-)  # fmt: skip
-def test_what_guesses_reach_as_often_is_no_success(succeeded: int, targets: int, luck: float, state: str) -> None:
-    row = classes(succeeded=succeeded, targets=targets, luck=luck)
-    assert state_of(row) == state
-    assert 0 <= by_luck(row) <= 1
-    (found,) = findings(AttackSummary([row], {}))
-    assert (found.remark == "as many as by luck") == bool(succeeded and state == "failed")
+def test_each_question_has_a_row_by_the_attack_that_found_most(tmp_path: Any) -> None:
+    """The closed form does not apply, and matching has the image: that is what the server found."""
+    closed = dataclasses.replace(images(0, "a", []), attack="toy.closed", key="closed")
+    closed.forms["adaptive"] = an_outcome("not_applicable", HIDDEN)
+    for result in (closed, images(0, "a", [0])):
+        write_result(tmp_path, result)
+    (found,) = findings(write_summary(tmp_path, {}))
+    assert (found.attack, found.state, found.found) == ("toy.copy", "succeeded", "1 of 1 image, MSE 0.100")
+
+
+def test_one_adversary_is_named_once_whatever_it_found_in_several_rounds() -> None:
+    judged = {"state": "success", "metric": "presence_auc", "value": 0.99, "low": 0.97, "high": 1.0, "guess": 0.5}
+    said = conclusion(AttackSummary([classes(round=1, judged=judged), classes(round=3, judged=judged)], {}))
+    assert said.startswith(
+        "The server found which classes a client has (presence AUC 0.990 (0.970 to 1.000), 5 targets). All questions"
+    )
+
+
+def test_what_was_not_attacked_is_in_the_conclusion(tmp_path: Any) -> None:
+    write_result(tmp_path, images(0, "ab", []))
+    unseen = "Not attacked: rounds 1 and 3 sent the zone clear in the clear."
+    left = {"gone": "attacks.inverting by the server, round 4", "server-0ab": "made meanwhile"}
+    summary = write_summary(tmp_path, {}, lambda rounds: [unseen] if rounds == {0} else [], left)
+    said = conclusion(summary)
+    assert unseen in said
+    assert "Not attacked for want of time: attacks.inverting by the server, round 4 (1 target)." in said
+    assert "meanwhile" not in said
+    assert "gone" in write_summary(tmp_path, {}).left
+
+
+def test_a_wide_interval_says_that_targets_are_too_few_and_a_narrow_one_that_guesses_have_as_much() -> None:
+    judged = {"metric": "presence_auc", "value": 0.52, "low": 0.3, "high": 0.8, "guess": 0.5}
+    wide = classes(judged={**judged, "state": "inconclusive"}, succeeded=0, inconclusive=5)
+    narrow = classes(judged={**judged, "state": "failed"}, succeeded=1, adversary="client")
+    assert {one.who: one.status for one in findings(AttackSummary([wide, narrow], {}))} == {
+        "the server": "inconclusive; too few targets or candidates to tell it from a guess",
+        "another client": "failed; no more than a guess",
+    }  # fmt: skip
+
+
+def test_what_a_search_might_have_found_is_not_called_safe() -> None:
+    row = a_summary_row(succeeded=0, not_applicable=5, metrics={}, reasons={HIDDEN: 5}, remedies={"it: --adversary": 5})
+    left = {"key": "attacks.inverting by the server, round 1, 8 examples"}
+    (found,) = findings(AttackSummary([row], {}, left=left))
+    assert found.status == "inconclusive; no time for attacks.inverting"
+    (other,) = findings(AttackSummary([dataclasses.replace(row, adversary="client")], {}, left=left))
+    assert other.state == "not applicable"
 
 
 def test_searches_that_did_not_fit_are_inconclusive() -> None:
@@ -84,8 +119,10 @@ def test_what_does_not_apply_names_who_could_and_what_applies_to_nobody_is_one_s
     none = {"succeeded": 0, "not_applicable": 5, "metrics": {}, "reasons": {HIDDEN: 5}}
     could = a_summary_row(**none, remedies={"it applies to another client: --adversary client": 5})
     (found,) = findings(AttackSummary([could], {}))
-    assert found.cells[2:] == ("–", "–", "not applicable; it applies to another client: --adversary client")
-    nobody = a_summary_row(**none, attack="toy.none")
+    assert found.cells[2:] == (
+        "–", "–", f"not applicable; {HIDDEN}; it applies to another client: --adversary client"
+    )  # fmt: skip
+    nobody = a_summary_row(**none, attack="toy.none", finds=["labels"])
     summary = AttackSummary([could, nobody], {})
     assert [one.attack for one in findings(summary)] == ["toy.copy"]
     assert idle(summary) == [f"toy.none does not apply to this run: {HIDDEN}."]

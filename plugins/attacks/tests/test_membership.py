@@ -377,9 +377,3 @@ def test_targets_of_a_run_share_their_shadow_models(tmp_path: Path, monkeypatch:
     assert [outcome.own["shadow_models"] for outcome in found] == [5, 5]
     assert all(0 <= outcome.metrics["tpr_at_1_fpr"] <= 1 for outcome in found)
     assert trained == [0, 1, 2, 3, 4]
-
-
-def test_a_failure_on_few_candidates_is_inconclusive(game: Game) -> None:
-    few = game.view(update=None, candidates=game.candidates.take(slice(0, 40)))
-    assert "40 candidates are too few" in attack(few, method="loss").unfit
-    assert not attack(game.view(update=None), method="loss").unfit

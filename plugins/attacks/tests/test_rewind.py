@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attack_toys import Runs, attacked, machinery, observed, seen
+from attack_toys import Runs, attacked, finished_run, machinery, observed, seen
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, TooFewClients
 from fedplug.round.base import NAME
@@ -248,3 +248,24 @@ def test_a_round_without_a_checkpoint_is_said_to_have_none(runs: Runs) -> None:
         with pytest.raises(CheckpointError, match=r"no checkpoint of round 0; it has \[2, 3\]"):
             run.rewound.probe(0, OneBatch(3))
         assert run.rewound.probe(2, OneBatch(3)).updates.keys() == {0, 1, 2, 3}
+
+
+def test_what_each_round_sent_follows_from_the_last_checkpoint_and_the_ledger(tmp_path: Path) -> None:
+    plain = recipe_of(
+        rounds=3, negotiate_mask={"use": "toy.in_turn", "zones": ["clear", "encrypted"]},
+        protect={"encrypted": [{"use": "std.bfv", "key_holder": "clients"}], "clear": []},
+        postprocess={"encrypted": ["std.bfv"]},
+    )  # fmt: skip
+    with machinery(finished_run(plain, tmp_path, record=False), "toy.echo", probe={"batch_size": 1}) as run:
+        sent = run.rewound.sent
+        assert sorted(sent) == [0, 1, 2]
+        assert sent[0] != sent[1] == sent[2]
+        assert run.rewound.unlike(1) == [0]  # one group, in which all send alike
+        assert run.rewound.unlike(7) == []
+
+
+def test_a_client_of_each_group_is_unlike_the_others(tmp_path: Path) -> None:
+    folder = finished_run(paraaegis(groups="toy.halves"), tmp_path, record=False)
+    with machinery(folder, "toy.echo", probe={"batch_size": 1}) as run:
+        even, odd = run.rewound.unlike(1)
+        assert (even % 2, odd % 2) in ((0, 1), (1, 0))

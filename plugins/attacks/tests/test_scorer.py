@@ -15,6 +15,7 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks.api.report import AttackReport, checked
 from fedplug_attacks.api.truth import Truth, wilson
 from fedplug_attacks.api.view import View
+from fedplug_attacks.workshop.records import Outcome
 from fedplug_attacks.workshop.results import stronger
 from fedplug_attacks.workshop.scorer import Scored, Scorer, matched_images, pixels
 from hypothesis import given, settings
@@ -187,9 +188,9 @@ def judged(report: AttackReport, truth: Truth, threshold: float = 0.01) -> tuple
 
 def test_any_image_that_was_recovered_is_a_success_and_is_named_by_its_place() -> None:
     truth = truth_of(grey(0.9, 0.5, 0.1))
-    assert judged(AttackReport("finished", images=grey(0.3, 0.11, 0.7)), truth) == ("success", [2])
+    assert judged(AttackReport("finished", images=grey(0.3, 0.11, 0.4)), truth) == ("success", [2])
     assert judged(AttackReport("finished", images=grey(0.1)), truth) == ("success", [2])
-    assert judged(AttackReport("finished", images=grey(0.3, 0.7)), truth) == ("failed", [])
+    assert judged(AttackReport("finished", images=grey(0.24, 0.26)), truth) == ("failed", [])
     # The mean image, of 0.25, is as near to that of 0.3: nothing was learnt of it.
     assert judged(AttackReport("finished", images=grey(0.25)), truth_of(grey(0.3)), 0.1) == ("failed", [])
     assert judged(AttackReport("finished", images=grey(np.nan)), truth_of(grey(0.9))) == ("failed", [])
@@ -203,16 +204,22 @@ def test_a_search_that_did_not_fit_is_inconclusive_unless_it_succeeded() -> None
     assert judged(AttackReport("diverged"), truth)[0] == "inconclusive"
 
 
-def test_luck_is_the_share_of_random_guesses_that_would_have_succeeded() -> None:
-    def luck(threshold: float, what: str = "labels") -> float:
-        finds = Finds(needs=None, what=frozenset({what}), headline=("toy_count_error", "low"),
-                      success=("toy_count_error", "<=", threshold))  # fmt: skip
-        return scorer(CountError).luck(finds, truth_of(grey(0.1, 0.2), [0, 1]))
+def test_counts_of_classes_are_judged_by_what_random_guesses_have() -> None:
+    finds = Finds(needs=None, what=frozenset({"labels"}), headline=("toy_count_error", "low"),
+                  success=("toy_count_error", "<=", 0.5))  # fmt: skip
+    judge, truth = scorer(CountError), truth_of(grey(*[0.5] * 30), [0] * 10 + [1] * 15 + [2] * 5)
+    guesses = judge.baselines(finds.what, truth)
 
-    assert luck(-1.0) == 0
-    assert 0 < luck(1.5) < 1
-    assert luck(100.0) == 1
-    assert luck(100.0, "images") == 0
+    def outcome(*counts: int) -> Outcome:
+        return judge.outcome(AttackReport("finished", counts=np.array(counts)), truth, guesses, finds, 0.0)
+
+    (one,) = outcome(10, 15, 5).evidence
+    assert one.metric == "toy_count_error"
+    assert one.value == 0
+    assert 0 < one.guess <= min(guess["toy_count_error"] for guess in guesses.values())
+    assert one.std > 0
+    assert outcome(10, 15, 5).status == "success"
+    assert outcome(30, 0, 0).status == "failed"
 
 
 def test_why_the_deciding_number_is_not_defined_is_told_of_attacks_that_found_something() -> None:

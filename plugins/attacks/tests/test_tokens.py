@@ -122,4 +122,4 @@ def test_the_default_set_finds_the_tokens_of_texts(
     said, summary = attacked(plain)
     rows = [row for row in summary["rows"] if row["attack"] == TOKENS["use"]]
     assert {(row["targets"], row["succeeded"]) for row in rows} == {(3, 3)}
-    assert "found which tokens are behind one step on 8 examples (3 of 3 targets)" in " ".join(said.split())
+    assert "found which tokens are behind one step on 8 examples (token f1 1.000" in " ".join(said.split())

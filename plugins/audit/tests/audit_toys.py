@@ -20,6 +20,7 @@ class Word(fedplug.Protector):
         noise_multiplier: float = Field(gt=0, description="as stated")
         share: float = Field(1.0, ge=0, description="share of the noise that is added")
         fixed: bool = Field(False, description="whether it comes from one public seed")
+        equal: bool = Field(False, description="whether all clients draw the same")
 
     options: Any
 
@@ -29,7 +30,7 @@ class Word(fedplug.Protector):
         multiplier = self.options.noise_multiplier
 
         def sample(values: NDArray[np.float32], public: Public, stream: np.random.Generator) -> NDArray[np.float32]:
-            drawn = stream if self.options.fixed else np.random.default_rng()
+            drawn = stream if self.options.fixed else np.random.default_rng(3 if self.options.equal else None)
             std = self.options.share * multiplier * norm
             return values + (std * drawn.standard_normal(len(values))).astype(np.float32)
 

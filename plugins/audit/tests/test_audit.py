@@ -113,6 +113,13 @@ def test_noise_from_a_known_seed_is_found_by_a_replay(settings: Settings) -> Non
     assert model.scored == "models, less a replay"
 
 
+def test_noise_that_all_clients_draw_alike_is_found_without_a_replay(settings: Settings) -> None:
+    """Each upload looks like noise; their differences do not."""
+    server = audited(word(30, equal=True), settings)["server"]
+    assert server.exceeds
+    assert server.scored == "differences"
+
+
 def test_a_mechanism_of_the_core_that_adds_half_would_be_found(settings: Settings) -> None:
     whole = noise.add_noise
 

@@ -189,6 +189,15 @@ def test_it_says_who_attacked_with_what_and_what_nobody_tried(folder: Path) -> N
     unlucky = render(dataclasses.replace(given, attacks=Attacks(tried[1:])))
     assert "ilrg and membership, and none succeeded." in unlucky
     assert '<span class="succeeded">' not in unlucky
+    # All targets together decide, and what ended inconclusive or was not attacked is no comfort.
+    judged = [dataclasses.replace(tried[3], state="success"), dataclasses.replace(tried[1], state="inconclusive")]
+    sent = "Not attacked: round 1 sent the zone clear in the clear."
+    shown = render(dataclasses.replace(given, attacks=Attacks(judged, untried=[sent])))
+    assert "membership succeeded, membership on all targets together" in shown
+    assert "ilrg ended inconclusive" in shown
+    assert sent.rstrip(".") in shown
+    open_one = render(dataclasses.replace(given, attacks=Attacks(judged[1:])))
+    assert "ilrg, and none succeeded, though ilrg ended inconclusive." in open_one
 
 
 def test_the_epsilon_of_a_level_is_the_one_that_the_verdict_quotes(folder: Path) -> None:

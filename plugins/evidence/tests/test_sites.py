@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedplug.api.errors import SetupError
 from fedplug_evidence import sites
 from fedplug_evidence.attacked import attacked_short, nobody_tried
-from fedplug_evidence.facts import Contents
+from fedplug_evidence.facts import Attacks, Contents
 from fedplug_evidence.keys import fingerprint, own_key, public_bytes
 from fedplug_evidence.making import make_evidence
 from fedplug_evidence.manifest import Checked, seal
@@ -92,9 +92,9 @@ def test_an_attack_that_worked_at_a_site_is_among_the_first_things_on_the_page(
     page = (run / "evidence" / "index.html").read_text()
     assert '<span class="succeeded">site 2 reports: linear_leak succeeded, of linear_leak.</span>' in page
     several = [sites.Signed(report(digest, client), b"", b"") for client in (0, 1)]
-    short = attacked_short([], contents.ledger.verdict, [*several, *contents.sites], 4)
+    short = attacked_short(Attacks(), contents.ledger.verdict, [*several, *contents.sites], 4)
     assert "sites 0 and 1 report: linear_leak, and none succeeded; site 2 reports: linear_leak succeeded" in short
-    said = nobody_tried([], contents.ledger.verdict, contents.sites, 4)
+    said = nobody_tried(Attacks(), contents.ledger.verdict, contents.sites, 4)
     assert said[0] == "any attack on clients 0, 1 and 3"
     assert not any(clause.startswith("any attack by the server") for clause in said)
 

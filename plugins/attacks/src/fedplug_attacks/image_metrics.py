@@ -250,6 +250,30 @@ def ssim_map(found: Tensor, truth: Tensor) -> Tensor:
     return valid
 
 
+def similarity(found: NDArray[np.float32], truth: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The mean SSIM of each image, as `attacks.ssim` for images of 11 pixels or more; (n, C, H, W) to (n,).
+
+    Smaller images have one window, which is the whole image.
+    """
+    from scipy.ndimage import gaussian_filter
+
+    a, b = found.astype(np.float64), truth.astype(np.float64)
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        if min(a.shape[2:]) < WINDOW:
+            whole: NDArray[np.float64] = values.mean(axis=(2, 3), keepdims=True)
+            return whole
+        smooth: NDArray[np.float64] = gaussian_filter(values, (0, 0, 1.5, 1.5), radius=(0, 0, MARGIN, MARGIN))
+        return smooth[:, :, MARGIN:-MARGIN, MARGIN:-MARGIN]
+
+    of_a, of_b = mean(a), mean(b)
+    spread_a, spread_b, common = mean(a * a) - of_a**2, mean(b * b) - of_b**2, mean(a * b) - of_a * of_b
+    light = (2 * of_a * of_b + 0.01**2) / (of_a**2 + of_b**2 + 0.01**2)
+    like: NDArray[np.float64] = light * (2 * common + 0.03**2) / (spread_a + spread_b + 0.03**2)
+    each: NDArray[np.float64] = like.mean(axis=(1, 2, 3))
+    return each
+
+
 def ms_ssim(found: Tensor, truth: Tensor) -> Tensor:
     """MS-SSIM of grey images (m, 1, H, W); (m,).
 

@@ -43,13 +43,14 @@ FILE = "audit.json"
 """Written into the folder of the last run."""
 REPLAYED = ", less a replay"
 _LOOKS_OF: dict[str, tuple[str, ...]] = {
-    "server": ("server",), "key_holder": ("sums",), "client": ("models",),
-    "client_and_server": ("server", "models"),
+    "server": ("server", "differences"), "key_holder": ("sums",), "client": ("models",),
+    "client_and_server": ("server", "differences", "models"),
     "released_model": ("models",),
 }  # fmt: skip
 """What canaries are scored on. A score is the component along a canary's direction, added up over the rounds. `server`:
 the canary's uploads where the server can read them, and the opened sums elsewhere. `sums`: the sums that a key server
-opens, with the noise that the server adds. `models`: the movement of the global model."""
+opens, with the noise that the server adds. `models`: the movement of the global model. `differences`: the canary's
+uploads less the mean of the other clients', which cancels noise that all of them draw from one seed."""
 
 
 class Shown(Record):
@@ -57,8 +58,8 @@ class Shown(Record):
 
     Attributes:
         party: the ledger's name for it.
-        scored: the scoring that gives the highest bound: `server`, `sums` or `models`, each with or without a replay
-            subtracted.
+        scored: the scoring that gives the highest bound: `server`, `differences`, `sums` or `models`, each with or
+            without a replay subtracted.
         unit: the kind of a canary: `client`, or `record`.
         claimed: the ledger's epsilon toward this party for that unit, add-or-remove; None if it claims none.
         delta: of both epsilons.
@@ -346,8 +347,10 @@ def _run_with(
 
 
 def _scores(made: list[tuple[Canaries | CanaryRecords, Run]]) -> dict[str, NDArray[np.float64]]:
-    """The scores (m,) of the canaries of all runs, by scoring."""
-    return {
+    """The scores (m,) of the canaries of all runs, by scoring; a scoring that sees nothing is left out."""
+    apart = [canaries.along_differences(_uploads(run)) for canaries, run in made if isinstance(canaries, Canaries)]
+    seen = {"differences": np.concatenate(apart)} if any(found.any() for found in apart) else {}
+    return seen | {
         "server": np.concatenate([canaries.along_server(_uploads(run)) for canaries, run in made]),
         "sums": np.concatenate([canaries.along_sums(_sealed(run.recipe)) for canaries, run in made]),
         "models": np.concatenate([canaries.along_models() for canaries, _ in made]),

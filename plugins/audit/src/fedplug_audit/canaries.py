@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -134,11 +135,8 @@ class Canaries:
 
     def along(self, round: int, client_id: int, block: Block) -> float:
         """The component of plain values along a canary's direction; 0 if their positions are unknown."""
-        plan, where = self.plans.get((round, client_id)), block.positions
-        if block.values is None or (where is None and plan is None):
-            return 0.0
-        place: Any = plan.where(block.zone) if where is None and plan is not None else where
-        return float(block.mean().astype(np.float64) @ self.direction(client_id)[place])
+        placed = self._placed(round, client_id, block)
+        return 0.0 if placed is None else float(placed[2] @ self.direction(client_id)[placed[1]])
 
     def along_models(self) -> NDArray[np.float64]:
         """Movement (m,) of the global model along each direction in the whole run; 0 for absent canaries."""
@@ -157,6 +155,33 @@ class Canaries:
                     read.add(block.zone)
                     found[self._number[client_id]] += self.along(round, client_id, block)
         return found + sum(along for zone, along in self._opened.items() if zone not in read)
+
+    def along_differences(self, uploads: Iterable[tuple[int, int, Mapping[str, Block]]]) -> NDArray[np.float64]:
+        """Component (m,) along each canary's direction of its readable uploads, less the mean of the other clients'.
+
+        Noise that differs from client to client stays as large; noise from a seed that all clients share is gone.
+        """
+        found = np.zeros(len(self.ids))
+        for round, sent in itertools.groupby(uploads, lambda upload: upload[0]):
+            placed = [one for _, client_id, blocks in sent for block in blocks.values()
+                      if (one := self._placed(round, client_id, block)) is not None]  # fmt: skip
+            total, count = np.zeros(self._size), np.zeros(self._size)
+            for _, where, values in placed:
+                total[where] += values
+                count[where] += 1
+            for client_id, where, values in placed if len(placed) > 1 else ():
+                if client_id in self._number:
+                    others = (total[where] - values) / np.maximum(count[where] - 1, 1)
+                    found[self._number[client_id]] += (values - others) @ self.direction(client_id)[where]
+        return found
+
+    def _placed(self, round: int, client_id: int, block: Block) -> tuple[int, Any, NDArray[np.float64]] | None:
+        """The client, and the positions and values of a block; None if either is unknown."""
+        plan = self.plans.get((round, client_id))
+        if block.values is None or (block.positions is None and plan is None):
+            return None
+        where: Any = plan.where(block.zone) if block.positions is None and plan is not None else block.positions
+        return client_id, where, block.mean().astype(np.float64)
 
     def along_sums(self, sealed: Set[str]) -> NDArray[np.float64]:
         """Component (m,) along each direction of the opened sums of the sealed zones, as clients adopt them."""

@@ -9,6 +9,7 @@ from fedplug_ledger.verdict import Verdict
 from fedplug_ledger.verdict_words import named
 from fedplug_runs import units
 
+from fedplug_evidence.facts import Attacks
 from fedplug_evidence.keys import fingerprint
 from fedplug_evidence.sites import Signed, Tried, untried
 
@@ -28,33 +29,34 @@ _PARTIES = {
 """The line of a verdict that an adversary, by its roles, is an example of."""
 
 
-def attacked(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
+def attacked(attacks: Attacks, verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
     """Both lists, side by side.
 
     Args:
-        tried: attacks on the run.
+        attacks: on the run.
         verdict: of the run.
         sites: the reports of sites.
         clients: the number of clients.
     """
-    made = "".join([*_by_party(tried), *map(_of_site, sites)])
+    made = "".join([*_by_party(attacks.tried), *map(_of_site, sites)])
     left = f"<ul>{made}</ul>" if made else "<p><strong>No attack was tried.</strong></p>"
-    right = "".join(f"<li>{sentence(said)}</li>" for said in nobody_tried(tried, verdict, sites, clients))
+    right = "".join(f"<li>{sentence(said)}</li>" for said in nobody_tried(attacks, verdict, sites, clients))
     return (
         '<section class="tried" aria-labelledby="tried"><h2 id="tried">What was attacked, and what nobody tried</h2>'
         f"<div><h3>Attacked</h3>{left}</div><div><h3>Nobody tried</h3><ul>{right}</ul></div></section>"
     )
 
 
-def attacked_short(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
+def attacked_short(attacks: Attacks, verdict: Verdict, sites: Sequence[Signed] = (), clients: int = 0) -> str:
     """Both in two sentences, for the top of the page. The arguments are those of `attacked`."""
+    tried = attacks.tried
     said, alike = [_in_short(tried)] if tried else [], dict[str, list[str]]()
     for signed in sites:
         alike.setdefault(_in_short(signed.report.tried), []).append(str(signed.report.client))
     for found, who in alike.items():
         said.append(f"{f'sites {named(who)} report' if len(who) > 1 else f'site {who[0]} reports'}: {found}")
-    worked = any(one.succeeded for one in (*tried, *(one for signed in sites for one in signed.report.tried)))
-    left = "; ".join(nobody_tried(tried, verdict, sites, clients))
+    worked = any(one.worked for one in (*tried, *(one for signed in sites for one in signed.report.tried)))
+    left = "; ".join(nobody_tried(attacks, verdict, sites, clients))
     first = sentence(f"{'; '.join(said) or 'nothing: no attack was tried'}.")
     kind = ' class="succeeded"' if worked else ""
     return (
@@ -74,12 +76,15 @@ def _by_party(tried: Sequence[Tried]) -> Iterator[str]:
 
 
 def _in_short(tried: Sequence[Tried]) -> str:
-    worked, made = [one for one in tried if one.succeeded], [one for one in tried if one.succeeded is not None]
+    worked, made = [one for one in tried if one.worked], [one for one in tried if one.succeeded is not None]
+    unclear = [one for one in made if one.state == "inconclusive"]
     if not tried:
         return "nothing could be attacked"
     if worked:
         return f"{_names(worked)} succeeded, of {_names(made)}"
-    return f"{_names(made)}, and none succeeded" if made else "no attack that was tried applied to what was sent"
+    if not made:
+        return "no attack that was tried applied to what was sent"
+    return f"{_names(made)}, and none succeeded" + (f", though {_names(unclear)} ended inconclusive" if unclear else "")
 
 
 def _of_site(signed: Signed) -> str:
@@ -93,28 +98,34 @@ def _of_site(signed: Signed) -> str:
     )
 
 
-def nobody_tried(tried: Sequence[Tried], verdict: Verdict, sites: Sequence[Signed], clients: int) -> list[str]:
+def nobody_tried(attacks: Attacks, verdict: Verdict, sites: Sequence[Signed], clients: int) -> list[str]:
     """What no attack says anything about, in clauses; a site's attacks say something of that site alone.
 
     The arguments are those of `attacked`.
     """
-    said = not_tried([*tried, *(one for signed in sites for one in signed.report.tried)], verdict)
-    if not tried and sites and (left := untried(sites, clients)):
+    tried = [*attacks.tried, *(one for signed in sites for one in signed.report.tried)]
+    said = not_tried(tried, verdict, attacks.untried)
+    if not attacks.tried and sites and (left := untried(sites, clients)):
         said.insert(0, f"any attack on {left}")
     return said
 
 
 def _made(tried: Sequence[Tried]) -> str:
-    """The attacks of one adversary: those that succeeded, those that failed, those that did not apply."""
+    """The attacks of one adversary: those that succeeded, failed, tell nothing, or did not apply."""
     said = []
-    worked = [one for one in tried if one.succeeded]
-    failed = [one for one in tried if one.succeeded == 0]
+    worked = [one for one in tried if one.worked]
+    others = [one for one in tried if one.succeeded is not None and not one.worked]
+    failed = [one for one in others if one.state != "inconclusive"]
+    unclear = [one for one in others if one.state == "inconclusive"]
     if worked:
         most = max(worked, key=lambda one: one.succeeded or 0.0)
-        found = f"{_names(worked)} succeeded, {_names([most])} on {units.percent(most.succeeded)} of its targets"
+        where = f"{units.percent(most.succeeded)} of its targets" if most.succeeded else "all targets together"
+        found = f"{_names(worked)} succeeded, {_names([most])} on {where}"
         said.append(f'<span class="succeeded">{sentence(found)}</span>')
     if failed:
         said.append(sentence(f"{_names(failed)} failed"))
+    if unclear:
+        said.append(sentence(f"{_names(unclear)} ended inconclusive"))
     if moot := [one for one in tried if one.succeeded is None]:
         said.append(sentence(f"{_names(moot)} did not apply to what it sees"))
     return "; ".join(said)
@@ -124,13 +135,13 @@ def _names(tried: Sequence[Tried]) -> str:
     return named(dict.fromkeys(one.attack.split(" ")[0].rpartition(".")[2] for one in tried))
 
 
-def not_tried(tried: Sequence[Tried], verdict: Verdict) -> list[str]:
+def not_tried(tried: Sequence[Tried], verdict: Verdict, unseen: Sequence[str] = ()) -> list[str]:
     """What no attack of these says anything about, in clauses."""
     played = {_PARTIES.get(frozenset(role.partition(":")[0] for role in one.adversary.split("+"))) for one in tried}
     applied = {_PARTIES.get(frozenset(role.partition(":")[0] for role in one.adversary.split("+")))
                for one in tried if one.succeeded is not None}  # fmt: skip
     there = [line for line in verdict.lines if line.state != "absent"]
-    said = []
+    said = [one.rstrip(".") for one in unseen]
     if without := [line.who for line in there if line.party not in played]:
         said.append(f"any attack by {named(without, 'or')}")
     if moot := [line.who for line in there if line.party in played - applied]:

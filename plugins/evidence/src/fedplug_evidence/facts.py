@@ -158,10 +158,12 @@ class Attacks(Record):
     Attributes:
         tried: each attack and adversary.
         awaited: whether the recipe wants attacks that were not run.
+        untried: what was sent and not attacked, a sentence each.
     """
 
     tried: list[Tried] = dataclasses.field(default_factory=list)
     awaited: bool = False
+    untried: list[Text] = dataclasses.field(default_factory=list)
 
 
 _RECORDS: dict[str, tuple[str, type[Record]]] = {

@@ -235,7 +235,9 @@ def _needed(names: list[str]) -> dict[str, str]:
 
 def _attacks(run: Path, recipe: Mapping[str, Any]) -> Attacks:
     """The results of attacks on the run, from the sections of plugins."""
-    return Attacks(tried_on(run), any(section.is_awaited(run, recipe) for section in sections_of_plugins()))
+    sections = sections_of_plugins()
+    awaited = any(section.is_awaited(run, recipe) for section in sections)
+    return Attacks(tried_on(run), awaited, [said for section in sections for said in section.untried(run)])
 
 
 def _what_lacks(contents: Contents) -> Iterator[str]:

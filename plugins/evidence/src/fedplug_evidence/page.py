@@ -54,9 +54,9 @@ def render(contents: Contents) -> str:
     )
     verdict = contents.ledger.verdict
     top = [
-        attacked_short(contents.attacks.tried, verdict, contents.sites, facts.clients),
+        attacked_short(contents.attacks, verdict, contents.sites, facts.clients),
         verdict_glance(verdict),
-        attacked(contents.attacks.tried, verdict, contents.sites, facts.clients),
+        attacked(contents.attacks, verdict, contents.sites, facts.clients),
         _unprotected(contents),
         '<section class="verdict" aria-labelledby="why"><h2 id="why">What each party sees, and why</h2>'
         f"{verdict_lines(verdict, facts.clients)}{glossary()}</section>",
@@ -408,6 +408,7 @@ def _results(by: str, tried: Sequence[Tried]) -> str:
         worse = "smaller is worse" if one.lower_is_worse else "larger is worse"
         guess = "none" if one.guess is None else f"{_number(one.guess)} ({text(one.guessed_by)})"
         share = "it did not apply" if one.succeeded is None else text(units.percent(one.succeeded))
+        share += f"; {text(one.state)} over all" if one.state and one.succeeded is not None else ""
         judged = f"{text(one.metric)}; {worse}"
         body.append([text(one.attack), judged, _number(one.value), guess, share, str(one.targets)])
     caption = (

@@ -42,7 +42,7 @@ _VERSIONS = ("fedplug", "fedplug-attacks", "fedplug-evidence", "fedplug-party", 
 class Tried(Record):
     """The result of one attack by one adversary in its stronger form, as in `fedplug_lab.sections.Leak`.
 
-    `adversary` and `who` are empty in folders that were made before they were kept.
+    `adversary`, `who` and `state` are empty in folders that were made before they were kept.
     """
 
     attack: Text
@@ -55,6 +55,12 @@ class Tried(Record):
     targets: Count
     adversary: Text = ""
     who: Text = ""
+    state: Text = ""
+
+    @property
+    def worked(self) -> bool:
+        """Whether it succeeded, by all targets together where that is known."""
+        return self.state == "success" if self.state else bool(self.succeeded)
 
 
 def tried_on(folder: Path) -> list[Tried]:

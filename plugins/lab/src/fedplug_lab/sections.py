@@ -156,6 +156,7 @@ class Leak:
         who: the same for people.
         states: share of the update that this adversary sees in each state (`clear`, `noised`, `encrypted`, ...); empty
             where it sees no update.
+        state: `success`, `failed` or `inconclusive`, of all targets together; empty where that is not known.
     """
 
     attack: str
@@ -171,12 +172,20 @@ class Leak:
     adversary: str = ""
     who: str = ""
     states: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    state: str = ""
 
     @property
     def share(self) -> str:
-        """How much gave way, in words: examples where images were sought, else the share of the targets."""
+        """How much gave way, in words: examples where images were sought, else the share of the targets.
+
+        A weak attack may succeed on all targets together, and on none of them alone.
+        """
         if self.people:
             return f"{self.recovered} of {self.people} examples"
+        if self.state == "inconclusive":
+            return "inconclusive"
+        if self.state == "success" and not self.succeeded:
+            return "all targets together"
         return units.NOTHING if self.succeeded is None else units.percent(self.succeeded)
 
 
@@ -215,6 +224,10 @@ class Section:
 
     def leaks(self, record: Mapping[str, Any]) -> Sequence[Leak]:
         """What leaked from a run, from what `record` kept of it."""
+        return ()
+
+    def untried(self, run_dir: Path) -> Sequence[str]:
+        """What was sent in the run and was not attacked, a sentence each."""
         return ()
 
     def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:

@@ -19,11 +19,11 @@ from typing import IO, Any
 
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import FedplugError
-from fedplug.api.operations import Seal
 from fedplug.api.parties import SERVER
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
+from fedplug_runs import patterns
 from fedplug_runs.checkpoint import Checkpoints
 from fedplug_runs.files import open_private, private_folder, read_bytes, write_bytes
 from fedplug_runs.wire_record import Message, file_of, framed
@@ -35,7 +35,7 @@ END = "the end of the run"
 
 
 def pattern_of(recipe: Recipe, composition: Composition, layout: Layout, client_id: int, round: int) -> str | None:
-    """What a client sends in a round, without numbers; None if it sends nothing of its data.
+    """What a client sends in a round, in kind; None if it sends nothing of its data.
 
     Args:
         recipe, composition: this party's copy.
@@ -47,17 +47,8 @@ def pattern_of(recipe: Recipe, composition: Composition, layout: Layout, client_
         return END
     if client_id in recipe.resting(round):
         return None
-    facts, said = facts_of(composition, layout, round), list[str]()
-    for zone in sorted(facts.links):
-        try:
-            if not facts.sent(zone):
-                continue
-            operations = [each for step in facts.steps(zone) for each in step.operations]
-        except Exception:  # they follow from what is published in the round: such rounds count as alike
-            operations = []
-        kinds = (f"{type(one).__name__}{f' {one.opened_by}' if isinstance(one, Seal) else ''}" for one in operations)
-        said.append(f"{zone}: {', '.join(kinds)}")
-    return "; ".join(said)
+    # What follows from what is published in the round is unknown here: such rounds count as alike.
+    return repr(sorted(patterns.pattern_of([facts_of(composition, layout, round)], None, client_id)))
 
 
 class Kept:

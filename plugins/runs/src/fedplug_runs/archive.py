@@ -39,6 +39,7 @@ from fedplug_runs.checkpoint import ELSEWHERE, KEPT, Checkpoints, HeldElsewhere,
 from fedplug_runs.files import append_line, open_private, private_folder, read_bytes, read_lines, shorten, write_text
 from fedplug_runs.metrics import Metrics
 from fedplug_runs.onward import engine_of, resume_command, run_command
+from fedplug_runs.patterns import Pattern, facts_by_group, pattern_of
 from fedplug_runs.rows import Row
 from fedplug_runs.wire_record import Message, Wire, file_of, framed, recordings
 
@@ -269,6 +270,7 @@ class Archive:
         self.recording = recording if records or recording.begun else None
         self.checkpoints = Checkpoints(run_dir, KEPT if self.recording is None else None)
         self.charges = Charges(run_dir)
+        self._kinds: dict[int, Pattern] = {}
         self._metrics = run_dir / "metrics.jsonl"
         self._rows = Lines(self.checkpoints.folder / "rows.jsonl")
         self._ledger = Lines(self.checkpoints.folder / "ledger.jsonl")
@@ -290,9 +292,19 @@ class Archive:
             "data": self.data,
             "histories": {"rows": self._rows.mark, "ledger": self._ledger.mark},
         }  # fmt: skip
-        self.checkpoints.write(rounds, state, engine)
+        self.checkpoints.write(rounds, state, engine, functools.partial(self._kind, books))
         if books.metrics.awaiting is not None:
             books.metrics.awaiting.seconds["checkpoint"] = time.perf_counter() - started
+
+    def _kind(self, books: Bookkeeping, round: int) -> Pattern:
+        """What a finished round (0-based) sent, in kind."""
+        if round not in self._kinds:
+            entry = next((entry for entry in reversed(books.ledger.log) if entry.round == round + 1), None)
+            try:
+                self._kinds[round] = pattern_of(facts_by_group(books.protocol, round).values(), entry)
+            except Exception:  # a component of a plugin may refuse to be asked again; the run goes on all the same
+                self._kinds[round] = frozenset()
+        return self._kinds[round]
 
     def begin(self) -> None:
         """Before the set-up: nothing is saved yet, whatever lies here."""

@@ -3,7 +3,8 @@
     RUN/checkpoint/round-0007/   server.state, clients-0.state, ..., key_server.state, framed with checksums
 
 Each party writes its own state, those of a process into one file: neither model nor keys of a client pass through the
-server. The last two checkpoints are kept; a damaged one is reported together with the round to continue from.
+server. The last two checkpoints are kept, and one of each other kind of round (`fedplug_runs.patterns`), so that
+attacks can go back to it. A damaged one is reported together with the round to continue from.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,7 +198,8 @@ def _note(file: Path, line: bytes) -> None:
     append_line(file, line, synced=True)  # the sum goes to others: a power failure must not take the note back
 
 
-KEPT = 2
+KEPT, SPARED = 2, 3
+"""How many of the last checkpoints are kept, and how many earlier ones at most, each for its kind of round."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,8 +317,17 @@ class Checkpoints:
     def path(self, round: int) -> Path:
         return self.folder / f"round-{round:04d}"
 
-    def write(self, round: int, server_state: dict[str, Any], engine: Engine) -> Path:
-        """Writes the checkpoint after `round` rounds and forgets those that are not kept."""
+    def write(
+        self, round: int, server_state: dict[str, Any], engine: Engine, kind: Callable[[int], Hashable] | None = None
+    ) -> Path:
+        """Writes the checkpoint after `round` rounds and forgets those that are not kept.
+
+        Args:
+            round: how many rounds are done.
+            server_state: plain data.
+            engine: has the other parties.
+            kind: what a finished round (0-based) sent, so that one round of each kind is kept; None: the last alone.
+        """
         final = self.path(round)
         draft = final.with_suffix(".tmp")
         shutil.rmtree(draft, ignore_errors=True)
@@ -327,9 +338,22 @@ class Checkpoints:
             self._forget(round)
         os.replace(draft, final)
         engine.saved(final)
-        for old in self.rounds()[: -self.kept] if self.kept else ():
-            shutil.rmtree(self.path(old), ignore_errors=True)
+        if self.kept:
+            last = self.rounds()[-self.kept :]
+            # Parties that keep their own states have those of the last rounds alone.
+            spared = self._others(last, kind) if kind and not (final / ELSEWHERE).is_file() else set()
+            for old in set(self.rounds()) - spared - {*last}:
+                shutil.rmtree(self.path(old), ignore_errors=True)
         return final
+
+    def _others(self, last: list[int], kind: Callable[[int], Hashable]) -> set[int]:
+        """Earlier rounds with a checkpoint that are of another kind than all later ones."""
+        found, seen = set[int](), {kind(round) for round in last[:-1]}
+        for round in sorted(set(self.rounds()) - {*last}, reverse=True):
+            if len(found) < SPARED and kind(round) not in seen:
+                seen.add(kind(round))
+                found.add(round)
+        return found
 
     def forget_after(self, round: int) -> None:
         """Forgets the checkpoints of later rounds, the latest first: a run continues from this one."""

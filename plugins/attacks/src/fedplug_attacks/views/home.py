@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.world import World
+    from fedplug_runs.patterns import Pattern
     from numpy.typing import NDArray
 
 
@@ -72,6 +73,15 @@ class AtHome:
     def ended(self) -> bool:
         """Whether the end of the run was kept, and so the last model."""
         return self.recipe.rounds in self.checkpoints.rounds()
+
+    @property
+    def sent(self) -> dict[int, Pattern]:
+        """Nothing: a party has kept a round of each kind, and its site attacks each of them."""
+        return {}
+
+    def unlike(self, round: int) -> list[int]:
+        """See `Rewound.unlike`; other clients are elsewhere."""
+        return []
 
     def client(self, client_id: int) -> Client:
         """The client, with its data: for the scorer alone.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +20,8 @@ from fedplug.engines.local import LocalEngine
 from fedplug.round.parties import KeyServerHost
 from fedplug_runs.checkpoint import Checkpoints, StateFiles, write_file
 from fedplug_runs.files import private_folder
+from fedplug_runs.folder import read_ledger
+from fedplug_runs.patterns import Pattern, facts_by_group, pattern_of
 from fedplug_runs.result import deliver, taken_back
 from fedplug_runs.wire_record import Message, Wire, recordings
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol as Rounds
     from fedplug.round.world import World
+    from fedplug_ledger.entries import RoundEntry
     from numpy.typing import NDArray
 
 
@@ -72,6 +76,13 @@ class Restored(Protocol):
     public: PublicData | None
     checkpoints: Checkpoints
     whole: bool
+
+    @property
+    def sent(self) -> dict[int, Pattern]:
+        """See `Rewound.sent`."""
+
+    def unlike(self, round: int) -> list[int]:
+        """See `Rewound.unlike`."""
 
     def before(self, round: int) -> Moment:
         """See `Rewound.before`."""
@@ -125,7 +136,7 @@ class Rewound:
         model: Model,
         world: World,
     ) -> None:
-        self.recipe, self.model, self.public = recipe, model, world.public
+        self.recipe, self.model, self.public, self.run_dir = recipe, model, world.public, run_dir
         self.checkpoints, self._recorded = Checkpoints(run_dir), bool(recordings(run_dir / "wire"))
         self._begun: dict[tuple[int, int], Begun] = {}
         job = Job(
@@ -141,6 +152,37 @@ class Rewound:
         """Forgets the parties, and what they saved here."""
         self._engine.close()
         self._scratch.cleanup()
+
+    @functools.cached_property
+    def sent(self) -> dict[int, Pattern]:
+        """What each finished round (0-based) sent, in kind; empty without a checkpoint."""
+        kept = self.checkpoints.rounds()
+        if not kept:
+            return {}
+        protocol, _ = self._restored(kept[-1])
+        entries = self._entries()
+        done = [round for round in range(kept[-1]) if round in entries or not entries]  # others were skipped
+        return {
+            round: pattern_of(facts_by_group(protocol, round).values(), entries.get(round)) for round in done
+        }  # fmt: skip
+
+    def unlike(self, round: int) -> list[int]:
+        """Clients of which no two send the same in kind in a round (0-based): the first of each pattern and group."""
+        if round not in self.sent:
+            return []
+        protocol, _ = self._restored(self.checkpoints.rounds()[-1])
+        entry, of = self._entries().get(round), dict[Pattern, int]()
+        groups = protocol.server.groups or {"all": list(range(self.recipe.data.clients))}
+        for group, facts in facts_by_group(protocol, round).items():
+            for client_id in groups[group]:
+                of.setdefault(pattern_of([facts], entry, client_id) | {(group, "", "", "")}, client_id)
+        return sorted(of.values())
+
+    def _entries(self) -> dict[int, RoundEntry]:
+        """The ledger's entry of each round (0-based) of which it has one."""
+        with contextlib.suppress(CheckpointError):
+            return {entry.round - 1: entry for entry in read_ledger(self.run_dir).log}
+        return {}
 
     def before(self, round: int) -> Moment:
         """The parties at the start of a round (0-based); `recipe.rounds` is the end of the run.

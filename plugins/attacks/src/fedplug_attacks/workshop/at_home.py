@@ -92,7 +92,7 @@ def attacks_at_home(
     with private_process():
         if execute(choose, recipe, folder, settings, catalog, again, world, home):
             return None
-    if left := sum(stage.left for stage in stages):
+    if left := sum(len(stage.left) for stage in stages):
         total = many(stages[0].total, "target")
         made.left_out.append((f"{left} of {total}", "time was up; the same command attacks them"))
     return made

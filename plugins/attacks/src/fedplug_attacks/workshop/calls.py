@@ -16,10 +16,11 @@ from fedplug.round.base import facts_of
 from numpy.typing import NDArray
 
 from fedplug_attacks.api.planting import Plants
-from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, AttackReport, checked
+from fedplug_attacks.api.report import FINISHED, INCONCLUSIVE, NOT_APPLICABLE, AttackReport, checked
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.observer import Known
+from fedplug_attacks.workshop.fit import unexplained
 from fedplug_attacks.workshop.scope import AskedAttacks
 from fedplug_attacks.workshop.stage import Stage
 from fedplug_attacks.workshop.target_truth import Truths
@@ -91,10 +92,12 @@ class Calls:
         except FedplugError as error:
             return AttackReport(NOT_APPLICABLE, reason=str(error))
         try:
-            return checked(answer, view)
+            report = checked(answer, view)
         except ViewError as error:
             self.watch.note(f"{name}: {error}")
             return AttackReport(INCONCLUSIVE, reason=str(error))
+        searched = report.status == FINISHED and not report.unfit
+        return dataclasses.replace(report, unfit=unexplained(view, report)) if searched else report
 
     def planted(self, name: str, view: View, clients: Sequence[int]) -> dict[int, NDArray[np.float32]]:
         """The models that an attack's malicious server sends to each client.
@@ -127,7 +130,7 @@ class Calls:
         cache = self._caches.setdefault((component.name, view.adversary), {})
         facts = facts_of(self.composition, self.stage.model.layout, view.round, self.rewound.public)
         facts = dataclasses.replace(facts, components={component.name: component})
-        return Attacker(device=self.stage.device, progress=self.watch.progress, cache=cache, facts=facts)
+        return Attacker(device=self.stage.device, progress=self.stage.timer.progress, cache=cache, facts=facts)
 
     def _learns(self, round: int) -> tuple[Learns, ...]:
         """The trainer's declaration for each round before this one."""

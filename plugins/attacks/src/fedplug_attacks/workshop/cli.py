@@ -43,6 +43,12 @@ def attack(
         list[str] | None,
         typer.Option("--metric", help="A metric; default: all usual ones.", autocompletion=completion.metrics),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The default set without searches, in seconds.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, max=10_000, help="Time for the default set; default: 2.")
+    ] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Set one value: --set attack.attacks.0.restarts=3",
@@ -56,5 +62,5 @@ def attack(
     scope: dict[str, Any] = {key: value for key, value in lists.items() if value}
     if probe is not None or batches is not None:
         scope["probe"] = {"batch_size": probe, "batches": batches}
-    found = attack_command.attack(run, settings, attacks or [], metrics or [], scope, sets or [])
+    found = attack_command.attack(run, settings, attacks or [], metrics or [], scope, sets or [], None, quick, minutes)
     raise typer.Exit(found)

@@ -16,7 +16,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import Source
 from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
-from fedplug_runs import overlay
+from fedplug_runs import overlay, units
 from fedplug_runs.events import ResultsWritten
 from fedplug_runs.files import private_process
 from fedplug_runs.folder import load_run, locked
@@ -43,6 +43,8 @@ def attack(
     scope: dict[str, Any] | None = None,
     sets: Sequence[str] = (),
     catalog: Catalog | None = None,
+    quick: bool = False,
+    minutes: float | None = None,
 ) -> int:
     """Attacks a finished run; returns the exit code. Finished targets are not attacked again.
 
@@ -54,6 +56,7 @@ def attack(
         scope: keys of `fedplug_attacks.workshop.scope.AttackScope` that replace those of the recipe.
         sets: `attack.path=value`, over all that.
         catalog: the available components; the installed ones if None.
+        quick, minutes: of the default set; see `fedplug_attacks.workshop.default_set.default_sections`.
 
     Raises:
         ViewError: there is nothing to attack, or no run there.
@@ -66,11 +69,15 @@ def attack(
     catalog = with_files(catalog, settings.plugins, RUNS)
     ran = load_run(run_dir, catalog, settings.trust, ask=True)
     section = wanted(ran, catalog, attacks, metrics, scope or {}, sets)
+    if section.get("attacks") and (quick or minutes is not None):
+        option = "--quick" if quick else f"--minutes {minutes:g}"
+        raise SetupError(f"{option} is for the default set of attacks, and attacks are named here; leave it out")
     named = [with_section(ran, file, catalog, section, sets)] if section.get("attacks") else []
 
     def choose(stage: Stage) -> Sequence[Recipe]:
         """The named attacks, or else the default set, which depends on the model."""
-        return named or [with_section(ran, file, catalog, part, ()) for part in default_sections(stage, section)]
+        parts = [] if named else default_sections(stage, section, quick, minutes)
+        return named or [with_section(ran, file, catalog, part, ()) for part in parts]
 
     with locked(run_dir), private_process():
         return execute(choose, ran, run_dir, settings, catalog, shlex.join(["fedplug", *sys.argv[1:]]))
@@ -123,8 +130,8 @@ def execute(
             for run in runs:
                 summary = run.execute()
         if stage.left:
-            left = f"{stage.left} of {stage.total} targets are left because time is up"
-            watch.note(f"{left}; run the command again to continue")
+            longer = f"run the command again to continue, or with --minutes {5 * (stage.timer.minutes or 1):g}"
+            watch.note(f"{len(stage.left)} of {stage.total} targets are left because time is up; {longer}")
     except KeyboardInterrupt:
         done, total = (max(0, stage.done - 1), stage.total) if stage else (0, 0)
         _keep(runs, run_dir, watch, redraw)
@@ -147,7 +154,8 @@ def facts_of(runs: Sequence[AttackRun], stage: Stage) -> dict[str, str]:
     rounds = sorted({round + 1 for run in runs for round, _ in run.occasions.rounds()})
     attacks = dict.fromkeys(use.name for run in runs for use in run.section.attacks)
     adversaries = dict.fromkeys(name for run in runs for name in run.scope.adversaries)
-    return {
+    time = {} if stage.timer.minutes is None else {"time": f"at most about {units.duration(60 * stage.timer.minutes)}"}
+    return time | {
         "run": str(stage.run_dir), "rounds": ", ".join(map(str, rounds)), "attacks": ", ".join(attacks),
         "adversaries": ", ".join(adversaries), "device": stage.device,
     }  # fmt: skip

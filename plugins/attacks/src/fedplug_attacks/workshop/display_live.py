@@ -30,9 +30,8 @@ from fedplug_attacks.workshop.findings import (
     findings,
     idle,
 )
-from fedplug_attacks.workshop.lines import interruption, target_line
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult
-from fedplug_attacks.workshop.words import FORMS, forms
+from fedplug_attacks.workshop.words import FORMS, forms, interruption, target_line
 
 _COLOURS = {"success": "red", "failed": "green", "inconclusive": "yellow", "not_applicable": "dim"}
 """Colours of an attack's outcomes; its success is the bad news."""

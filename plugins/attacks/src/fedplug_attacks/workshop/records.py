@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any, Literal
 
 from fedplug.api.records import Amount, Count, Number, Record, Text
@@ -53,6 +54,45 @@ class ProbedBatch(Record):
     rounds: Count = 1
 
 
+class Evidence(Record):
+    """What one target says about a measure of an attack.
+
+    Attributes:
+        metric: the measure.
+        value: the attack's number.
+        guess: the expected number of a guess that looks at nothing.
+        std, skew: standard deviation of that guess, and skewness of its distribution.
+    """
+
+    metric: Text
+    value: Number
+    guess: Number
+    std: Number
+    skew: Number = 0.0
+
+
+class Judged(Record):
+    """The outcome of an attack on all its targets together.
+
+    Attributes:
+        state: `success`, `failed`, `inconclusive` or `not_applicable`.
+        metric: the measure that decides; empty if recovered examples do, or nothing is known of guesses.
+        value, low, high: its mean over the targets, and its interval.
+        guess: what a guess that looks at nothing has of it.
+        confidence: of the intervals of all looks together.
+        looks: number of these.
+    """
+
+    state: Status
+    metric: Text = ""
+    value: Number = math.nan
+    low: Number = math.nan
+    high: Number = math.nan
+    guess: Number = math.nan
+    confidence: Number = 0.95
+    looks: Count = 1
+
+
 class Outcome(Record):
     """The outcome of one form of an attack on one target.
 
@@ -68,7 +108,7 @@ class Outcome(Record):
         counts, labels, presence: its findings about the classes; None without any.
         recovered: the recovered true images, by their places in the truth.
         remedy: for `not_applicable`, the adversary or option with which the attack would apply.
-        luck: the share of random guesses that would have been a success.
+        evidence: for each measure that decides, how it compares with guesses.
     """
 
     status: Status
@@ -85,7 +125,7 @@ class Outcome(Record):
     presence: list[Number] | None = None
     recovered: list[Count] = dataclasses.field(default_factory=list)
     remedy: Text = ""
-    luck: Number = 0.0
+    evidence: list[Evidence] = dataclasses.field(default_factory=list)
 
     def excuse(self, reason: str) -> None:
         """Names a possible reason of a failure, if there is none yet."""
@@ -134,6 +174,7 @@ class TargetResult(Record):
         headline: the stronger form; None if no form has the number that ranks them.
         truth: the truth that the scorer compared with.
         picture: the name of its file; None if nothing is drawn.
+        same_as: the adversary that saw the same, so that its result holds here too; empty if the attack was made.
     """
 
     key: Text
@@ -158,6 +199,7 @@ class TargetResult(Record):
     headline: Text | None
     truth: TrueClasses
     picture: Text | None
+    same_as: Text = ""
 
 
 class Averaged(Record):
@@ -202,7 +244,7 @@ class SummaryRow(Record):
         seconds, gradient_evaluations: of all targets.
         finds: the information that the attack looks for.
         people: the examples whose images it looked for, and recovered.
-        luck: the share of random guesses that would have been a success.
+        judged: the outcome of all targets together; None in summaries of earlier versions.
     """
 
     attack: Text
@@ -228,7 +270,7 @@ class SummaryRow(Record):
     remedies: dict[Text, Count] = dataclasses.field(default_factory=dict)
     finds: list[Text] = dataclasses.field(default_factory=list)
     people: People = dataclasses.field(default_factory=People)
-    luck: Number = 0.0
+    judged: Judged | None = None
 
     @property
     def applicable(self) -> int:
@@ -247,21 +289,24 @@ class AttackSummary(Record):
     Attributes:
         rows: one for each attack, adversary and form.
         adversaries: by name, a sentence on the messages and keys of each.
-        notes: sentences for the report.
         people: the examples whose images all attacks together looked for, and recovered.
+        unseen: what was sent in the run and is not attacked, a sentence each.
+        left: what there was no time for: the key of a target, and what it is.
     """
 
     rows: list[SummaryRow]
     adversaries: dict[Text, Text]
-    notes: list[Text] = dataclasses.field(default_factory=list)
     people: People = dataclasses.field(default_factory=People)
+    unseen: list[Text] = dataclasses.field(default_factory=list)
+    left: dict[Text, Text] = dataclasses.field(default_factory=dict)
 
 
 class FormMeans(Record):
     """One form in the line of a sweep: means over the targets, their number, and the share of successes.
 
     `people` is the number of examples whose image was sought, and `recovered` the number recovered. `states` is the
-    share of the update that the adversary sees in each state.
+    share of the update that the adversary sees in each state. `state` is the outcome of all targets together, empty in
+    lines of earlier versions.
     """
 
     metrics: Numbers
@@ -272,6 +317,7 @@ class FormMeans(Record):
     people: Count = 0
     recovered: Count = 0
     states: Numbers = dataclasses.field(default_factory=dict)
+    state: Text = ""
 
 
 class Leakage(Record):

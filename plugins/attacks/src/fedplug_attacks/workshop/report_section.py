@@ -26,24 +26,21 @@ from fedplug_runs import units
 from fedplug_runs.files import read_bytes, read_text
 from fedplug_std.handed import alarms
 
-from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle
-from fedplug_attacks.workshop.lines import is_stronger, tried
+from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle, left
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
 from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (
     best_guess,
     examples,
     forms,
-    guess_words,
     mean_words,
     metric_names,
     metric_number,
     metric_title,
-    metric_words,
     outcome_words,
     shares_words,
-    status_words,
     success_words,
+    target_line,
     target_words,
     trivial_guesses,
     when_words,
@@ -51,7 +48,7 @@ from fedplug_attacks.workshop.words import (
 )
 
 SHOWN, LISTED = 24, 500
-"""Largest number of embedded pictures, and of listed forms of targets."""
+"""Largest number of embedded pictures, and of listed targets."""
 ROWS, TILES = 24, 10
 """Number of findings, and of images in the strip, that are visible at once; the rest is folded."""
 NOTICED = ("change", "parallel_rows", "emptied_rows", "silent_rows")
@@ -60,7 +57,7 @@ _FOLDED = "Every number: forms, reasons, adversaries, targets and their pictures
 _CAUTION = (
     "An attack that fails proves nothing about stronger ones. How to read these numbers: <code>docs/attacking.md</code>"
 )
-_UNFOLDED = 3  # lines of numbers in a row of the summary that are visible at once
+_UNFOLDED = 6  # lines of a cell of the summary that are visible at once
 _LARGEST = 4_000_000  # bytes of a picture that is embedded
 _WIDE = 1100  # pixels from which on a picture fills the width of the page
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -99,7 +96,7 @@ def attacks_section(run_dir: Path) -> str:
     parts.append(f"<p>{_CAUTION}</p>")
     if folder.results or folder.summary:
         inside = [_summary_table(folder), _noticed(folder), _differences(folder), _reasons(folder)]
-        inside += [_adversaries(folder), _undefined(folder), _notes(folder), _targets(folder), _pictures(folder)]
+        inside += [_adversaries(folder), _undefined(folder), _targets(folder), _pictures(folder)]
         opened = "" if folder.summary else " open"
         parts.append(f"<details{opened}><summary>{_FOLDED}</summary>{''.join(inside)}</details>")
     return "".join([*parts, _damage(folder)])
@@ -205,102 +202,75 @@ def _strip_words(result: TargetResult) -> str:
 
 
 def _summary_table(folder: _Folder) -> str:
-    # The strongest attacks come first; forms of one attack by one adversary stay together.
-    worst: dict[tuple[str, str], float] = {}
-    for row in folder.rows:
-        pair = row.attack, row.adversary
-        worst[pair] = max(worst.get(pair, -1.0), -1.0 if row.share is None else row.share)
-    ordered = sorted(folder.rows, key=lambda row: -worst[row.attack, row.adversary])
+    """A row for each form of each attack by each adversary; the forms of one attack stay together."""
     caption = (
         "Results over all targets. The naive form treats hidden entries as 0, the adaptive one uses only what is "
         "visible; the stronger of the two counts. Successes are among the targets the attack applied to, with the 95% "
         "Wilson interval of their share. Numbers are means ± standard deviation over targets; times (of the CPU) and "
         "gradient evaluations are sums."
     )
-    header = ["attack", "adversary, on", "form", "succeeded", "number, with trivial guesses", "more numbers", "cost"]
-    return table(caption, header, [_summary_cells(row, folder.rows) for row in ordered])
+    header = ["attack", "adversary, on", "form", "succeeded", "numbers, with trivial guesses", "cost"]
+    return table(caption, header, [_summary_cells(row, folder.rows) for row in folder.rows])
 
 
 def _summary_cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
-    first, form = row.ranking.metric, text(row.form)
-    others = [mean_words(name, row.metrics[name]) for name in metric_names(row.metrics, first) if name != first]
-    reached = trivial_guesses(row.baselines, first)
+    first, form, size = row.ranking.metric, text(row.form), row.probe_batch_size
+    names = [name for name in metric_names(row.metrics, first) if name in row.metrics]
+    numbers = [mean_words(name, row.metrics[name]) for name in names]
+    trivial = trivial_guesses(row.baselines, first)
+    guesses = [f"{guess}: {metric_number(first, value)}" for guess, value in trivial.items()]
+    shares = shares_words(row.states)
+    seen = [f"entries: {shares}" if shares else "", f"{row.unplaced:,} values unplaced" if row.unplaced else ""]
+    fate = [f"{units.percent(row.wilson[0])} to {units.percent(row.wilson[1])}"] if row.applicable else []
+    fate += [f"if {success_words(row.success)}"] if row.applicable and row.success and not row.people.attacked else []
+    fate += [f"{count} {state}" for count, state in (
+        (row.not_applicable, "not applicable"), (row.inconclusive, "inconclusive")
+    ) if count]  # fmt: skip
     gradients = f"{row.gradient_evaluations} gradients" if row.gradient_evaluations > 0 else ""
+    probes = "" if size is None else f"probes with {examples(size)}"
     return [
-        text(row.attack),
-        _lines([row.adversary, *_what(row).split(", "), *_seen(row)]),
+        text(row.attack), _lines([row.adversary, when_words(row.adversary, row.round), probes, *seen]),
         f'<strong>{form}</strong> <span class="note">stronger</span>' if is_stronger(row, rows) else form,
-        _lines([tried(row), *_fate(row)]),
-        _beside(mean_words(first, row.metrics[first]) if first in row.metrics else "",
-                [f"{guess}: {metric_number(first, value)}" for guess, value in reached.items()]),
-        _folded(others), _lines([units.duration(row.seconds), gradients]),
+        _lines([tried(row), *fate]), _lines([*numbers[:1], *guesses, *numbers[1:]]),
+        _lines([units.duration(row.seconds), gradients]),
     ]  # fmt: skip
 
 
-def _beside(number: str, guesses: Sequence[str]) -> str:
-    """The number, and below it those of guesses."""
-    below = f'<br><span class="note">{_lines(guesses)}</span>' if guesses else ""
-    return f"{_lines([number])}{below}"
-
-
 def _lines(lines: Sequence[str]) -> str:
-    """One line each, without line breaks."""
-    return "<br>".join(f'<span class="whole">{text(line)}</span>' for line in lines if line) or units.NOTHING
-
-
-def _folded(lines: Sequence[str]) -> str:
-    """The first lines; further ones are folded if they are many."""
-    if len(lines) <= _UNFOLDED + 1:
-        return _lines(lines)
-    rest = lines[_UNFOLDED:]
-    return f"{_lines(lines[:_UNFOLDED])}<details><summary>{len(rest)} more</summary>{_lines(rest)}</details>"
-
-
-def _fate(row: SummaryRow) -> list[str]:
-    """Below the number of successes: the interval of their share, the rule, and the targets without a result."""
-    lines = []
-    if row.applicable:
-        lines.append(f"{units.percent(row.wilson[0])} to {units.percent(row.wilson[1])}")
-        lines += [f"if {success_words(row.success)}"] if row.success else []
-    lines += [f"{row.not_applicable} not applicable"] if row.not_applicable else []
-    return lines + ([f"{row.inconclusive} inconclusive"] if row.inconclusive else [])
-
-
-def _seen(row: SummaryRow) -> list[str]:
-    """The share of the updates that it sees, on average over the targets."""
-    shares = shares_words(row.states)
-    seen = [f"entries: {shares}"] if shares else []
-    return [*seen, f"{row.unplaced:,} values unplaced"] if row.unplaced else seen
-
-
-def _what(row: SummaryRow) -> str:
-    size = row.probe_batch_size
-    when = when_words(row.adversary, row.round)
-    return when if size is None else f"{when}, probes with {examples(size)}"
+    """One line each, without line breaks; further ones are folded if they are many."""
+    shown = [f'<span class="whole">{text(line)}</span>' for line in lines if line]
+    if len(shown) <= _UNFOLDED + 1:
+        return "<br>".join(shown) or units.NOTHING
+    rest = "<br>".join(shown[_UNFOLDED:])
+    return f"{'<br>'.join(shown[:_UNFOLDED])}<details><summary>{len(shown) - _UNFOLDED} more</summary>{rest}</details>"
 
 
 def _differences(folder: _Folder) -> str:
-    """A sentence for each attack in which one form succeeds more often than the other."""
-    pairs: dict[str, dict[str, SummaryRow]] = {}
-    for row in folder.rows:
-        pairs.setdefault(f"{row.attack}, {row.adversary}, {_what(row)}", {})[row.form] = row
-    sentences = []
-    for name, pair in pairs.items():
-        naive, adaptive = pair.get("naive"), pair.get("adaptive")
-        if naive is None or adaptive is None or naive.succeeded == adaptive.succeeded:
-            continue
-        if adaptive.succeeded > naive.succeeded:
-            sentences.append(
-                f"{name}: zero-filling made it look protected. Treating hidden entries as 0, the attack succeeded on "
-                f"{tried(naive)} targets; using only what is visible, on {tried(adaptive)}."
-            )
-        else:
-            sentences.append(
-                f"{name}: here the naive form succeeded more often, on {tried(naive)} targets; the adaptive one on "
-                f"{tried(adaptive)}."
-            )
-    items = "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
+    """A sentence for each attack whose naive form succeeds less often: zero-filling made it look protected."""
+    naive = {_kind(row): row for row in folder.rows if row.form == "naive"}
+    pairs = [(naive[_kind(row)], row) for row in folder.rows if row.form == "adaptive" and _kind(row) in naive]
+    items = "".join(
+        f"<li>{text(row.attack)} by {text(who_words(row.adversary))}: zero-filling made it look protected. Treating "
+        f"hidden entries as 0, the attack succeeded on {tried(weak)} targets; using only what is visible, on "
+        f"{tried(row)}.</li>" for weak, row in pairs if weak.succeeded < row.succeeded
+    )  # fmt: skip
     return f'<h3>Where the forms differ</h3><ul class="warnings">{items}</ul>' if items else ""
+
+
+def is_stronger(row: SummaryRow, rows: Sequence[SummaryRow]) -> bool:
+    """Whether this form learnt more than another of the same attack by the same adversary; False for equals."""
+    means = {str(other.metrics.get(row.ranking.metric)) for other in rows if _kind(other) == _kind(row)}
+    return row.headline and len(means) > 1
+
+
+def _kind(row: SummaryRow) -> tuple[str, str, int, int | None]:
+    """The common key of two rows of a summary that differ in form only."""
+    return row.attack, row.adversary, row.round, row.probe_batch_size
+
+
+def tried(row: SummaryRow) -> str:
+    """`4 of 5`: successes among the targets to which the attack applied; a dash where there were none."""
+    return f"{row.succeeded} of {row.applicable}" if row.applicable else units.NOTHING
 
 
 def _noticed(folder: _Folder) -> str:
@@ -328,17 +298,27 @@ def _noticed(folder: _Folder) -> str:
 
 def _reasons(folder: _Folder) -> str:
     """Why attacks did not apply or stopped: from the summary, else from the targets."""
-    counted: Counter[tuple[str, str, str, str]] = Counter()
+    counted: Counter[tuple[str, ...]] = Counter()
     for row in folder.rows:
-        for reason, count in row.reasons.items():
-            counted[row.attack, row.adversary, row.form, reason] += count
+        counted.update({(row.attack, row.adversary, row.form, reason): n for reason, n in row.reasons.items()})
     for result in () if folder.rows else folder.results:
-        for form, outcome in forms(result).items():
-            if outcome.reason:
-                counted[result.attack, result.adversary, form, outcome.reason] += 1
-    body = [[*map(text, key), str(count)] for key, count in counted.items()]
+        named = ((form, outcome.reason) for form, outcome in forms(result).items() if outcome.reason)
+        counted.update((result.attack, result.adversary, *pair) for pair in named)
     caption = "Where an attack did not apply or broke off. That it did not apply does not protect against others."
-    return table(caption, ["attack", "adversary", "form", "reason", "targets"], body, numeric=4)
+    return _counted(caption, ["attack", "adversary", "form", "reason", "targets"], counted)
+
+
+def _undefined(folder: _Folder) -> str:
+    """The numbers that are missing because they are not defined for these targets."""
+    counted: Counter[tuple[str, ...]] = Counter()
+    for result in folder.results:
+        counted.update(sorted({pair for outcome in result.forms.values() for pair in outcome.undefined.items()}))
+    return _counted("Numbers that are not defined here.", ["metric", "reason", "targets"], counted)
+
+
+def _counted(caption: str, header: Sequence[str], counted: Mapping[tuple[str, ...], int]) -> str:
+    body = [[*map(text, key), str(count)] for key, count in counted.items()]
+    return table(caption, header, body, numeric=len(header) - 1)
 
 
 def _adversaries(folder: _Folder) -> str:
@@ -347,46 +327,25 @@ def _adversaries(folder: _Folder) -> str:
     return table("What each adversary sees and holds.", ["adversary", "sees and holds"], body)
 
 
-def _undefined(folder: _Folder) -> str:
-    """The numbers that are missing because they are not defined for these targets."""
-    counted: Counter[tuple[str, str]] = Counter()
-    for result in folder.results:
-        counted.update(sorted({pair for outcome in result.forms.values() for pair in outcome.undefined.items()}))
-    body = [[text(metric), text(reason), str(count)] for (metric, reason), count in counted.items()]
-    return table("Numbers that are not defined here.", ["metric", "reason", "targets"], body, numeric=2)
-
-
-def _notes(folder: _Folder) -> str:
-    items = "".join(f"<li>{text(note)}</li>" for note in (folder.summary.notes if folder.summary else ()))
-    return f"<ul>{items}</ul>" if items else ""
-
-
 # ---- target by target
 
 
 def _targets(folder: _Folder) -> str:
-    body = [_target_cells(result, form) for result in folder.results for form in forms(result)]
-    if not body:
+    """Every target in a line."""
+    if not folder.results:
         return ""
-    header = ["attack", "target", "entries it saw", "form", "status", "number", "best trivial guess", "CPU time",
-              "gradients", "seed"]  # fmt: skip
-    more = f" {len(body) - LISTED} more lines are in the folder attacks." if len(body) > LISTED else ""
-    listed = table(f"Each target, in each form.{more}", header, body[:LISTED], numeric=7)
+    items = "".join(f"<li>{text(_target(result))}</li>" for result in folder.results[:LISTED])
+    hidden = len(folder.results) - LISTED
+    more = f"<li>{hidden} more targets are in the folder attacks.</li>" if hidden > 0 else ""
     opened = "" if folder.rows else " open"
-    return f"<details{opened}><summary>Every target, {len(folder.results)}</summary>{listed}</details>"
+    return f"<details{opened}><summary>Every target, {len(folder.results)}</summary><ul>{items}{more}</ul></details>"
 
 
-def _target_cells(result: TargetResult, form: str) -> list[str]:
-    outcome, metric = result.forms[form], result.ranking.metric
-    value = outcome.metrics.get(metric)
-    return [
-        text(result.attack), text(target_words(result)), text(shares_words(result.states) or units.NOTHING),
-        f"<strong>{text(form)}</strong>" if form == result.headline else text(form), text(status_words(outcome)),
-        units.NOTHING if value is None else text(metric_words(metric, value)),
-        text(guess_words(result.baselines, result.ranking).strip(" ()") or units.NOTHING),
-        units.duration(outcome.seconds), str(outcome.gradient_evaluations),
-        units.NOTHING if outcome.seed is None else str(outcome.seed),
-    ]  # fmt: skip
+def _target(result: TargetResult) -> str:
+    seeds = dict.fromkeys(str(one.seed) for one in result.forms.values() if one.seed is not None)
+    seen = shares_words(result.states)
+    return ". ".join([target_line(result), *([f"Entries it saw: {seen}"] if seen else []),
+                      *([f"Seeds: {', '.join(seeds)}"] if seeds else [])])  # fmt: skip
 
 
 def _pictures(folder: _Folder) -> str:
@@ -482,7 +441,8 @@ class Attacks(Section):
             metrics = {metric: value.mean for metric, value in row.metrics.items()}
             people = row.people.attacked, row.people.recovered
             entry.forms[row.form] = FormMeans(
-                metrics, row.targets, row.applicable, row.share, row.seconds, *people, row.states
+                metrics, row.targets, row.applicable, row.share, row.seconds, *people, row.states,
+                row.judged.state if row.judged else "",
             )
         return {name: entry.to_plain(for_json=True) for name, entry in found.items()}
 
@@ -497,10 +457,15 @@ class Attacks(Section):
                 Leak(
                     name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached, guess, low,
                     outcome.succeeded, outcome.applicable, outcome.people, outcome.recovered, entry.adversary,
-                    who_words(entry.adversary), outcome.states,
+                    who_words(entry.adversary), outcome.states, outcome.state,
                 )
             )  # fmt: skip
         return found
+
+    def untried(self, run_dir: Path) -> Sequence[str]:
+        """Kinds of rounds that were not probed, and what there was no time for."""
+        summary = read_summary(run_dir / "attacks")
+        return [] if summary is None else [*summary.unseen, *left(summary)]
 
     def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
         """Whether the recipe has attacks that were not made or not finished."""

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,8 @@ from fedplug_runs.files import private_folder, read_text, write_text
 
 from fedplug_attacks.api.report import INCONCLUSIVE, NOT_APPLICABLE, SUCCESS
 from fedplug_attacks.api.truth import wilson
-from fedplug_attacks.workshop.records import AttackSummary, Averaged, People, SummaryRow, TargetResult
+from fedplug_attacks.workshop.judge import judged
+from fedplug_attacks.workshop.records import AttackSummary, Averaged, Outcome, People, SummaryRow, TargetResult
 
 SUMMARY = "summary.json"
 STRIP = ".strip.png"
@@ -67,22 +68,6 @@ def results(folder: Path) -> list[TargetResult]:
     return [result for result in found if result is not None]
 
 
-def beats(guesses: Mapping[str, Mapping[str, float]], numbers: Mapping[str, float], metric: str, relation: str) -> bool:
-    """Whether an attack's number is better than that of every trivial guess; if not, it learnt nothing.
-
-    With one example of 100 classes, a wrong label still has 98% of the counts right.
-
-    Args:
-        guesses: the numbers of each guess.
-        numbers: the attack's numbers.
-        metric: the number that decides about success.
-        relation: `<=` if low means that it learnt more, else `>=`.
-    """
-    sign = -1.0 if relation == "<=" else 1.0
-    mine = numbers.get(metric, math.nan)
-    return all(sign * mine > sign * guess[metric] for guess in guesses.values() if metric in guess)
-
-
 def stronger(numbers: Mapping[str, float], better: Literal["high", "low"]) -> str | None:
     """Of forms, each with the number that ranks them, the one that learnt more; the first of equals.
 
@@ -94,13 +79,17 @@ def stronger(numbers: Mapping[str, float], better: Literal["high", "low"]) -> st
     return (max if better == "high" else min)(usable, key=lambda form: usable[form])
 
 
-def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[str] = ()) -> AttackSummary:
+def write_summary(
+    folder: Path, adversaries: Mapping[str, str],
+    unseen: Callable[[set[int]], list[str]] = lambda rounds: [], left: Mapping[str, str] | None = None,
+) -> AttackSummary:  # fmt: skip
     """Writes `summary.json` over all results in the folder, and returns its content.
 
     Args:
         folder: `attacks/` of a run.
         adversaries: by name, a sentence on the messages and keys of each; added to those of earlier executions.
-        notes: sentences for the report.
+        unseen: says what was sent and is not attacked, given the rounds (0-based) whose messages are.
+        left: what the default set had no time for, by key; None: what was left before, as far as it was not made since.
     """
     before = read_summary(folder) or AttackSummary([], {})
     grouped: dict[tuple[Any, ...], list[TargetResult]] = {}
@@ -110,12 +99,18 @@ def write_summary(folder: Path, adversaries: Mapping[str, str], notes: Iterable[
         # Results under other options, or of another scope, are another experiment and must not be averaged in.
         kind = (result.attack, result.adversary, result.round, size, result.settings)
         grouped.setdefault(kind, []).append(result)
+    tried = [_forms(group) for _, group in sorted(grouped.items(), key=lambda item: str(item[0]))]
+    measures = ({one.metric for outcome in outcomes for one in outcome.evidence} for forms in tried
+                for _, outcomes in forms.values())  # fmt: skip
+    looks = sum(map(len, measures))
+    made = {result.key for result in everything}
+    seen = {result.round - 1 for result in everything if result.adversary != "released"}
     summary = AttackSummary(
-        rows=[row for _, group in sorted(grouped.items(), key=lambda item: str(item[0])) for row in _rows(group)],
+        rows=[row for forms in tried for row in _rows(forms, looks)],
         adversaries={**before.adversaries, **adversaries},
-        notes=list(dict.fromkeys([*before.notes, *notes])),
-        people=people_of(everything),
-    )
+        people=people_of(everything), unseen=unseen(seen),
+        left={key: said for key, said in (before.left if left is None else left).items() if key not in made},
+    )  # fmt: skip
     private_folder(folder)
     write_text(folder / SUMMARY, summary.to_json(indent=1))
     return summary
@@ -141,12 +136,31 @@ def people_of(found: Iterable[TargetResult], form: str | None = None) -> People:
     return People(len(attacked), len(set().union(*recovered.values())), by, of)
 
 
-def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
-    """A row for each form over the targets of one attack and adversary; the stronger form is the headline."""
-    first, rows = group[0], list[SummaryRow]()
-    guesses = dict.fromkeys(guess for result in group for guess in result.baselines)
-    for form in dict.fromkeys(form for result in group for form in result.forms):
-        entries = [result.forms[form] for result in group if form in result.forms]
+_Forms = dict[str, tuple[list[TargetResult], list[Outcome]]]
+"""The targets of an attack by an adversary, and their outcomes, by form."""
+
+
+def _forms(group: Sequence[TargetResult]) -> _Forms:
+    found: _Forms = {}
+    for result in group:
+        for form, outcome in result.forms.items():
+            targets, outcomes = found.setdefault(form, ([], []))
+            targets.append(result)
+            outcomes.append(outcome)
+    return found
+
+
+def _rows(forms: _Forms, looks: int) -> list[SummaryRow]:
+    """A row for each form; the stronger form is the headline.
+
+    Args:
+        forms: with all targets.
+        looks: number of measures, of all rows, that are looked at together.
+    """
+    rows = list[SummaryRow]()
+    for form, (group, entries) in forms.items():
+        first = group[0]
+        guesses = dict.fromkeys(guess for result in group for guess in result.baselines)
         status = Counter(entry.status for entry in entries)
         numbers = sorted({name for entry in entries for name in entry.metrics})
         rows.append(
@@ -158,8 +172,7 @@ def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
                 wilson=wilson(status[SUCCESS], len(entries) - status[NOT_APPLICABLE]),
                 success=first.success, reasons=dict(Counter(entry.reason for entry in entries if entry.reason)),
                 remedies=dict(Counter(entry.remedy for entry in entries if entry.remedy)),
-                finds=first.finds, people=people_of(group, form),
-                luck=_over([{"": entry.luck} for entry in entries if entry.status != NOT_APPLICABLE], "").mean,
+                finds=first.finds, people=people_of(group, form), judged=judged(entries, first.success, looks),
                 metrics={name: _over([entry.metrics for entry in entries], name) for name in numbers},
                 baselines={guess: _means([result.baselines.get(guess, {}) for result in group]) for guess in guesses},
                 ranking=first.ranking, states=_means([result.states for result in group]),
@@ -167,8 +180,9 @@ def _rows(group: Sequence[TargetResult]) -> list[SummaryRow]:
                 gradient_evaluations=sum(entry.gradient_evaluations for entry in entries),
             )
         )  # fmt: skip
-    means = {row.form: row.metrics[first.ranking.metric].mean for row in rows if first.ranking.metric in row.metrics}
-    best = stronger(means, first.ranking.better) or rows[0].form
+    ranking = rows[0].ranking
+    means = {row.form: row.metrics[ranking.metric].mean for row in rows if ranking.metric in row.metrics}
+    best = stronger(means, ranking.better) or rows[0].form
     for row in rows:
         row.headline = row.form == best
     return rows

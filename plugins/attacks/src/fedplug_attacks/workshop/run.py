@@ -13,10 +13,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe
@@ -26,6 +28,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.files import private_folder
+from fedplug_runs.patterns import Pattern, words_of
 from fedplug_std.handed import signs
 from numpy.typing import NDArray
 
@@ -56,9 +59,9 @@ from fedplug_attacks.workshop.records import (
 )
 from fedplug_attacks.workshop.scope import AskedAttacks
 from fedplug_attacks.workshop.scorer import Scorer, matched
-from fedplug_attacks.workshop.stage import Stage
+from fedplug_attacks.workshop.stage import OutOfTime, Stage
 from fedplug_attacks.workshop.target_truth import Truths
-from fedplug_attacks.workshop.words import examples, who_words
+from fedplug_attacks.workshop.words import by_words, examples, who_words
 
 STRIP = 4
 """Largest number of images of a target in the strip."""
@@ -95,7 +98,8 @@ class AttackRun:
         self.section, self.scope, self.folder = section, section.scope, stage.run_dir / "attacks"
         self.composition = Composition(recipe)
         self.occasions = Occasions(recipe, self.scope, stage.run_dir, self.rewound)
-        self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed)
+        others = self.rewound.somebody().data.shared_test
+        self.scorer = Scorer(self._metrics(), stage.world.public, stage.world.mean, recipe.seed, others)
         wanted = any(metric.measures.kind == "update" for metric in self.scorer.metrics.values())
         asked, source = self.scope.truth, self.composition.components[recipe.data.name]
         data, root = self.rewound.somebody().data, stage.data_root
@@ -106,6 +110,7 @@ class AttackRun:
         self._remedies: dict[tuple[str, str, int], str] = {}
         self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
         self._drawn: Counter[tuple[str, str, int]] = Counter()
+        self._alike: dict[tuple[Any, ...], TargetResult] = {}
 
     def execute(self) -> AttackSummary:
         """Runs everything that is not finished yet; returns the summary.
@@ -118,8 +123,8 @@ class AttackRun:
         for round, names in self.occasions.rounds():
             batches = range(self.scope.batches)
             unfinished = [number for number in batches if not self._finished(round, names, number)]
-            if unfinished and self.stage.late:  # avoids restoring the parties for nothing
-                self.stage.left += self.count() // len(batches) * len(unfinished)
+            if unfinished and self.stage.timer.late:  # avoids restoring the parties for nothing
+                self._leave(round, names, unfinished)
                 continue
             honest = [name for name in names if not plants(name)]
             for name in (name for name in names if plants(name)):
@@ -136,7 +141,34 @@ class AttackRun:
 
     def summary(self) -> AttackSummary:
         """Writes the summary of the finished targets, and returns it."""
-        return attack_results.write_summary(self.folder, self.adversaries)
+        left = self.stage.left if self.stage.ladder else None
+        return attack_results.write_summary(self.folder, self.adversaries, self._unseen, left)
+
+    def _unseen(self, seen: set[int]) -> list[str]:
+        """What was sent in rounds unlike all those (0-based) that are attacked, a sentence for each kind."""
+        if not seen:
+            return []
+        try:
+            sent = self.rewound.sent
+        except FedplugError as error:
+            return [f"Whether other rounds sent something else is not known: {error}"]
+        known = {sent[round] for round in seen if round in sent}
+        rounds: dict[Pattern, list[int]] = {}
+        for round, pattern in sent.items():
+            if pattern not in known:
+                rounds.setdefault(pattern, []).append(round + 1)
+        return [f"Not attacked: {_rounds(numbers)} sent {words_of(pattern)}." for pattern, numbers in rounds.items()]
+
+    def _leave(self, round: int, names: Sequence[str], numbers: Sequence[int]) -> None:
+        """Notes targets that there is no time for."""
+        targets = range(self.recipe.data.clients) if self.scope.targets is None else self.scope.targets
+        for name, target, number, use in itertools.product(names, targets, numbers, self.section.attacks):
+            self._leave_one(self._task(use, name, round, target, number), round)
+
+    def _leave_one(self, task: _Task, round: int) -> None:
+        if not self._needless(task) and not self._is_finished(task):
+            size = self.scope.probe.batch_size if self.scope.probe else None
+            self.stage.left[task.key] = f"{task.use.name} {by_words(task.adversary, round + 1, size)}"
 
     def count(self) -> int:
         """Number of targets, including finished ones."""
@@ -152,12 +184,26 @@ class AttackRun:
             self._task(use, name, round, target, number)
             for name in names for target in self.scope.targets for use in self.section.attacks
         ]  # fmt: skip
-        if not all(self._is_finished(task) for task in tasks):
+        if not all(self._is_finished(task) or self._needless(task) for task in tasks):
             return False
         for task in tasks:
             self.stage.done += 1
-            self.watch.skipped(task.key)
+            if self._is_finished(task):
+                self.watch.skipped(task.key)
         return True
+
+    def _needless(self, task: _Task) -> bool:
+        """Whether attacks of the set before this one have recovered all that it looks for, so that it adds nothing."""
+        finds = self.composition.part(task.use.name, Attack).finds.what
+        if task.use.name not in self.stage.ladder or "images" not in finds:
+            return False
+        for before in itertools.takewhile(lambda name: name != task.use.name, self.stage.ladder):
+            key = task.key.replace(task.use.name, before, 1)
+            earlier = attack_results.read_result(self.folder, key)
+            outcomes = [] if earlier is None else list(earlier.forms.values())
+            if any(len(one.recovered) == len(earlier.truth.labels) > 0 for one in outcomes if earlier is not None):
+                return True
+        return False
 
     def _is_finished(self, task: _Task) -> bool:
         earlier = attack_results.read_result(self.folder, task.key)
@@ -241,8 +287,10 @@ class AttackRun:
             if self._is_finished(task):
                 self.watch.skipped(task.key)
                 continue
-            if self.stage.late:
-                self.stage.left += 1
+            if self._needless(task):
+                continue
+            if self.stage.timer.late and not self.stage.ladder:
+                self._leave_one(task, occasion.round)
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
@@ -257,7 +305,12 @@ class AttackRun:
                 rounds = self.stage.shelf.keep(self._observations(occasion, adversary, target, known))
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
-            result, truth, reports = self._attacked(task, occasion, known, truth, rounds if wants else None, refused)
+            try:
+                made = self._attacked(task, occasion, known, truth, rounds if wants else None, refused)
+            except OutOfTime:
+                self._leave_one(task, occasion.round)
+                continue
+            result, truth, reports = made
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
             self.watch.target_done(result)
@@ -331,12 +384,18 @@ class AttackRun:
             # Members are the examples behind the update; released models are made from all data of a client.
             batches = occasion.moment.batches if occasion.moment and adversary != "released" else {}
             view, truth = self.calls.view(view, known, truth, component, batches.get(target))
-        size = len(truth.labels)  # of the probe
         finds = component.finds
+        alike = self._alike_key(task, occasion, view, finds)
+        if alike in self._alike:
+            self.watch.target(task.key, "the same view", self.stage.done, self.stage.total)
+            return _as_of(self._alike[alike], task), truth, {}
+        if self.stage.timer.late and known is not None and not finds.needs.unmet(view, self.rewound.public):
+            raise OutOfTime  # to say that an attack does not apply takes no time
+        size = len(truth.labels)  # of the probe
         if finds.needs.told:
             truth = self.truths.of(occasion.round, target, None, None)
         update = view.update
-        guesses, luck = self.scorer.baselines(finds.what, truth), self.scorer.luck(finds, truth)
+        guesses = self.scorer.baselines(finds.what, truth)
         outcomes, reports, noticed = dict[str, Outcome](), dict[str, AttackReport](), self._signs(occasion, target)
         for form, name in self.calls.forms(attack, component, view).items():
             self.watch.target(task.key, form, self.stage.done, self.stage.total)
@@ -344,7 +403,6 @@ class AttackRun:
             report = self.calls.call(name, view, "the adversary is the target itself" if known is None else refused)
             spent = time.process_time() - started
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
-            outcomes[form].luck = luck
             outcomes[form].own |= noticed
             sized = finds.needs.update and "labels" in finds.what  # such an attack relies on the size
             if sized and update is not None and update.meaning.clip_norm is not None:
@@ -370,7 +428,20 @@ class AttackRun:
             ),
             picture=f"{task.key}.png",
         )  # fmt: skip
+        if alike is not None and any(outcome.status != NOT_APPLICABLE for outcome in outcomes.values()):
+            self._alike[alike] = result
         return result, truth, reports
+
+    def _alike_key(self, task: _Task, occasion: Occasion, view: View, finds: Finds) -> tuple[Any, ...] | None:
+        """What an attack of the set on an update follows from; None for attacks that read messages."""
+        needs, update = finds.needs, view.update
+        if not self.stage.ladder or update is None or needs.told or needs.rounds or needs.candidates:
+            return None
+        arrays = (update.states, update.values, update.sigma, view.vector, view.personal)
+        digest = hashlib.blake2b(repr((update.meaning, update.contributors, update.clips, update.unplaced)).encode())
+        for array in arrays:
+            digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+        return task.use.name, occasion.round, task.target, occasion.batch, digest.digest()
 
     def _draw(self, result: TargetResult, truth: Truth, reports: dict[str, AttackReport]) -> None:
         images = {form: report.images for form, report in reports.items()}
@@ -462,6 +533,23 @@ class AttackRun:
             if one.measures.default:
                 one.name, found[entry.name] = entry.name, one
         return found
+
+
+def _as_of(made: TargetResult, task: _Task) -> TargetResult:
+    """The result of an attack on an equal view, for another adversary."""
+    forms = {form: dataclasses.replace(one, seconds=0.0, gradient_evaluations=0) for form, one in made.forms.items()}
+    return dataclasses.replace(
+        made, key=task.key, adversary=task.adversary, digest=task.digest, forms=forms, picture=None,
+        same_as=made.adversary,
+    )  # fmt: skip
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    """`round 2`, `rounds 1 and 3`, `7 rounds, such as 2 and 4,`."""
+    if len(numbers) > 4:
+        return f"{len(numbers)} rounds, such as {numbers[0]} and {numbers[1]},"
+    *before, last = map(str, numbers)
+    return f"rounds {', '.join(before)} and {last}" if before else f"round {last}"
 
 
 def _visible(view: View) -> int:

@@ -27,17 +27,27 @@ from fedplug_attacks.api.report import (
 )
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.labels import largest_remainder
-from fedplug_attacks.tokens import agreeing
-from fedplug_attacks.workshop.records import Guesses, Outcome
-from fedplug_attacks.workshop.results import beats
+from fedplug_attacks.membership_metrics import RATES
+from fedplug_attacks.workshop.judge import (
+    STRANGERS,
+    judged,
+    of_area,
+    of_draws,
+    of_rate,
+    recovered,
+    recovered_rows,
+    recovered_texts,
+)
+from fedplug_attacks.workshop.records import Evidence, Guesses, Outcome, Success
 
 if TYPE_CHECKING:
     from fedplug.api.data import Examples, PublicData
     from fedplug.api.roles import Finds, Metric
     from numpy.typing import NDArray
 
-GUESSES = 20
-"""Number of random guesses in an average."""
+GUESSES, DRAWS = 20, 200
+"""Number of random guesses in an average, and in the distribution of a measure."""
+AREA = "membership_auc"
 
 
 def pixels(examples: Examples) -> NDArray[np.float32]:
@@ -72,12 +82,16 @@ class Scorer:
         public: examples that everybody has, for the trivial guesses; or None.
         mean: the data set's mean per channel: the trivial image without public examples.
         seed: the recipe's seed, for random guesses.
+        others: examples that nobody trains on, in place of public ones that the recipe does not have; or None.
     """
 
     def __init__(
-        self, metrics: Mapping[str, Metric], public: PublicData | None, mean: tuple[float, ...], seed: int
-    ) -> None:
-        self.metrics, self.public, self.mean, self.seed = metrics, public, mean, seed
+        self, metrics: Mapping[str, Metric], public: PublicData | None, mean: tuple[float, ...], seed: int,
+        others: Examples | None = None,
+    ) -> None:  # fmt: skip
+        self.metrics, self.public, self.mean, self.seed, self.others = metrics, public, mean, seed, others
+        counted = [metric for metric in metrics.values() if metric.measures.kind not in ("images", "texts")]
+        self._counted = {name for metric in counted for name in metric.measures.better}  # not of single examples
         # A metric may appear twice, with different options: the first keeps its names, the other's get a suffix.
         self._names: dict[tuple[str, str], str] = {}
         for name, metric in metrics.items():
@@ -126,9 +140,8 @@ class Scorer:
     def outcome(self, report: AttackReport, truth: Truth, guesses: Guesses, finds: Finds, seconds: float) -> Outcome:
         """The outcome of one form of an attack: its numbers, and whether they are a success.
 
-        For an attack on images any recovered image is a success, because it belongs to a person: an image that alone
-        reaches the threshold and beats the trivial guesses for it. A search that diverged, or did not fit its
-        observation, is inconclusive if it did not succeed.
+        `judge` has the criteria. A search that diverged, or did not fit its observation, is inconclusive if it did not
+        succeed.
 
         Args:
             report: the attack's report.
@@ -140,72 +153,82 @@ class Scorer:
         scored, success = self.score(report, truth), finds.success
         numbers, reason = scored.numbers, report.reason
         status = self.verdict(report, numbers, success) if success[0] else report.status
-        if unscored := self.unscored(report, scored.undefined, success[0]):
+        single = report.status == FINISHED and success[0] not in self._counted
+        places = self.recovered(report, truth) if single else None
+        unscored = "" if places is not None else self.unscored(report, scored.undefined, success[0])
+        if unscored:
             status, reason = NOT_APPLICABLE, unscored
-        if status == SUCCESS and not beats(guesses, numbers, success[0], success[1]):
-            status = FAILED
-        recovered = self.recovered(report, truth, success) if report.status == FINISHED else None
-        if recovered is not None and status != NOT_APPLICABLE:
-            status = SUCCESS if recovered else FAILED
-        if status == FAILED and report.unfit:
-            status, reason = INCONCLUSIVE, report.unfit
-        if status == DIVERGED:
-            status, reason = INCONCLUSIVE, reason or "its objective became NaN or infinite"
-        return Outcome(
+        outcome = Outcome(
             status=status, reason=reason, metrics=numbers, seconds=seconds,
             gradient_evaluations=report.gradient_evaluations, seed=report.seed, losses=list(report.losses),
             own=dict(report.metrics), undefined=scored.undefined, counts=_listed(report.counts),
-            labels=_listed(report.labels), presence=_listed(report.presence), recovered=recovered or [],
+            labels=_listed(report.labels), presence=_listed(report.presence), recovered=places or [],
         )  # fmt: skip
+        if status in (SUCCESS, FAILED):
+            if places is None:
+                outcome.evidence = self.evidence(report, numbers, truth, guesses, finds)
+                if outcome.evidence:
+                    outcome.status = judged([outcome], Success(*success), len(outcome.evidence)).state
+            else:
+                outcome.status = SUCCESS if places else FAILED
+        if outcome.status in (FAILED, INCONCLUSIVE) and report.unfit:
+            outcome.status, outcome.reason = INCONCLUSIVE, report.unfit
+        if outcome.status == DIVERGED:
+            outcome.status, outcome.reason = INCONCLUSIVE, reason or "its objective became NaN or infinite"
+        return outcome
 
-    def recovered(self, found: AttackReport, truth: Truth, success: tuple[str, str, float]) -> list[int] | None:
-        """The recovered true images, by their places in the truth.
-
-        An image is recovered if it alone reaches the threshold and is nearer than the mean image. None if the deciding
-        number is not one of images, or is not defined for a single one of these.
+    def recovered(self, found: AttackReport, truth: Truth) -> list[int] | None:
+        """The recovered true images, rows or texts, by their places in the truth; None if the attack found none.
 
         Args:
             found: the attack's report.
             truth: of the target.
-            success: (number, relation, threshold) of the attack.
         """
-        name, relation, threshold = success
-        metric = next((one for one in self.metrics.values() if name in one.measures.better), None)
-        if metric is not None and metric.measures.kind == "texts" and found.texts is not None:
-            return self._recovered_texts(found.texts, truth, success)
-        if metric is None or metric.measures.kind != "images" or found.images is None:
+        if found.texts is not None and truth.texts is not None:
+            dull = self._dullest(truth.texts.shape[1])
+            return np.flatnonzero(recovered_texts(truth.texts, found.texts, dull)).tolist()
+        if found.images is None or (pairs := matched(found, truth)) is None:
             return None
-        pairs = matched(found, truth)
-        if pairs is None:
-            return None
-        mean, sign, places = self._mean_image(truth), -1.0 if relation == "<=" else 1.0, []
-        for true, guess in zip(*pairs, strict=True):
-            one = dataclasses.replace(
-                truth, images=truth.images[[true]], labels=truth.labels[[true]], missed=0,
-                regions=None if truth.regions is None else truth.regions[[true]],
-            )  # fmt: skip
-            images = (np.nan_to_num(found.images[[guess]]), mean)
-            try:
-                mine, trivial = (metric.score(AttackReport(FINISHED, images=image), one)[name] for image in images)
-            except Exception:  # as in `score`, where the reason is kept
-                return None
-            if sign * mine >= sign * threshold and not sign * mine <= sign * trivial:
-                places.append(int(true))
-        return sorted(places)
+        true, guess, mean = truth.images[pairs[0]], np.nan_to_num(found.images[pairs[1]]), self._mean_image(truth)
+        if truth.images.ndim == 2:
+            right = recovered_rows(*(truth.measured(side) for side in (true, guess, mean)))
+        else:
+            right = recovered(true, guess, mean, self._strangers(truth))
+        return sorted(int(place) for place in pairs[0][right])
 
-    def _recovered_texts(
-        self, texts: NDArray[np.int64], truth: Truth, success: tuple[str, str, float]
-    ) -> list[int] | None:
-        """The same for texts, by the share of their tokens in place; None if another number decides."""
-        if success[0] != "text_in_place" or truth.texts is None:
-            return None
-        length = max(1, truth.texts.shape[1])
-        share = agreeing(truth.texts, texts) / length
-        trivial = (truth.texts == self._dullest(length)).mean(1)
-        return np.flatnonzero((share >= success[2]) & (share > trivial)).tolist()
+    def _strangers(self, truth: Truth) -> NDArray[np.float32]:
+        """Images of people who are not in anybody's training data, of the shape of the truth."""
+        shape = truth.images.shape[1:]
+        known = self.public.examples if self.public is not None else self.others
+        if known is None or known.inputs.shape[1:] != shape:
+            return np.zeros((0, *shape), np.float32)
+        return pixels(known.take(np.arange(min(STRANGERS, len(known)))))
+
+    def evidence(
+        self, report: AttackReport, numbers: Mapping[str, float], truth: Truth, guesses: Guesses, finds: Finds
+    ) -> list[Evidence]:
+        """How the numbers that decide compare with guesses; empty where nothing is known of guesses."""
+        name = finds.success[0]
+        if name not in numbers:
+            return []
+        if report.members is not None and truth.members is not None:
+            inside, outside = (int(np.count_nonzero(truth.members == which)) for which in (True, False))
+            of_rates = [
+                of_rate(rate, numbers[rate], inside, outside, one_in) for rate, one_in in RATES.items()
+                if rate in numbers and one_in == min(RATES.values())
+            ]  # fmt: skip
+            return [of_area(name, numbers[name], inside, outside), *of_rates] if name == AREA else of_rates
+        judge = Scorer({k: m for k, m in self.metrics.items() if name in m.measures.better}, None, self.mean, self.seed)
+        judge.public = self.public
+        blind = dataclasses.replace(truth, update=None)
+        drawn = self._drawn(finds.what, truth, DRAWS)
+        draws = [judge.score(guess, blind).numbers.get(name, math.nan) for guess in drawn]
+        trivial = [values[name] for values in guesses.values() if name in values]
+        one = of_draws(name, numbers[name], draws, trivial, finds.success[1] == ">=")
+        return [one] if one else []
 
     def verdict(self, found: AttackReport, numbers: Mapping[str, float], success: tuple[str, str, float]) -> Status:
-        """`success` or `failed` for an attack that finished; other statuses stay."""
+        """`success` or `failed` by the attack's own threshold, where nothing else decides; other statuses stay."""
         if found.status != FINISHED:
             return found.status
         name, relation, threshold = success
@@ -252,27 +275,22 @@ class Scorer:
             averaged[name] = {key: float(np.mean([row[key] for row in rows if key in row])) for key in known}
         return averaged
 
-    def luck(self, finds: Finds, truth: Truth) -> float:
-        """The share of random guesses that would have been a success; 0 without random guesses."""
-        name, relation, threshold = finds.success
-        metrics = {key: one for key, one in self.metrics.items() if name in one.measures.better}
-        judge = Scorer(metrics, self.public, self.mean, self.seed)
-        blind = dataclasses.replace(truth, update=None)
-        values = [judge.score(guess, blind).numbers.get(name, math.nan) for guess in self._drawn(finds.what, truth)]
-        hits = sum(value <= threshold if relation == "<=" else value >= threshold for value in values)
-        return hits / max(1, len(values))
-
-    def _drawn(self, finds: frozenset[str], truth: Truth) -> list[AttackReport]:
-        """Random guesses: of membership scores, else of the classes of this number of examples; none of images."""
+    def _drawn(self, finds: frozenset[str], truth: Truth, draws: int = GUESSES) -> list[AttackReport]:
+        """Random guesses: of membership scores, of tokens, else of the classes of this number of examples; none of
+        images.
+        """
         rng, classes = stream(self.seed, "guess", len(truth.labels)), truth.num_classes
         if "members" in finds and truth.members is not None:
-            return [AttackReport(FINISHED, members=draw) for draw in rng.random((GUESSES, len(truth.members)))]
+            return [AttackReport(FINISHED, members=draw) for draw in rng.random((draws, len(truth.members)))]
         if "attribute" in finds and truth.public_share is not None and truth.attribute is not None:
             size = len(truth.attribute)
-            return [AttackReport(FINISHED, share=n / size) for n in rng.binomial(size, truth.public_share, GUESSES)]
+            return [AttackReport(FINISHED, share=n / size) for n in rng.binomial(size, truth.public_share, draws)]
         if "labels" in finds:
-            draws = rng.multinomial(len(truth.labels), np.full(classes, 1 / classes), size=GUESSES)
-            return [AttackReport(FINISHED, counts=draw) for draw in draws]
+            drawn = rng.multinomial(len(truth.labels), np.full(classes, 1 / classes), size=draws)
+            return [AttackReport(FINISHED, counts=draw) for draw in drawn]
+        if "tokens" in finds and truth.tokens is not None:
+            size = min(classes, len(truth.tokens))
+            return [AttackReport(FINISHED, tokens=rng.permutation(classes)[:size]) for _ in range(draws)]
         return []
 
     def _dullest(self, positions: int) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fedplug.api.errors import DataError, ViewError
@@ -23,6 +24,47 @@ from fedplug_attacks.workshop.display import AttackDisplay
 
 AT_SITES = "let each site attack its own uploads (fedplug party RECIPE --client N --data DIR --state DIR --attack)"
 """The remedy where parties and data are elsewhere."""
+
+
+class OutOfTime(BaseException):
+    """Stops an attack from inside; not an `Exception`, since attacks of plugins may catch these."""
+
+
+class Timer:
+    """The time that a command allows, and the progress of attacks. Attacks have it in hand, so it leads nowhere else.
+
+    Args:
+        told: receives progress: steps done, steps in all, and the loss.
+
+    Attributes:
+        minutes: time that the command allows; None: no limit.
+        deadline: time of `time.monotonic` after which no further target is started.
+    """
+
+    def __init__(self, told: Callable[[int, int, float | None], None]) -> None:
+        self._told = told
+        self.minutes: float | None = None
+        self.deadline = math.inf
+
+    def allow(self, minutes: float) -> None:
+        """Starts the clock; the last seconds are for the report."""
+        self.minutes = minutes
+        self.deadline = time.monotonic() + 60 * minutes - min(10, 30 * minutes)
+
+    @property
+    def late(self) -> bool:
+        """Whether no further target may start."""
+        return time.monotonic() > self.deadline
+
+    def progress(self, done: int, total: int, loss: float | None) -> None:
+        """Passes on the progress of an attack, and stops one that takes far longer than the time there is.
+
+        Raises:
+            OutOfTime: the time was up a quarter of it ago.
+        """
+        self._told(done, total, loss)
+        if self.minutes is not None and time.monotonic() > self.deadline + max(10.0, 15 * self.minutes):
+            raise OutOfTime
 
 
 class Stage:
@@ -53,7 +95,10 @@ class Stage:
         done, total: targets so far, and in all.
         pictures: number of targets to draw for each attack by each adversary in each round; drawing takes longer than
             most attacks.
-        deadline: time of `time.monotonic` after which no further target is started; `left` counts the others.
+        timer: the time that the command allows; `left` has the key of each target that there is no time for, and what
+            it is.
+        ladder: attacks on images in the order in which the default set tries them, each only where those before it
+            have not recovered everything; empty for attacks that somebody named, which are all made.
     """
 
     def __init__(
@@ -108,13 +153,9 @@ class Stage:
         self.shares = min((seal.opens_with for seal in seals if seal.opened_by == "shares"), default=None)
         self.shelf = Shelf()
         self.done = self.total = 0
-        self.pictures = self.deadline = math.inf
-        self.left = 0
-
-    @property
-    def late(self) -> bool:
-        """Whether no further target may start."""
-        return time.monotonic() > self.deadline
+        self.pictures, self.timer = math.inf, Timer(watch.progress)
+        self.left: dict[str, str] = {}
+        self.ladder: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Forgets the parties."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 from fedplug_runs import units
 
@@ -50,6 +51,26 @@ def forms(result: TargetResult) -> dict[str, Outcome]:
     """The forms that were tried, the naive one first, each with its outcome."""
     ordered = [*(form for form in FORMS if form in result.forms), *(form for form in result.forms if form not in FORMS)]
     return {form: result.forms[form] for form in ordered}
+
+
+def target_line(result: TargetResult) -> str:
+    """A finished target in a line: its forms, the stronger first, each with number, trivial guess and time."""
+    tried = forms(result)
+    if result.same_as:
+        return f"{result.key}: saw what {who_words(result.same_as)} saw, with the same result"
+    said = dict[str, list[str]]()  # forms with the same result share a line
+    for form in sorted(tried, key=lambda form: form != result.headline):
+        said.setdefault(outcome_words(result, form), []).append(form)
+    parts = [
+        f"{' and '.join(names)} {words}, {units.duration(sum(tried[form].seconds for form in names))}"
+        for words, names in said.items()
+    ]
+    return f"{result.key}: {'; '.join(parts) or 'no form was tried'}"
+
+
+def interruption(done: int, total: int, folder: Path) -> str:
+    """A sentence on the finished targets after an interruption."""
+    return f"Interrupted; {done} of {total} targets are finished and kept in {folder}."
 
 
 def status_words(outcome: Outcome) -> str:
@@ -141,6 +162,12 @@ def outcome_words(result: TargetResult, form: str) -> str:
     if metric in outcome.metrics:
         said += f", {metric_words(metric, outcome.metrics[metric])}{guess_words(result.baselines, result.ranking)}"
     return f"{said}: {outcome.reason}" if outcome.reason else said
+
+
+def by_words(adversary: str, round: int, batch_size: int | None) -> str:
+    """`by the server, round 3, 8 examples`."""
+    size = "" if batch_size is None else f", {examples(batch_size)}"
+    return f"by {who_words(adversary)}, {when_words(adversary, round)}{size}"
 
 
 _WHO = {
