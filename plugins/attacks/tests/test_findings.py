@@ -98,6 +98,16 @@ def test_a_wide_interval_says_that_targets_are_too_few_and_a_narrow_one_that_gue
     }  # fmt: skip
 
 
+def test_an_interval_stays_within_the_range_of_a_share_and_other_numbers_are_as_they_are() -> None:
+    judged = {"state": "success", "metric": "m", "value": 0.9, "low": 0.7, "high": 1.2, "guess": 0.5}
+    row = a_summary_row(judged=judged, finds=["labels"])
+    (found,) = findings(AttackSummary([row], {}))
+    assert found.found == "m 0.900 (0.700 to 1.000), 5 targets"
+    count = {**judged, "value": 7.5, "low": 4.5, "high": 9.5, "guess": 2.0}
+    (found,) = findings(AttackSummary([a_summary_row(judged=count, finds=["labels"])], {}))
+    assert found.found == "m 7.500 (4.500 to 9.500), 5 targets"
+
+
 def test_what_a_search_might_have_found_is_not_called_safe() -> None:
     row = a_summary_row(succeeded=0, not_applicable=5, metrics={}, reasons={HIDDEN: 5}, remedies={"it: --adversary": 5})
     left = {"key": "attacks.inverting by the server, round 1, 8 examples"}

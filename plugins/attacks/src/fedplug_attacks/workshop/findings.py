@@ -210,8 +210,10 @@ def _found(row: SummaryRow) -> str:
     one, number = row.judged, row.metrics.get(row.ranking.metric)
     if one is None or not one.metric:
         return ", ".join([_share(row), *([metric_words(row.ranking.metric, number.mean)] if number else [])])
-    ends = " to ".join(metric_number(one.metric, min(max(end, 0.0), 1.0)) for end in (one.low, one.high))
-    return f"{metric_words(one.metric, one.value)} ({ends}), {units.many(row.applicable, 'target')}"
+    share = min(one.value, one.guess) >= 0 and max(one.value, one.guess) <= 1  # nearly all measures are
+    ends = [min(max(end, 0.0), 1.0) if share else end for end in (one.low, one.high)]
+    shown = " to ".join(metric_number(one.metric, end) for end in ends)
+    return f"{metric_words(one.metric, one.value)} ({shown}), {units.many(row.applicable, 'target')}"
 
 
 def _share(row: SummaryRow) -> str:
