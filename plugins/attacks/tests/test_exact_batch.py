@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Facts
-from fedplug_attacks import _features
+from fedplug_attacks import _features, _low_rank
+from fedplug_attacks._first_layer import first_layer
 from fedplug_attacks._low_rank import completed, row_starts, sparse_directions, truncated, zeros_of
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.exact_batch import ExactBatch
+from fedplug_attacks.exact_batch import ExactBatch, _Model, _Problem
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.models import Mlp
@@ -173,3 +174,54 @@ def test_features_behind_convolutions_are_exact_and_lead_to_images(monkeypatch: 
     assert report.images is not None
     errors = ((report.images[None] - batch.inputs[:, None] / 255) ** 2).mean((2, 3, 4)).min(1)
     assert (errors < 1e-3).all()
+
+
+def test_a_completion_that_stalls_begins_anew() -> None:
+    """Each of these gradients left a tenth of what is visible from the zero-filled start, at all rates of the ridge."""
+    images = Digits(Digits.Options()).load(None).train
+    for seed in (4, 8):
+        rng = np.random.default_rng(seed)
+        batch = images.take(rng.choice(len(images), 6, replace=False)).inputs.reshape(6, -1) / 255.0
+        inputs = np.hstack([(batch - 0.3) / 0.4, np.ones((6, 1))])
+        active = rng.standard_normal((64, 65)) @ inputs.T > 0
+        after = rng.standard_normal((64, 10)) @ (rng.dirichlet(np.ones(10), 6) - np.eye(10)[rng.integers(0, 10, 6)]).T
+        whole = (active * after @ inputs).astype(np.float32).astype(np.float64)
+        seen = np.where(np.abs(whole) < np.quantile(np.abs(whole), 0.6), whole, np.nan)
+        rows = (~np.isnan(seen)).sum(1) >= 8
+        columns = (~np.isnan(seen[rows])).sum(0) >= 8
+        seen, whole = seen[rows][:, columns], whole[rows][:, columns]
+        assert min(_low_rank._alternating(seen, 6, 0, decay, None).residual for decay in _low_rank._DECAYS) > 0.05
+        found = completed(seen, 6, 0)
+        assert found.residual < 1e-5
+        np.testing.assert_allclose(found.left @ found.right, whole, atol=1e-3 * np.abs(whole).max())
+
+
+def test_a_mixture_of_images_that_are_alike_is_not_called_exact() -> None:
+    """In the basis (A1 - A2, A2, ...) the second image is the mean of two, which agrees with nearly all rows."""
+    rng, count = np.random.default_rng(5), 4
+    images = np.clip(0.5 + 0.2 * rng.standard_normal((1, 64)) + 0.03 * rng.standard_normal((count, 64)), 0, 1)
+    model = Mlp(Mlp.Options(hidden=(128, 32))).build((1, 8, 8), 10, 3, "cpu")
+    inputs, labels = torch.from_numpy((images - MEAN[0]) / STD[0]).float(), torch.tensor([3, 3, 5, 7])
+    loss = nn.functional.cross_entropy(model.module(inputs.reshape(-1, 1, 8, 8)), labels)
+    gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, model.parameters)]).numpy()
+    observed = all_clear(0, 0, model.layout, -gradient, Meaning(lr=1.0, steps=1, examples=count))
+    view = View(
+        "server", update=observed, vector=model.get_vector(), model=model, num_classes=10, shape=(1, 8, 8), mean=MEAN,
+        std=STD, seed=2,
+    )  # fmt: skip
+    problem, known = _Problem.of(first_layer(view, naive=False), count, 0), _Model.of(view, None)
+    assert known is not None
+    assert known.columns is not None
+    told = known.columns(inputs.double().numpy())[np.arange(count), labels]
+    true = told @ problem.factors.left
+    mixed = np.stack([true[0] - true[1], *true[1:]])
+    for directions, exact in ((true, [True] * 4), (mixed, [True, False, True, True])):
+        found = problem.batch(directions / np.linalg.norm(directions, axis=1, keepdims=True), known)
+        right = ((found.images - images) ** 2).mean(1) < 1e-6
+        np.testing.assert_array_equal(right, exact)
+        # The first image of the mixed basis is right, but its column is not: it may count or not.
+        assert not (found.exact & ~right).any()
+        assert found.exact.sum() >= 2
+    np.testing.assert_allclose(found.images[1], images[:2].mean(0), atol=1e-3)
+    # The columns that right images predict are those of dL/dZ, also where the direction was another one.
+    assert np.abs(found.columns @ true[0] / np.linalg.norm(true[0])).max() > 1 - 1e-6

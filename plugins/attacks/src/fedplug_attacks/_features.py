@@ -153,3 +153,45 @@ class Front:
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         self._module(inputs)
         return self._kept.flatten(1)
+
+
+def columns_behind(view: View, layer: str) -> Callable[[NDArray[np.float64]], NDArray[np.float64]] | None:
+    """The gradient of the cross entropy by the outputs of a fully connected layer, for inputs of it and every label.
+
+    Args:
+        view: with the model, which is copied.
+        layer: its name in the model.
+
+    Returns:
+        A function of standardised inputs (n, d), which gives (n, K, h) in float64; None where the layer is none of
+        torch's, or its input is not one vector an example.
+    """
+    module = copy.deepcopy(view.model.module).double().train(view.observed.meaning.training_mode).requires_grad_(False)
+    found = dict(module.named_modules()).get(layer)
+    if not isinstance(found, torch.nn.Linear):
+        return None
+    for part in module.modules():
+        if isinstance(part, _DropoutNd):
+            part.eval()
+    given: list[torch.Tensor] = []
+
+    def columns(inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        given[:] = [torch.from_numpy(inputs)]
+        with torch.enable_grad():
+            logits = module(torch.zeros(len(inputs), *view.shape, dtype=torch.float64))
+            slopes = [
+                torch.autograd.grad(logits[:, label].sum(), given[1], retain_graph=True)[0]
+                for label in range(logits.shape[1])
+            ]
+        each = torch.stack(slopes, 1)
+        mean = (logits.detach().softmax(-1)[:, :, None] * each).sum(1, keepdim=True)
+        found: NDArray[np.float64] = (mean - each).numpy()
+        return found
+
+    def put_out(part: torch.nn.Module, inputs: Any, outputs: torch.Tensor) -> torch.Tensor:
+        given.append(outputs.detach().requires_grad_())
+        return given[1]
+
+    found.register_forward_pre_hook(lambda part, inputs: (given[0],))
+    found.register_forward_hook(put_out)
+    return columns

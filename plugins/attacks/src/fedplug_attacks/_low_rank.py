@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Ridges of the alternating fits fall by this factor a sweep. The first is the fastest; the last also works if the
-# largest entries are hidden. Each starts from the zero-filled matrix, not from the point where another got stuck.
-_DECAYS = (0.82, 0.9, 0.95)
+# largest entries are hidden. Each starts from the zero-filled matrix, not from the point where another got stuck. Where
+# all of them stall, this many random starts follow, which found 5 of 9 such matrices at a factor of 0.9.
+_DECAYS, _RANDOM, _RANDOM_DECAY = (0.82, 0.9, 0.95), 8, 0.9
 _RIDGE, _LEAST_RIDGE = 0.1, 1e-12
+# Residuals that differ by less than this part are the same.
+_SAME = 1e-3
 # Sweeps after the ridge is at its least.
 _LAST_SWEEPS = 60
 # A fit with a residual of at most this has the rank; float32 leaves about 1e-7.
@@ -73,7 +76,7 @@ def truncated(matrix: NDArray[np.float64], rank: int, seed: int) -> tuple[Factor
 
 
 def completed(matrix: NDArray[np.float64], rank: int, seed: int) -> Factors:
-    """Factors of a rank that fit the entries that are not NaN, by alternating least squares.
+    """Factors of a rank that fit the entries that are not NaN, by alternating least squares, with restarts.
 
     Rows and columns are scaled to the same size first, and ridges fall from sweep to sweep, so that facts that few
     entries show are learnt last (regularised alternating least squares; Zhou et al. 2008; Hastie et al. 2015).
@@ -83,18 +86,26 @@ def completed(matrix: NDArray[np.float64], rank: int, seed: int) -> Factors:
         rank: of the factors.
         seed: of the singular values of large matrices.
     """
+    rng = np.random.default_rng(seed)
     best: Factors | None = None
-    for decay in _DECAYS:
-        found = _alternating(matrix, rank, seed, decay)
+    tries: list[tuple[float, NDArray[np.float64] | None]] = [(decay, None) for decay in _DECAYS]
+    tries += [(_RANDOM_DECAY, rng.standard_normal((len(matrix), rank))) for _ in range(_RANDOM)]
+    for decay, start in tries:
+        found = _alternating(matrix, rank, seed, decay, start)
+        # A random start that ends where another did shows what noise leaves.
+        floor = start is not None and best is not None and abs(found.residual / best.residual - 1) < _SAME
         if best is None or found.residual < best.residual:
             best = found
-        if best.residual < _FITTED:
+        if best.residual < _FITTED or floor:
             break
     assert best is not None
     return best
 
 
-def _alternating(matrix: NDArray[np.float64], rank: int, seed: int, decay: float) -> Factors:
+def _alternating(
+    matrix: NDArray[np.float64], rank: int, seed: int, decay: float, start: NDArray[np.float64] | None
+) -> Factors:
+    """One fit, from a start (h, r), or else from the zero-filled matrix."""
     visible = (~np.isnan(matrix)).astype(np.float64)
     values = np.nan_to_num(matrix)
     rows = _sizes(values, visible)
@@ -103,7 +114,7 @@ def _alternating(matrix: NDArray[np.float64], rank: int, seed: int, decay: float
     values = values / columns
     turned, seen = np.ascontiguousarray(values.T), np.ascontiguousarray(visible.T)
     size = float(np.linalg.norm(values)) or 1.0
-    left = truncated(values, rank, seed)[0].left
+    left = truncated(values, rank, seed)[0].left if start is None else np.linalg.qr(start)[0]
     ridge, sweeps = _RIDGE, 0
     while True:
         right = _fitted(turned, seen, left, ridge)

@@ -35,16 +35,25 @@ from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 # Searches that run at once.
 _STARTS = 256
 # Rows and columns with fewer visible entries than the rank plus this are left out, since they are unreliable.
 _SPARE = 2
-# Conditions for an exact image: the largest residual of the factors on the visible entries; the share of the rows with
-# 0 in its column of dL/dZ that it must leave inactive; and the share of all rows that must agree, if the outputs of the
-# model are not close to 0. A mixture was seen to agree in 0.97 of 128 rows, but not in 0.99 of those that are 0.
-_EXPLAINED, _INACTIVE, _AGREEING = 1e-4, 0.99, 0.98
+# The largest residual of the factors on the visible entries.
+_EXPLAINED = 1e-4
+# Conditions for the end of the search: the share of the rows with 0 in its column of dL/dZ that an image must leave
+# inactive; and the share of all rows that must agree, if the outputs of the model are not close to 0. A mixture was seen
+# to agree in 0.97 of 128 rows, but not in 0.99 of those that are 0; of X-rays, which are much alike, also in these.
+_INACTIVE, _AGREEING = 0.99, 0.98
+# The share of an exact image's own column that may be outside of the column space of the gradient, in rows whose outputs
+# are not close to 0. Seen were 1e-6 for true images, and 0.19 or more for mixtures of X-rays.
+_OUTSIDE_SPAN = 1e-3
+# Numbers in the columns of all classes, up to which they are computed.
+_NUMBERS = 1 << 26
 # Outputs below this share of their spread over rows are close to 0.
 _ROUNDED = 1e-3
 # A sum of two columns has the square of their share of zeros. A direction with more than this power of it is a column.
@@ -83,10 +92,13 @@ class ExactBatch(Formed):
     from pixels that are black in every image of the batch, whose columns are all in the direction of the bias, or else
     from the range of images. Pixels and rows with too few visible entries are left out.
 
-    The attack verifies its result without the truth: the factors must explain all visible entries, and each image must
-    be inactive, in the model, where its column of A is 0. `exact` counts the images for which both hold; if some fail,
-    the report says why. Noise of more than 1e-4 of the gradient, weight decay, and other activations cause failures.
-    Several local steps count as one if hardly any row changes between active and inactive. Naive: hidden entries are 0.
+    The attack verifies its result without the truth: the factors must explain all visible entries, and the column that
+    the model itself gives an image, with one of the classes as its label, must be in the column space of the gradient.
+    Columns that are confirmed in this way lead the search for the others. Of several steps, or another loss, an image
+    must be inactive, in the model, where its column of A is 0, and images count only if this holds for all. `exact`
+    counts the images that pass and have no hidden pixel; if some fail, the report says why. Noise of more than 1e-4 of
+    the gradient, weight decay, and other activations cause failures. Several local steps count as one if hardly any row
+    changes between active and inactive. Naive: hidden entries are 0.
     """
 
     finds = Finds(
@@ -127,7 +139,7 @@ class ExactBatch(Formed):
             return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
         examples = int(view.observed.meaning.examples or 1)
         problem = _Problem.of(layer, examples, view.seed % 2**63)
-        found = self._search(problem, _model_rows(view, behind), view.seed, attacker)
+        found = self._search(problem, _Model.of(view, behind), view.seed, attacker)
         if found is None:
             reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"
             return AttackReport(DIVERGED, reason=f"{reason}; the first layer has no ReLU, or noise fills them")
@@ -149,45 +161,47 @@ class ExactBatch(Formed):
         images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
         return AttackReport(FINISHED, metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
 
-    def _search(self, problem: _Problem, model: _Rows | None, seed: int, attacker: Attacker) -> _Found | None:
+    def _search(self, problem: _Problem, model: _Model | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""
         rng, left = stream(seed, "exact_batch", "starts"), problem.factors.left
         rank = left.shape[1]
         if rank == 1:
             return problem.batch(np.ones((1, 1)), model)
-        directions = chosen = np.zeros((0, rank))
+        directions = certain = np.zeros((0, rank))
         best: _Found | None = None
-        found: _Found | None = None  # the batch according to `chosen`
         for restart in range(self.options.restarts):
-            known = chosen[found.exact] if found is not None and found.exact.any() else _columns(left, directions)
+            known = certain if len(certain) else _columns(left, directions)
             if restart == 0:
                 starts = row_starts(left, _STARTS, rng)
             else:
                 # Every other time some are left out, so that a wrong one does not block the search forever.
-                share = 0.5 if len(known) == rank else _KEPT if restart % 2 == 0 else 1.0
-                kept = known[rng.random(len(known)) < share][: rank - 1]
-                starts = rest_starts(kept, _STARTS, rng)
+                share = 1.0 if len(certain) else 0.5 if len(known) == rank else _KEPT if restart % 2 == 0 else 1.0
+                starts = rest_starts(known[rng.random(len(known)) < share][: rank - 1], _STARTS, rng)
             directions = np.concatenate([directions, sparse_directions(left, starts)])
-            known = _columns(left, directions)
+            known = np.concatenate([certain, _columns(left, directions)])
+            known = known[independent(known, rank)]
             if model is not None and 0 < rank - len(known) <= _FEW:
                 directions = np.concatenate([directions, problem.predicted(known, model, rng)])
             if not len(directions):
                 continue
             for _ in range(_ROUNDS):
-                directions = _sorted(left, directions)
-                directions = chosen = directions[independent(directions, rank)]
-                found = problem.batch(chosen, model)
-                if best is None or (len(found.images), found.exact.sum()) >= (len(best.images), best.exact.sum()):
+                directions = np.concatenate([certain, _sorted(left, directions)])
+                directions = directions[independent(directions, rank)]
+                found = problem.batch(directions, model)
+                if best is None or found.worth >= best.worth:
                     best = found
                 if model is None or found.exact.all():
                     break
+                certain = np.concatenate([certain, found.columns])
+                certain = certain[independent(certain, rank)]
                 # If a column is still a sum with another one, its image is right and predicts the zeros.
                 more = [directions, polished(left, found.inactive)]
-                if found.exact.any() and rank - np.count_nonzero(found.exact) <= _FEW:
-                    more.append(problem.predicted(chosen[found.exact], model, rng))
+                sure = certain if len(certain) else directions[found.right]
+                if 0 < rank - len(sure) <= _FEW and len(sure):
+                    more.append(problem.predicted(sure, model, rng))
                 directions = np.concatenate(more)
             assert best is not None
-            missing = 1 - float(np.count_nonzero(best.exact)) / rank
+            missing = 1 - float(np.count_nonzero(best.right | best.exact)) / rank
             attacker.progress(restart + 1, self.options.restarts, missing)
             if len(best.images) == rank and (not missing or (model is None and restart)):
                 break
@@ -213,11 +227,36 @@ def _columns(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDAr
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Rows:
-    """The first layer of the model that the update was made from: weight (h, d), bias (h,)."""
+class _Model:
+    """The model that the update was made from, at the layer: weight (h, d), bias (h,).
+
+    `columns` gives the columns of dL/dZ for inputs (n, d) of the layer with each class as their label, (n, K, h), up to
+    their scale; None where the update is not known to be one step on the cross entropy.
+    """
 
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]
+    columns: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None
+
+    @classmethod
+    def of(cls, view: View, behind: tuple[str, str | None] | None) -> _Model | None:
+        """None where the adversary does not know the model."""
+        if view.vector is None or view.update is None:
+            return None
+        layout = view.update.layout
+        weight, bias = behind or (role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS))
+        assert weight is not None
+        matrix = parameter(view.vector, layout, weight).astype(np.float64)
+        biases = parameter(view.vector, layout, bias).astype(np.float64) if bias else np.zeros(len(matrix))
+        columns = None
+        most = int(view.observed.meaning.examples or 1) * view.num_classes * len(matrix)
+        meaning = view.observed.meaning
+        single = meaning.loss == "cross_entropy" and meaning.steps == 1 and not view.segmentation
+        if single and most <= _NUMBERS:
+            from fedplug_attacks._features import columns_behind
+
+            columns = columns_behind(view, weight.rpartition(".")[0])
+        return cls(matrix, biases, columns)
 
     def outputs(
         self, inputs: NDArray[np.float64], rows: NDArray[np.bool_]
@@ -244,17 +283,6 @@ def _unmatched(shares: NDArray[np.float64]) -> str:
     return f"the features are exact, but the images found miss up to {shares.max():.2g} of the features of one"
 
 
-def _model_rows(view: View, behind: tuple[str, str | None] | None) -> _Rows | None:
-    """The fully connected layer; None where the adversary does not know the model."""
-    if view.vector is None or view.update is None:
-        return None
-    layout = view.update.layout
-    weight, bias = behind or (role(layout, FIRST_WEIGHT), role(layout, FIRST_BIAS))
-    assert weight is not None
-    matrix = parameter(view.vector, layout, weight).astype(np.float64)
-    return _Rows(matrix, parameter(view.vector, layout, bias).astype(np.float64) if bias else np.zeros(len(matrix)))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Found:
     """The batch according to a set of directions.
@@ -263,16 +291,25 @@ class _Found:
         images: (k, d), unclipped, NaN where no row shows a pixel.
         agreement: (k,), share of rows in which the image is inactive where its column of dL/dZ is 0, and active where
             it is not; NaN where the model is not known.
-        exact: bool (k,), which images are certain.
+        right: bool (k,), which images are inactive in the model where their columns are 0, as far as they are known.
+        exact: bool (k,), which images are certain in every pixel.
         inactive: bool (k, h), rows that they certainly leave inactive in the model; none if it is unknown.
+        columns: (m, r), directions of the columns that the model gives images whose columns are certain.
         scaled: the source of their scales.
     """
 
     images: NDArray[np.float64]
     agreement: NDArray[np.float64]
+    right: NDArray[np.bool_]
     exact: NDArray[np.bool_]
     inactive: NDArray[np.bool_]
+    columns: NDArray[np.float64]
     scaled: str
+
+    @property
+    def worth(self) -> tuple[int, int, int]:
+        """Ranks batches: images, those that are exact, those that seem right."""
+        return len(self.images), int(self.exact.sum()), int(self.right.sum())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -336,7 +373,7 @@ class _Problem:
         return cls(layer, rows, columns[:-1], factors, ones, "pixels that are black in every image")
 
     def predicted(
-        self, known: NDArray[np.float64], model: _Rows, rng: np.random.Generator
+        self, known: NDArray[np.float64], model: _Model, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """Directions of the few missing columns, from the model's outputs for their images; (k, r).
 
@@ -360,7 +397,7 @@ class _Problem:
             sets.append(polished(self.factors.left, inactive))
         return np.concatenate(sets)
 
-    def batch(self, directions: NDArray[np.float64], model: _Rows | None) -> _Found:
+    def batch(self, directions: NDArray[np.float64], model: _Model | None) -> _Found:
         """The images whose columns of dL/dZ are left @ directions; (k, r) with k at most r."""
         layer, (left, right) = self.layer, (self.factors.left, self.factors.right)
         mixing = np.linalg.pinv(directions.T)
@@ -376,8 +413,9 @@ class _Problem:
             inputs *= scales[:, None]
             scaled = "the range of images"
         images, agreement = layer.images(inputs), np.full(len(found), np.nan)
-        exact = np.full(len(found), self.factors.residual <= _EXPLAINED and len(found) == left.shape[1])
-        inactive = np.zeros((len(found), len(left)), bool)
+        explained = self.factors.residual <= _EXPLAINED and len(found) == left.shape[1]
+        right_ones, inactive, columns = np.zeros(len(found), bool), np.zeros((len(found), len(left)), bool), mixing[:0]
+        exact = right_ones
         if model is not None:
             zeros, sure = zeros_of(left, directions), zeros_of(left, directions, sure=True)
             outputs, spread = model.outputs(inputs, self.rows)
@@ -387,13 +425,48 @@ class _Problem:
             decided = np.abs(outputs) > spread
             inactive = decided & ~active
             counted, wrong = (decided & sure).sum(1), (decided & sure & active).sum(1)
-            exact &= (counted >= left.shape[1] + _SPARE) & (wrong <= (1 - _INACTIVE) * counted)
-            exact &= (decided & (active == zeros)).sum(1) <= (1 - _AGREEING) * decided.sum(1)
-        else:
-            exact[:] = False
-        if layer.standardised is None:
-            exact &= (np.nan_to_num(images).min(1) > -_OUTSIDE) & (np.nan_to_num(images).max(1) < 1 + _OUTSIDE)
-        return _Found(images, agreement, exact, inactive, scaled)
+            right_ones = (counted >= left.shape[1] + _SPARE) & (wrong <= (1 - _INACTIVE) * counted)
+            right_ones &= (decided & (active == zeros)).sum(1) <= (1 - _AGREEING) * decided.sum(1)
+            right_ones &= np.bool_(explained)
+            if layer.standardised is None:
+                right_ones &= (np.nan_to_num(images).min(1) > -_OUTSIDE) & (np.nan_to_num(images).max(1) < 1 + _OUTSIDE)
+            if model.columns is None:
+                # Columns that differ in few rows have mixtures that seem right. Another image then does not.
+                exact = right_ones & right_ones.all()
+            else:
+                told = self._confirmed(inputs, decided, model.columns)
+                exact, columns = right_ones & told.any(1), told[told.any(1)]
+            exact = exact & ~np.isnan(images).any(1)
+        return _Found(images, agreement, right_ones, exact, inactive, columns, scaled)
+
+    def _confirmed(
+        self, inputs: NDArray[np.float64], decided: NDArray[np.bool_],
+        columns: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    ) -> NDArray[np.float64]:  # fmt: skip
+        """Unit vectors q (k, r) for which left @ q are the columns that the model gives inputs (k, d) with some label.
+
+        They are 0 where no label gives a column in the column space of the gradient: a wrong image has other zeros, and
+        one that is nearly right another size of each entry.
+        """
+        told = columns(np.nan_to_num(inputs))[:, :, self.rows]
+        found = np.zeros((len(inputs), self.factors.left.shape[1]))
+        for number, (each, rows) in enumerate(zip(told, decided, strict=True)):
+            left, wanted = self.factors.left[rows], each[:, rows].T
+            if len(left) < found.shape[1] + _SPARE or not wanted.any():
+                continue
+            size = np.maximum(np.linalg.norm(wanted, axis=0), 1e-300)
+            off = left @ np.linalg.lstsq(left, wanted, rcond=None)[0] - wanted
+            label = int((np.linalg.norm(off, axis=0) / size).argmin())
+            # A completion may leave single rows wrong.
+            for _ in range(int((1 - _AGREEING) * len(left)) + 1):
+                within = np.linalg.lstsq(left, wanted[:, label], rcond=None)[0]
+                off = np.abs(left @ within - wanted[:, label])
+                if np.linalg.norm(off) <= _OUTSIDE_SPAN * size[label]:
+                    found[number] = within
+                    break
+                left, wanted = np.delete(left, off.argmax(), 0), np.delete(wanted, off.argmax(), 0)
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        return found / np.where(lengths > 0, lengths, 1.0)
 
 
 def _background(
@@ -435,6 +508,6 @@ def _unfit(problem: _Problem, found: _Found) -> str:
     if np.isnan(found.agreement).all():
         return "the model is unknown, so no test shows which images are exact"
     return (
-        f"{exact} of {rank} images are inactive in the model where dL/dZ is 0; the others may be mixtures, or local "
+        f"{exact} of {rank} images have the gradient that the model gives them; the others may be mixtures, or local "
         f"steps moved what is active (scale by {found.scaled})"
     )
