@@ -279,6 +279,20 @@ def test_the_ratio_of_a_worked_example() -> None:
     np.testing.assert_allclose(ratios(target, out), np.log([0.9 / 0.65, 0.5]))
 
 
+def test_the_online_scores_of_a_worked_example() -> None:
+    """Log odds -1 and 1 without the example, 3 and 5 with it: means 0 and 4, variances 2, and the log ratio 2 (t - 2).
+
+    Probabilities of 0.2 without it and 0.6 with it: their mean is 0.4, however many models saw it.
+    """
+    held = np.array([[False], [True], [False], [True]])
+    shadows = np.array([[-1.0], [3.0], [1.0], [5.0]])
+    for target in (2.0, 3.0):
+        np.testing.assert_allclose(gaussian_scores(np.array([target]), shadows, held), [2 * (target - 2)], atol=1e-12)
+    likely = np.log([[0.2], [0.6], [0.2], [0.2]])
+    one = np.array([[False], [True], [False], [False]])
+    np.testing.assert_allclose(ratios(np.log([0.8]), likely, one), np.log([2.0]))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Released:
     """A model that has learnt `MEMBERS` noisy digits by heart, and what everybody knows of how it was made."""
@@ -330,6 +344,33 @@ def test_shadow_models_find_nobody_where_the_model_learnt_from_others() -> None:
         found = unrelated.score(cache, method=method, shadow_models=8)
         assert found["tpr_at_1_fpr_low"] <= 0.01
         assert found["membership_auc"] == pytest.approx(0.5, abs=0.09)
+
+
+def test_every_candidate_is_in_half_of_the_online_shadow_models_and_these_find_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overfit, cache, rows = released(by_members=True, rounds=20), dict[str, Any](), list[NDArray[np.int64]]()
+    train_one = _shadows.trained
+    monkeypatch.setattr(_shadows, "trained", lambda *args: [rows.append(args[3]), train_one(*args)])
+    offline = overfit.score(cache, method="rmia", shadow_models=6)
+    assert max(map(max, rows)) < 400
+    del rows[:]
+    online = overfit.score(cache, method="rmia", shadow_models=6, online=True)
+    there = np.stack([np.isin(np.arange(650), chosen - 400) for chosen in rows])
+    assert there.sum(0).tolist() == [3] * 650
+    assert online["membership_auc"] > offline["membership_auc"]
+    assert online["tpr_at_1_fpr"] > offline["tpr_at_1_fpr"]
+
+
+def test_online_is_for_shadow_models() -> None:
+    for options, told in (
+        ({"method": "loss"}, "write method: rmia"), ({"reference": "public"}, "no reference"),
+        ({"shadow_models": 3}, "write 4 or more"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Membership.Options(online=True, **options)
+    told = Membership(Membership.Options(online=True)).describe()
+    assert "a stronger adversary, who knows them before" in told
 
 
 def test_gradients_name_the_members_of_one_step_on_a_batch(game: Game) -> None:

@@ -17,10 +17,7 @@ from fedplug_attacks.api.view import Attacker
 _AT_ONCE = 1 << 26
 
 # After these shares of the steps, labels and orders of batches that fit better are looked for.
-_SETTLED = (0.2, 0.35, 0.5)
-# A tournament over ways to deal labels to batches: how many it begins with, how many are left after how many further
-# turns, and the share of the steps of a turn.
-_ENTRANTS, _TURNS, _TURN = 6, ((3, 1), (2, 1), (1, 14)), 0.01
+_SETTLED = (0.25, 0.4, 0.55)
 # The learning rate of Geiping et al. (2020) falls to a tenth after these shares of the steps.
 _MILESTONES = (3 / 8, 5 / 8, 7 / 8)
 
@@ -172,12 +169,10 @@ class Descent:
         for first in range(0, len(states), fit):
             part = slice(first, min(first + fit, len(states)))
             known = torch.tensor(labels[part], device=matcher.device)
-            trials, begun = _Trials(states[part].detach().clone(), known, first // fit * steps), 0
+            trials = _Trials(states[part].detach().clone(), known, first // fit * steps)
             if local is not None:
                 local.begin()
-                if local.schedule.shuffled:
-                    begun = self._dealt(trials, part, rng)
-            for number in range(begun + 1, steps + 1):
+            for number in range(1, steps + 1):
                 self._step(trials, part, number)
                 if number in settling:
                     self._settle(trials, part, rng)
@@ -224,38 +219,6 @@ class Descent:
             self.record.offer(loss, self.inputs(state) if self.inputs else state, labels[number], score)
             yield Found(part.start + number, score if math.isfinite(score) else math.inf, state)
 
-    def _dealt(self, trials: _Trials, part: slice, rng: np.random.Generator) -> int:
-        """Finds which labels are in which batch of the first epoch, in a tournament over the first steps of each trial.
-
-        All ways to deal the labels begin together, and the nearest go on. Few steps are enough to discard most wrong
-        ones. They are not enough for two ways that put the same label once into one batch and once into two.
-
-        Returns:
-            How many steps were taken, by all trials alike.
-        """
-        local = self.matcher.local
-        assert local is not None
-        steps, won, begun = len(self.rates), [], 0
-        turn = math.ceil(_TURN * steps)
-        for trial in range(len(trials.state)):
-            own, begun = slice(part.start + trial, part.start + trial + 1), 0
-            ways = torch.tensor(local.arrangements(trials.labels[trial].tolist(), rng), device=self.matcher.device)
-            entrants = _Trials(trials.state[trial].expand(len(ways), *trials.state.shape[1:]), ways, trials.before)
-            few = min(_ENTRANTS, fitting(self.matcher))
-            parts = zip(torch.split(entrants.state, few), torch.split(ways, few), strict=True)
-            distance = torch.cat([self._distance(state, way, own) for state, way in parts])
-            for left, turns in ((few, 0), *_TURNS):  # all trials take equally many steps, whatever the number of ways
-                for _ in range(min(turns * turn, steps - begun)):
-                    begun += 1
-                    distance = self._step(entrants, own, begun)
-                nearest = distance.nan_to_num(math.inf).argsort(stable=True)[:left]
-                distance = distance[nearest]
-                entrants.keep(nearest)
-            won.append(entrants)
-        trials.state, trials.labels = torch.cat([each.state for each in won]), torch.cat([each.labels for each in won])
-        trials.moments = [torch.cat([each.moments[k] for each in won]) for k in range(2)]
-        return begun
-
 
 class _Trials:
     """Trials that descend together: where they are, what Adam remembers, their labels (T, B), and earlier steps."""
@@ -263,11 +226,6 @@ class _Trials:
     def __init__(self, state: torch.Tensor, labels: torch.Tensor, before: int) -> None:
         self.state, self.labels, self.before = state, labels, before
         self.moments = [torch.zeros_like(state), torch.zeros_like(state)]
-
-    def keep(self, places: torch.Tensor) -> None:
-        """Drops all trials but these."""
-        self.state, self.labels = self.state[places], self.labels[places]
-        self.moments = [moment[places] for moment in self.moments]
 
 
 def fitting(matcher: Matcher) -> int:

@@ -3,7 +3,9 @@
 The mean gradient behind an update of several steps is an estimate, which gets worse the farther a client moves.
 The public facts about the trainer (`Meaning`) are enough to take the steps themselves and to compare their result
 (Geiping et al. 2020, sec. 6.2), with every step in the graph. Only the order of the examples is unknown where an epoch
-has several batches: it is searched for. Imports torch: attack modules import it inside their methods.
+has several batches. At first each step takes all candidates, which is the mean over the orders; once the candidates
+show images, the batches that fit them best are searched for. Imports torch: attack modules import it inside their
+methods.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 _GRAPH_BYTES, _MOST_STEPS = 1 << 32, 256
 # Copies of the parameters that the graph of a step holds: the point, its gradient, and the derivatives through both.
 _COPIES = 6
-# Changes of orders, and of labels, that are tried at a time: of more, random ones.
-_CHANGES = 40
+# Changes of an order, or of labels, that are tried at a time: of more, random ones; and how often epochs take turns.
+_CHANGES, _TURNS = 40, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +108,7 @@ class LocalSteps:
 
     Attributes:
         orders: int64 (T, epochs, B), of each trial the order in which an epoch takes its candidates; (1, ...) counts
-            for all trials. The first epoch takes the candidates in their order, since their identity is free.
+            for all trials. None: each step takes all of them.
     """
 
     def __init__(self, schedule: Schedule, parameters: Mapping[str, torch.Tensor], loss: Loss) -> None:
@@ -118,8 +120,8 @@ class LocalSteps:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets the orders of earlier trials: every epoch takes the candidates in their order."""
-        self.orders = torch.arange(self.count).repeat(1, self.schedule.epochs, 1)
+        """Forgets the orders of earlier trials."""
+        self.orders: torch.Tensor | None = None
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The movement from the public model by the steps, divided by -reach: (T, P), in the units of a gradient.
@@ -132,13 +134,14 @@ class LocalSteps:
             This movement, differentiable, and (T,) the mean over the steps of the distance of batch norm statistics.
         """
         lengths = list(self.schedule.lengths) * self.schedule.epochs
-        if self.schedule.shuffled:
-            places = self.orders.flatten(1).to(inputs.device).expand(len(inputs), -1)
+        orders = self.orders
+        if orders is not None:
+            places = orders.flatten(1).to(inputs.device).expand(len(inputs), -1)
             trials = torch.arange(len(inputs), device=inputs.device)[:, None]
             inputs, labels = inputs[trials, places], labels[trials, places]
 
         def path(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            if not self.schedule.shuffled:
+            if orders is None:
                 return self._path([inputs] * len(lengths), [labels] * len(lengths))
             return self._path(torch.split(inputs, lengths), torch.split(labels, lengths))
 
@@ -169,76 +172,43 @@ class LocalSteps:
         parts = zip(self._shapes.items(), torch.split(flat, self._sizes), strict=True)
         return self._loss({name: part.view(shape) for (name, shape), part in parts}, inputs, labels)
 
-    def arrangements(self, labels: Sequence[int], rng: np.random.Generator) -> list[list[int]]:
-        """Ways to deal labels to the batches of the first epoch, at most 40: all, or random ones."""
-        cuts = self._cuts() or [list(rng.permutation(self.count)) for _ in range(_CHANGES)]
-        parts = list(itertools.pairwise(np.cumsum((0, *self.schedule.lengths))))
-        dealt = {
-            tuple(label for first, last in parts for label in sorted(labels[k] for k in cut[first:last]))
-            for cut in cuts
-        }
-        return sorted(map(list, dealt))
-
     @torch.no_grad()
     def settle_orders(self, trials: int, distance: Callable[[], torch.Tensor], rng: np.random.Generator) -> None:
-        """Gives every later epoch the order that brings a trial nearest, one epoch after the other.
-
-        All ways to cut the candidates into batches are tried where there are few; else swaps of two of them.
+        """Gives every epoch the batches that bring a trial nearest, by swaps of two candidates, epoch after epoch.
 
         Args:
             trials: T.
             distance: (T,), of the trials from the observed update, with the given orders.
             rng: chooses among many swaps.
         """
-        if not self.schedule.shuffled or self.schedule.epochs == 1:
+        if not self.schedule.shuffled:
             return
-        self.orders = self.orders.expand(trials, -1, -1).clone()
-        cuts, least = self._cuts(), distance().cpu()
-        for epoch in range(1, self.schedule.epochs):
-            for change in cuts or self._swaps(rng):
-                before = self.orders
-                self.orders = before.clone()
-                self.orders[:, epoch] = torch.tensor(change) if cuts else before[:, epoch, change]
-                found = distance().cpu()
-                better = found < least
-                self.orders = torch.where(better[:, None, None], self.orders, before)
-                least = torch.where(better, found, least)
-
-    def _cuts(self) -> list[list[int]]:
-        """All ways to cut the candidates into batches; none where there are too many."""
-        ways, left = 1, self.count
-        for length in self.schedule.lengths:
-            ways *= math.comb(left, length)
-            left -= length
-        if ways > _CHANGES:
-            return []
-        found: list[list[int]] = [[]]
-        for length in self.schedule.lengths:
-            found = [
-                [*cut, *batch]
-                for cut in found
-                for batch in itertools.combinations([k for k in range(self.count) if k not in cut], length)
-            ]
-        return found
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        """Places of different batches."""
+        if self.orders is None:
+            self.orders = torch.arange(self.count).repeat(1, self.schedule.epochs, 1)
+        orders = self.orders = self.orders.expand(trials, -1, -1).clone()
+        least = distance().cpu()
         batch = np.repeat(np.arange(len(self.schedule.lengths)), self.schedule.lengths)
-        return [pair for pair in itertools.combinations(range(self.count), 2) if batch[pair[0]] != batch[pair[1]]]
-
-    def _swaps(self, rng: np.random.Generator) -> Iterator[list[int]]:
-        """Orders that differ from the one before by two candidates of different batches."""
-        pairs = self._pairs()
-        for place in rng.permutation(len(pairs))[:_CHANGES]:
-            order, (first, second) = list(range(self.count)), pairs[place]
-            order[first], order[second] = second, first
-            yield order
+        pairs = [pair for pair in itertools.combinations(range(self.count), 2) if batch[pair[0]] != batch[pair[1]]]
+        for _ in range(_TURNS):
+            before = least
+            for epoch in range(self.schedule.epochs):
+                for place in rng.permutation(len(pairs))[:_CHANGES]:
+                    here, there = pairs[place]
+                    self.orders = orders.clone()
+                    self.orders[:, epoch, [here, there]] = orders[:, epoch, [there, here]]
+                    found = distance().cpu()
+                    better = found < least
+                    orders = torch.where(better[:, None, None], self.orders, orders)
+                    least = torch.where(better, found, least)
+            self.orders = orders
+            if bool((least == before).all()):
+                break
 
     @torch.no_grad()
     def settle_labels(
         self, labels: torch.Tensor, distance: Callable[[torch.Tensor], torch.Tensor], rng: np.random.Generator
     ) -> torch.Tensor:
-        """Labels (T, B) that bring a trial nearest, by exchanging two places or replacing a repeated label.
+        """Labels (T, B) that bring a trial nearest, by replacing a repeated label with another one.
 
         The last layer shows which classes occur. It is less clear about which of them occur twice.
 
@@ -247,21 +217,15 @@ class LocalSteps:
             distance: (T,), of the trials from the observed update, with these labels.
             rng: chooses the changes to try if there are many.
         """
-        changes = [(*pair, True) for pair in self._pairs()]
-        changes += [(*pair, False) for pair in itertools.permutations(range(self.count), 2)]
-        least = None
+        changes, least = list(itertools.permutations(range(self.count), 2)), None
         for place in rng.permutation(len(changes))[:_CHANGES]:
-            here, like, exchange = changes[place]
-            may = labels[:, here] != labels[:, like]
-            if not exchange:
-                may = may & ((labels == labels[:, here, None]).sum(1) > 1)
+            here, like = changes[place]
+            may = (labels[:, here] != labels[:, like]) & ((labels == labels[:, here, None]).sum(1) > 1)
             if not may.any():
                 continue
             least = distance(labels) if least is None else least
             other = labels.clone()
             other[:, here] = labels[:, like]
-            if exchange:
-                other[:, like] = labels[:, here]
             found = distance(other)
             better = (found < least) & may
             labels, least = torch.where(better[:, None], other, labels), torch.where(better, found, least)

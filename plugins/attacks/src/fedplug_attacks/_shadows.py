@@ -2,7 +2,9 @@
 
 Each is trained by `std.sgd` with the settings that the target's trainer states, from the same start, on half of the
 public examples or fewer, drawn at random. No private example reaches any of them, so they show a model's predictions
-for unseen examples (Carlini et al. 2022, the offline attack).
+for unseen examples (Carlini et al. 2022, the offline attack). An adversary who knows the candidates of a membership
+challenge gives each shadow model half of them as well (the online attack): pairs of models share them out, so that
+every candidate is in half of the models.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug import Client, Learns
-from fedplug.api.data import ClientData
+from fedplug.api.data import ClientData, Examples
 from fedplug.api.streams import stream
 
 if TYPE_CHECKING:
@@ -37,10 +39,12 @@ class Shadow:
     Attributes:
         vector: float32 (P,).
         buffers: its batch-norm statistics, by name.
+        held: bool (m,), the candidates that it was trained on; all False in the offline attack.
     """
 
     vector: NDArray[np.float32]
     buffers: Mapping[str, NDArray[Any]]
+    held: NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,6 +74,14 @@ class Schooling:
         return ""
 
 
+def joined(first: Examples, second: Examples) -> Examples:
+    """Both, one after the other; inputs of two types are compared as numbers from 0 to 1."""
+    inputs = [each.inputs for each in (first, second)]
+    if inputs[0].dtype != inputs[1].dtype:
+        inputs = [each.astype(np.float32) / (255 if each.dtype == np.uint8 else 1) for each in inputs]
+    return Examples(np.concatenate(inputs), np.concatenate([first.labels, second.labels]))
+
+
 def learns_of(meaning: Meaning) -> Learns:
     """The training behind an update, as far as it is public."""
     return Learns(
@@ -79,7 +91,7 @@ def learns_of(meaning: Meaning) -> Learns:
 
 
 def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Attacker, count: int, seconds: float,
-            progress: Callable[[int, int], None]) -> list[Shadow]:  # fmt: skip
+            progress: Callable[[int, int], None], candidates: Examples | None = None) -> list[Shadow]:  # fmt: skip
     """Shadow models, from the party's cache if an earlier target was trained alike.
 
     Args:
@@ -90,13 +102,20 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Atta
         count: how many.
         seconds: after this time no further one is started; a few are always trained.
         progress: told how many of them are trained, of how many.
+        candidates: m examples of a challenge, half of which each model is trained on; None: none of them.
     """
-    size = min(schooling.size or len(public.examples), len(public.examples) // 2)
+    pool, challenged = public, 0 if candidates is None else len(candidates)
+    if candidates is not None:
+        pool = dataclasses.replace(public, examples=joined(public.examples, candidates))
+    known = len(public.examples)
+    size = known // 2
+    if schooling.size:  # half of the candidates take the places of as many public examples
+        size = max(1, min(schooling.size - challenged // 2, size))
     digest = hashlib.sha256(schooling.start.tobytes())
     buffers = {name: values.copy() for name, values in model.get_buffers().items()}
-    for part in (*buffers.values(), public.examples.inputs, public.examples.labels):
+    for part in (*buffers.values(), pool.examples.inputs, pool.examples.labels):
         digest.update(np.ascontiguousarray(part).tobytes())
-    digest.update(repr((schooling.rounds, size, count, attacker.facts.seed)).encode())
+    digest.update(repr((schooling.rounds, size, count, challenged, attacker.facts.seed)).encode())
     kept: dict[str, list[Shadow]] = attacker.cache.setdefault("attacks.membership shadows", {})
     key = digest.hexdigest()
     if key not in kept:
@@ -106,12 +125,15 @@ def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Atta
             if number >= _FEWEST and time.monotonic() - started > seconds:
                 break
             rng = stream(attacker.facts.seed, "shadow", number)
-            rows = np.sort(rng.permutation(len(public.examples))[:size])
+            rows = np.sort(rng.permutation(known)[:size])
+            shared = stream(attacker.facts.seed, "shadow candidates", number // 2).permutation(challenged)
+            held = np.isin(np.arange(challenged), shared[number % 2 :: 2])
+            rows = np.concatenate([rows, known + np.flatnonzero(held)])
             model.set_vector(schooling.start)
             model.set_buffers(buffers)
-            trained(model, schooling.rounds, public, rows, number, attacker)
+            trained(model, schooling.rounds, pool, rows, number, attacker)
             after = {name: values.copy() for name, values in model.get_buffers().items()}
-            kept[key].append(Shadow(model.get_vector().copy(), after))
+            kept[key].append(Shadow(model.get_vector().copy(), after, held))
             progress(number + 1, count)
     return kept[key]
 

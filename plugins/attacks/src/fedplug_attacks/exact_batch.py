@@ -46,11 +46,12 @@ _SPARE = 2
 # The largest residual of the factors on the visible entries.
 _EXPLAINED = 1e-4
 # Conditions for the end of the search: the share of the rows with 0 in its column of dL/dZ that an image must leave
-# inactive; and the share of all rows that must agree, if the outputs of the model are not close to 0. A mixture was seen
-# to agree in 0.97 of 128 rows, but not in 0.99 of those that are 0; of X-rays, which are much alike, also in these.
+# inactive; and the share of all rows that must agree, if the outputs of the model are not close to 0. A mixture was
+# seen to agree in 0.97 of 128 rows, but not in 0.99 of those that are 0; of X-rays, which are much alike, also in
+# these.
 _INACTIVE, _AGREEING = 0.99, 0.98
-# The share of an exact image's own column that may be outside of the column space of the gradient, in rows whose outputs
-# are not close to 0. Seen were 1e-6 for true images, and 0.19 or more for mixtures of X-rays.
+# The share of an exact image's own column that may be outside of the column space of the gradient, in rows whose
+# outputs are not close to 0. Seen were 1e-6 for true images, and 0.19 or more for mixtures of X-rays.
 _OUTSIDE_SPAN = 1e-3
 # Numbers in the columns of all classes, up to which they are computed.
 _NUMBERS = 1 << 26
@@ -466,7 +467,8 @@ class _Problem:
                     break
                 left, wanted = np.delete(left, off.argmax(), 0), np.delete(wanted, off.argmax(), 0)
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        return found / np.where(lengths > 0, lengths, 1.0)
+        found /= np.where(lengths > 0, lengths, 1.0)
+        return found
 
 
 def _background(

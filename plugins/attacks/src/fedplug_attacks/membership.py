@@ -10,6 +10,9 @@ normal for each example.
   offline: p(y) = ((1 + a) p_out + 1 - a) / 2, where p_out is the mean over the shadow models. Their score is the share
   of population examples z whose ratio is lower by a factor gamma. With one gamma for all, this share grows with the
   ratio: candidates are in the same order, and the ratio has no ties where no z is left.
+  With `online: true` the adversary of both is stronger: it knows the candidates before the attack, and each shadow
+  model trains on a random half of them, too. A candidate is then compared with the models that saw it and with those
+  that did not: lira by the ratio of two normal densities, rmia with p(y) as the mean over all of them.
 * `gradient`: the weight of each candidate's gradient in an update, estimated for all candidates together and whitened
   by the gradients of public examples: see `weights_in`.
 * `likelihood_ratio`: without shadow models. As in `lira`, a candidate's score is the distance of its phi above the mean
@@ -85,6 +88,11 @@ class Membership(OnView):
             "likelihood_ratio",
         )
         shadow_models: int = Field(16, ge=2, le=1024, description="number of shadow models of rmia and lira")
+        online: bool = Field(
+            False,
+            description="a stronger adversary, who knows the candidates before the attack, and trains each shadow "
+            "model on a random half of them as well (rmia and lira)",
+        )
         seconds: float = Field(
             60.0, gt=0, description="seconds after which no further shadow model is started; four are always trained"
         )
@@ -106,6 +114,20 @@ class Membership(OnView):
                 raise ValueError(
                     f"model: released cannot be compared with itself (reference: {self.reference}); write reference: "
                     "public, or method: loss"
+                )
+            return self
+
+        @model_validator(mode="after")
+        def _shadows_with_and_without(self) -> Membership.Options:
+            if self.online and (self.method not in ("auto", *_BY_SHADOWS) or self.reference != "auto"):
+                raise ValueError(
+                    f"online: true is for shadow models, but method is {self.method} and reference {self.reference}; "
+                    "write method: rmia or method: lira, and no reference"
+                )
+            if self.online and self.shadow_models < 4:
+                raise ValueError(
+                    f"online: true needs two shadow models with each candidate and two without, and shadow_models is "
+                    f"{self.shadow_models}; write 4 or more"
                 )
             return self
 
@@ -131,8 +153,10 @@ class Membership(OnView):
             options.model, f"the {options.model} model"
         )
         shadows = f"{options.shadow_models} shadow models trained on public examples"
+        if options.online:
+            shadows += " and on half of the candidates each (a stronger adversary, who knows them before)"
         return {
-            "auto": f"membership under {model}, by {shadows} if there are public examples",
+            "auto": f"membership under {model}, by {shadows}" + " if there are public examples" * (not options.online),
             "rmia": f"membership by the ratio to the average of {shadows}, under {model}",
             "lira": f"membership by the likelihood ratio to {shadows}, under {model}",
             "gradient": "membership by the weight of each candidate's whitened gradient in the update",
@@ -171,10 +195,10 @@ class Membership(OnView):
         unknown = "there are no public examples" if public is None else self._schooling(which, view).unknown
         if not unknown and public is not None and len(public.examples) < _FEWEST_PUBLIC:
             unknown = f"{len(public.examples)} public examples are too few to train shadow models on"
-        if method != "auto":
+        if method != "auto" or self.options.online:
             if unknown:
                 raise ViewError(unknown)
-            return method
+            return "rmia" if method == "auto" else method
         meaning = view.update.meaning if which == "local" and view.update is not None else None
         one_step = meaning is not None and meaning.steps == 1 and bool(meaning.lr)
         if one_step and not _needs("gradient", "local", "auto").unmet(view, public):
@@ -229,17 +253,16 @@ class Membership(OnView):
         count, told = self.options.shadow_models, attacker.progress
         trained = shadows(
             copy.deepcopy(view.model), self._schooling(which, view), public, attacker, count, self.options.seconds,
-            lambda done, of: told(done, of + 1, None),
+            lambda done, of: told(done, of + 1, None), view.candidates if self.options.online else None,
         )  # fmt: skip
         target = _confidence(view, self._vector(which, view), view.candidates)
         out = [_confidence(view, one.vector, view.candidates, buffers=one.buffers) for one in trained]
         told(1, 1, None)
         if reason := _lost([target], which) or _lost(out, "shadow"):
             return AttackReport(DIVERGED, reason=reason)
-        if method == "lira":
-            members = gaussian_scores(target.log_odds, np.stack([one.log_odds for one in out]))
-        else:
-            members = ratios(-target.loss, np.stack([-one.loss for one in out]))
+        held = np.stack([one.held for one in trained]) if self.options.online else None
+        statistic, score = ("log_odds", gaussian_scores) if method == "lira" else ("log_label", ratios)
+        members = score(getattr(target, statistic), np.stack([getattr(one, statistic) for one in out]), held)
         numbers = {"shadow_models": float(len(trained)), "public_examples": float(len(public.examples))}
         metrics = self._metrics(which, view, target) | numbers
         return AttackReport(FINISHED, metrics, members=members, seed=attacker.facts.seed)
@@ -331,6 +354,11 @@ class Confidence:
     loss: NDArray[np.float64]
     log_odds: NDArray[np.float64]
 
+    @property
+    def log_label(self) -> NDArray[np.float64]:
+        """log p_y, (n,)."""
+        return -self.loss
+
 
 def local_model(vector: NDArray[np.float32], update: ObservedUpdate) -> NDArray[np.float32]:
     """The released model moved by the visible part of an update; hidden entries stay.
@@ -342,33 +370,58 @@ def local_model(vector: NDArray[np.float32], update: ObservedUpdate) -> NDArray[
     return vector - np.float32(update.meaning.sign) * update.dense(0.0)
 
 
-def gaussian_scores(target: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
+def gaussian_scores(
+    target: NDArray[np.float64], shadows: NDArray[np.float64], held: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
     """Distance of each phi above its normal distribution under models that did not see the example; (m,).
 
     Higher means that fewer such models would be so confident: 1 - Pr[N(mu_out, sigma_out^2) > phi] grows with (phi -
     mu_out) / sigma_out, which is given because it does not saturate (Carlini et al. 2022, the offline attack). The
     variance of an example is halfway between its own and the mean of all: with few shadow models its own variance alone
-    is too noisy (the paper uses one variance for all below 64).
+    is too noisy (the paper uses one variance for all below 64). With models that saw the example, it is the log ratio
+    of the normal densities of phi under these and under the others (their Alg. 1, the online attack).
 
     Args:
         target: (m,), phi under the target.
-        out: (S, m), phi under each shadow model, S >= 2.
+        shadows: (S, m), phi under each shadow model.
+        held: (S, m), which models saw which example, each at least two and not all but one; None: none of them.
     """
-    variance = np.var(out, axis=0, ddof=1)
+    below, spread = _normal(shadows, None if held is None else ~held)
+    distance: NDArray[np.float64] = (target - below) / spread
+    if held is None:
+        return distance
+    above, wide = _normal(shadows, held)
+    ratio: NDArray[np.float64] = (distance**2 - ((target - above) / wide) ** 2) / 2 + np.log(spread / wide)
+    return ratio
+
+
+def _normal(
+    values: NDArray[np.float64], where: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of some values of each column, (m,); no deviation is 0."""
+    chosen = np.ones(values.shape, np.bool_) if where is None else where
+    variance = np.var(values, axis=0, ddof=1, where=chosen)
     spread = np.sqrt((variance + np.mean(variance)) / 2)
-    scores: NDArray[np.float64] = (target - np.mean(out, axis=0)) / np.where(spread > 0, spread, 1.0)
-    return scores
+    return np.mean(values, axis=0, where=chosen), np.where(spread > 0, spread, 1.0)
 
 
-def ratios(target: NDArray[np.float64], out: NDArray[np.float64]) -> NDArray[np.float64]:
+def ratios(
+    target: NDArray[np.float64], shadows: NDArray[np.float64], held: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
     """log (p_y / p(y)): the log ratio of each label's probability under the target and under the average model; (m,).
 
     Args:
         target: (m,), log p_y under the target.
-        out: (S, m), the same under each shadow model.
+        shadows: (S, m), the same under each shadow model.
+        held: (S, m), which models saw which example: their mean and that of the others then count alike; None: none of
+            them, and p(y) is estimated from the others.
     """
-    average = np.mean(np.exp(out), axis=0)
-    ratio: NDArray[np.float64] = target - np.log(((1 + _OFFLINE) * average + 1 - _OFFLINE) / 2)
+    likely = np.exp(shadows)
+    if held is None:
+        average = ((1 + _OFFLINE) * np.mean(likely, axis=0) + 1 - _OFFLINE) / 2
+    else:
+        average = (np.mean(likely, axis=0, where=held) + np.mean(likely, axis=0, where=~held)) / 2
+    ratio: NDArray[np.float64] = target - np.log(average)
     return ratio
 
 
