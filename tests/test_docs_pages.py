@@ -26,7 +26,7 @@ from scripts import script
 
 PLUGINS = (
     "std", "paraaegis", "selectiveshield", "sensecrypt", "fas", "fedre", "attacks", "baselines", "lab", "altfl",
-    "borda", "clover", "rowlog", "trackers",
+    "borda", "clover", "llg", "rowlog", "trackers",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Facts
-from fedplug_attacks import _features, _low_rank
+from fedplug_attacks import _low_rank, exact_batch
 from fedplug_attacks._first_layer import first_layer
 from fedplug_attacks._low_rank import completed, row_starts, sparse_directions, truncated, zeros_of
 from fedplug_attacks.api.observation import Meaning, all_clear
@@ -151,7 +151,7 @@ def test_noise_is_not_called_exact() -> None:
 
 
 def test_features_behind_convolutions_are_exact_and_lead_to_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_features, "_STEPS", 300)
+    monkeypatch.setattr(exact_batch, "_STEPS", 300)
     batch = Digits(Digits.Options()).load(None).train.take(slice(40, 44))
     torch.manual_seed(0)
     model = TorchModel(

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from fedplug import stream
 from fedplug.api.errors import ViewError
 from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedplug_attacks._descent import adam, stepped, total_variation
+from fedplug_attacks._descent import adam, cosine, total_variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
     from fedplug_attacks.api.view import Attacker, View
 
-_RATE, _LAST_RATE = 0.1, 1e-3
-# Steps and learning rate of `nearest`, and the weight of the total variation, next to the unmatched share of features.
-_STEPS, _STEP, _SMOOTH = 600, 0.05, 1e-5
+# First learning rate of the search for images, and the weight of the total variation, next to the unmatched share.
+_RATE, _SMOOTH = 0.1, 1e-5
+# Spread of the noise that tells images apart at the start.
+_APART = 0.1
 
 
 def features_of(inputs: NDArray[np.generic], layer: str, view: View) -> NDArray[np.float64]:
@@ -33,88 +35,45 @@ def features_of(inputs: NDArray[np.generic], layer: str, view: View) -> NDArray[
     return found
 
 
-def inverted(
-    features: NDArray[np.float64], layer: str, view: View, attacker: Attacker, iterations: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Images whose features these are, by Adam from the public mean, inside the box of valid pixels.
+def nearest(
+    features: NDArray[np.float64], front: Front, view: View, attacker: Attacker, steps: int
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Images whose features are nearest to the given ones, and smooth: Adam from the public mean, within valid pixels.
 
     All are searched for at once: where batch norm makes features of an example depend on the others, they do so here.
 
     Args:
-        features: (n, d), inputs of the layer; NaN where unknown.
-        layer: its name in the model.
-        view: view with the model that clients had.
-        attacker: with the public examples, and told of progress.
-        iterations: steps.
-
-    Returns:
-        (n, pixels) in [0, 1], and (n,) the mean squared misfit relative to the features' variance.
-    """
-    use_one_thread()
-    front = Front(view, layer, view.observed.meaning.training_mode)
-    known = torch.from_numpy(~np.isnan(features)).float()
-    wanted = torch.from_numpy(np.nan_to_num(features)).float()
-    variance = float(wanted[known > 0].var()) or 1.0
-    noise = torch.from_numpy(np.random.default_rng(view.seed).standard_normal((len(wanted), *view.shape))).float()
-    start = 0.1 * noise
-    if attacker.facts.public is not None:
-        start = start + to_tensor(attacker.facts.public.examples.inputs, view.mean, view.std).mean(0)
-    tried = start.requires_grad_()
-    optimizer = torch.optim.Adam([tried], lr=_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, _LAST_RATE)
-    best, least = start.detach().clone(), torch.full((len(wanted),), float("inf"))
-    for step in range(iterations):
-        optimizer.zero_grad()
-        misfit = ((front(tried) - wanted).square() * known).sum(1) / known.sum(1).clamp(min=1) / variance
-        with torch.no_grad():
-            better = misfit < least
-            best[better], least[better] = tried[better], misfit[better]
-        misfit.sum().backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-        with torch.no_grad():
-            torch.clamp(tried, front.low, front.high, out=tried)
-        if step % 50 == 49:
-            attacker.progress(step + 1, iterations, float(least.mean()))
-    pixels = (best * front.std + front.mean).double().numpy().reshape(len(best), -1)
-    return pixels, least.double().numpy()
-
-
-def nearest(
-    features: NDArray[np.float64], front: Front, rng: np.random.Generator, progress: Callable[[int, int, float], None]
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Images whose features are nearest to the given ones, and smooth: Adam, as `attacks.inverting` descends.
-
-    Args:
         features: (n, d), NaN where not known.
         front: gives the features of images.
-        rng: draws where the search starts.
-        progress: told steps done, all steps, and the share that is not matched.
+        view: with the seed of the start.
+        attacker: with the public examples, and told steps done, all steps, and the mean share that is not matched.
+        steps: of the search.
 
     Returns:
         Images (n, C, H, W) in [0, 1], and of each the share of the features' size that is not matched; (n,).
     """
+    use_one_thread()
     known = torch.from_numpy(~np.isnan(features))
     wanted = torch.from_numpy(np.nan_to_num(features)).float()
     sizes = wanted.square().sum(1).clamp_min(1e-12)
-
-    def unmatched(state: torch.Tensor) -> torch.Tensor:
-        return ((front(state) - wanted) * known).square().sum(1) / sizes
-
-    state = torch.from_numpy(rng.standard_normal((len(features), *front.shape))).float()
+    drawn = stream(view.seed, "attacks.features").standard_normal((len(features), *front.shape))
+    state = _APART * torch.from_numpy(drawn).float()
+    if attacker.facts.public is not None:
+        state = state + to_tensor(attacker.facts.public.examples.inputs, view.mean, view.std).mean(0)
     state = state.clamp(front.low, front.high)
-    moments = [torch.zeros_like(state), torch.zeros_like(state)]
-    for step, rate in enumerate(stepped(_STEP, _STEPS), start=1):
+    moments, best, least = [torch.zeros_like(state) for _ in range(2)], state.clone(), torch.full_like(sizes, torch.inf)
+    for step, rate in enumerate([*cosine(_RATE, steps), 0.0], start=1):
         state.requires_grad_()
-        shares = unmatched(state)
-        value = shares.sum() + _SMOOTH * total_variation(state[None]).sum()
-        (gradient,) = torch.autograd.grad(value, state)
-        state = adam(state.detach(), gradient, moments, step, rate).clamp(front.low, front.high)
-        progress(step, _STEPS, float(shares.detach().mean()))
-    with torch.no_grad():
-        shares = unmatched(state)
-    pixels = (state - front.low) / (front.high - front.low)
-    return pixels.numpy().astype(np.float32), shares.sqrt().double().numpy()
+        shares = ((front(state) - wanted) * known).square().sum(1) / sizes
+        (gradient,) = torch.autograd.grad(shares.sum() + _SMOOTH * total_variation(state[None]).sum(), state)
+        state, shares = state.detach(), shares.detach()
+        better = shares < least
+        best = torch.where(better.view(-1, *[1] * (state.ndim - 1)), state, best)
+        least = torch.where(better, shares, least)
+        state = adam(state, gradient, moments, step, rate).clamp(front.low, front.high)
+        attacker.progress(min(step, steps), steps, float(shares.mean()))
+    pixels = (best - front.low) / (front.high - front.low)
+    return pixels.numpy().astype(np.float32), least.sqrt().double().numpy()
 
 
 class Front:

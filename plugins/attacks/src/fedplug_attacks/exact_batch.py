@@ -66,8 +66,8 @@ _ROUNDS = 3
 _FEW, _DRAWN, _KEPT = 3, 512, 0.9
 # Values outside [0, 1] by more than this do not belong to an image.
 _OUTSIDE = 1e-2
-# The share of features that images may leave unmatched.
-_MATCHED = 0.02
+# Steps of the search for images behind features, and the share of features that they may leave unmatched.
+_STEPS, _MATCHED = 600, 0.02
 # Singular values below this share of the largest are rounding.
 _ROUNDING = 1e-7
 # Columns of the gradient in one direction, as a share of all, that are taken for pixels which are black everywhere.
@@ -151,8 +151,7 @@ class ExactBatch(Formed):
         if not np.isnan(found.agreement).any():
             metrics["agreement"] = float(found.agreement.min())
         if front is not None:
-            rng = stream(view.seed, "exact_batch", "images")
-            searched, shares = nearest(found.images, front, rng, attacker.progress)
+            searched, shares = nearest(found.images, front, view, attacker, _STEPS)
             metrics["feature_mismatch"] = float(shares.max())
             missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
             return AttackReport(

@@ -139,15 +139,16 @@ class Imprint(OnView, Plants):
         self, features: NDArray[np.float64], layer: _Layer, view: View, attacker: Attacker, metrics: dict[str, float]
     ) -> NDArray[np.float64]:
         """Images with these features, those that fit best first; (n, pixels), in [0, 1]."""
-        from fedplug_attacks._features import inverted
+        from fedplug_attacks._features import Front, nearest
 
         size = min(len(features), view.observed.meaning.examples or len(features), _MOST)
         # Most bins of a sum hold one example. The features of a mixture fit no image, so it comes last.
         mixed = np.nan_to_num(np.maximum(-features, 0.0)).max(1)
         chosen = features[np.argsort(mixed, kind="stable")[:size]]
-        images, misfit = inverted(chosen, layer.module, view, attacker, self.options.iterations)
+        front = Front(view, layer.module, view.observed.meaning.training_mode)
+        images, misfit = nearest(chosen, front, view, attacker, self.options.iterations)
         metrics["feature_misfit"] = float(np.median(misfit))
-        return images[np.argsort(misfit, kind="stable")]
+        return images[np.argsort(misfit, kind="stable")].reshape(len(images), -1).astype(np.float64)
 
 
 @dataclasses.dataclass(frozen=True)

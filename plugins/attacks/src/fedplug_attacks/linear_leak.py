@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 # Alternating least squares for rows without a bias: converges in a few steps, since the data has rank 1 except for
 # noise.
 _STEPS = 50
-# Energy along the first direction, relative to noise alone, from which on the rows are a better start than the mean
-# image.
-_EDGE = 1.3
-# Steps of the expected input if the rows are close to it.
-_NEAR = 3
+# Steps of the search for the direction that the rows share, and its end.
+_TURNS, _TURNED = 200, 1e-13
+# A signal must exceed the largest singular value of noise by this many times the scale of its variation, squared.
+_BEYOND = 2.0
+# Largest standardised input that a direction with noise may start from.
+_FARTHEST = 3.0
 # Squared biases of a group, relative to those of their noise, below which such a group can occur by chance.
 _CHANCE = 10.0
 # The iteration has converged if no standardised input moves by more than this.
@@ -58,8 +59,10 @@ class LinearLeak(Formed):
     g[i] x' + noise of standard deviations s, with g[i] ~ N(0, t). Given g, x is normal with the precision Sigma^-1 +
     diag(a) and the mean (Sigma^-1 + diag(a))^-1 (Sigma^-1 mu + f), a_j = sum_i E[g_i^2] / s_ij^2 and f_j = sum_i E[g_i]
     G_W[i, j] / s_ij^2; given x, g[i] is normal, too. Alternating both is variational Bayes, with a fitted t; the most
-    probable pair of x and g would fit noise (Bishop 2006, Sec. 12.2). If only noise is visible, x is mu. With more
-    examples, each image from the rows is shrunk toward mu in the same way, by the share of noise in its biases.
+    probable pair of x and g would fit noise (Bishop 2006, Sec. 12.2). It starts at the direction that explains most of
+    all rows; `alignment` is the expected cosine between that and the true one. If noise alone would explain as much, x
+    is mu. With more examples, each image from the rows is shrunk toward mu in the same way, by the share of noise in
+    its biases.
     """
 
     finds = Finds(
@@ -107,7 +110,8 @@ class LinearLeak(Formed):
             )
         prior = self._prior(layer, view, attacker)
         if prior is not None and examples == 1:
-            images = layer.images(_likely(layer, prior, view.seed))[None]
+            inputs, metrics["alignment"] = _likely(layer, prior, view.seed)
+            images = layer.images(inputs)[None]
         elif examples == 1:
             images = (_quotient(layer) if self.options.form == "naive" else _single(layer))[None]
         elif not np.nan_to_num(layer.bias).any():
@@ -160,46 +164,74 @@ def _single(layer: FirstLayer) -> NDArray[np.float64]:
     return np.where(shown, layer.images(inputs), np.nan)
 
 
-def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> NDArray[np.float64]:
-    """The expected standardised input behind one example's rows with noise; (d,)."""
+def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> tuple[NDArray[np.float64], float]:
+    """The expected standardised input behind one example's rows with noise, (d,), and its direction's alignment.
+
+    The alignment is the expected cosine between the direction of (x, 1) that explains most of the gradient, entries
+    weighted by their noise, and the true one. It is 0 if noise alone would look the same; the input is then the mean.
+    """
     import torch
 
     # A clear entry among noisy ones is off by rounding.
     least = 1e-6 * np.sqrt(np.nanmean(layer.weight**2))
-    weight, bias = np.nan_to_num(layer.weight), np.nan_to_num(layer.bias)
-    precise = ~np.isnan(layer.weight) / np.maximum(layer.noise_weight, least) ** 2
-    precise_bias = ~np.isnan(layer.bias) / np.maximum(layer.noise_bias, least) ** 2
-    weighed, weighed_bias = precise * weight, precise_bias * bias
-    inputs = mean = prior.mean.numpy().reshape(-1)
-    width = _width(precise @ inputs**2 + precise_bias, weighed @ inputs + weighed_bias)
-    steps = _STEPS
-    # With little noise the rows alone are close; with much of it the scale that they give the image is far off.
-    if (not width or layer.noise <= _NOISY) and np.nan_to_num(layer.bias).any():
-        alone = np.where(np.isfinite(known := _single(layer)), (known - layer.zero) / layer.scale, 0.0)
-        # The energy of pure noise along its first direction (Marchenko & Pastur 1967), with a margin.
-        edge = _EDGE * (np.sqrt(len(weight)) + np.sqrt(weight.shape[1])) ** 2
-        if float(((weighed @ alone) ** 2).sum()) > edge * float((precise @ alone**2).mean()):
-            inputs, steps = np.where(np.isfinite(known), alone, mean), _NEAR
-            width = _width(precise @ inputs**2 + precise_bias, weighed @ inputs + weighed_bias)
+    whole = np.hstack([layer.weight, layer.bias[:, None]])
+    noise = np.hstack([layer.noise_weight, layer.noise_bias[:, None]])
+    precise = ~np.isnan(whole) / np.maximum(noise, least) ** 2
+    weighed, mean = precise * np.nan_to_num(whole), prior.mean.numpy().reshape(-1)
+    starts = (np.append(mean, 1.0), weighed.T @ np.nan_to_num(layer.bias), weighed.T @ weighed.sum(1))
+    direction, explained = max((_direction(weighed, precise, start) for start in starts), key=lambda found: found[1])
+    # Where entries are hidden, noise is largest along the fullest row and column.
+    alignment = _alignment(explained, int((precise > 0).sum(0).max()), int((precise > 0).sum(1).max()))
+    inputs = (direction[:-1] / (direction[-1] or 1.0)).clip(-_FARTHEST, _FARTHEST)
+    width = _width(precise @ np.append(inputs, 1.0) ** 2, weighed @ np.append(inputs, 1.0)) if alignment else 0.0
     if not width:
-        return mean
+        return mean, alignment
     rng = torch.Generator().manual_seed(seed % 2**63)
-    spread = np.zeros_like(mean)
-    for _ in range(steps):
+    spread = np.zeros(len(mean) + 1)
+    for _ in range(_STEPS):
         # Mean and mean square of each row's factor g, given the current estimate of the input.
-        told = precise @ (inputs**2 + spread) + precise_bias
-        variance = 1 / (told + 1 / width)
-        factors = (weighed @ inputs + weighed_bias) * variance
+        known = np.append(inputs, 1.0)
+        variance = 1 / (precise @ (known**2 + spread) + 1 / width)
+        factors = weighed @ known * variance
         energy = factors**2 + variance
         precision, force = (
-            torch.from_numpy(part).reshape(prior.shape) for part in (energy @ precise, factors @ weighed)
+            torch.from_numpy(part[:-1]).reshape(prior.shape) for part in (energy @ precise, factors @ weighed)
         )
         found, variances = prior.posterior(precision, force, rng)
-        before, inputs, spread = inputs, found.numpy().reshape(-1), variances.numpy().reshape(-1)
-        width = float(energy.mean())
+        before, inputs, width = inputs, found.numpy().reshape(-1), float(energy.mean())
+        spread[:-1] = variances.numpy().reshape(-1)
         if np.abs(inputs - before).max() < _STILL:
             break
-    return inputs
+    return inputs, alignment
+
+
+def _direction(
+    weighed: NDArray[np.float64], precise: NDArray[np.float64], start: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """The unit vector (d + 1,) that explains most of the gradient, by alternating least squares, and that energy."""
+    found = start / (float(np.linalg.norm(start)) or 1.0)
+    for _ in range(_TURNS):
+        factors = _quotients(weighed @ found, precise @ found**2)
+        moved = _quotients(weighed.T @ factors, precise.T @ factors**2)
+        before, found = found, moved / (float(np.linalg.norm(moved)) or 1.0)
+        if abs(float(found @ before)) > 1 - _TURNED:
+            break
+    return found, float((weighed @ found) @ _quotients(weighed @ found, precise @ found**2))
+
+
+def _alignment(explained: float, rows: int, columns: int) -> float:
+    """Cosine between the first right singular vector of signal and noise and that of the signal, 0 to 1.
+
+    With noise of variance 1 the largest squared singular value y^2 is (t^2 + n)(t^2 + m) / t^2 for a signal t above (n
+    m)^(1/4), and the squared cosine is (t^4 - n m) / (t^4 + m t^2) (Benaych-Georges & Nadakuditi 2012, Sec. 3.1);
+    below, noise alone gives as much. The contribution of chance to y^2 is subtracted (Johnstone 2001, Theorem 1.1).
+    """
+    sides = np.sqrt([rows, columns])
+    rest = explained - rows - columns - _BEYOND * float(sides.sum() * (1 / sides).sum() ** (1 / 3))
+    if rest <= 2 * np.sqrt(rows * columns):
+        return 0.0
+    signal = (rest + np.sqrt(rest**2 - 4 * rows * columns)) / 2
+    return float(np.sqrt(max(signal**2 - rows * columns, 0.0) / (signal**2 + columns * signal)))
 
 
 def _width(told: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
@@ -218,8 +250,12 @@ def _fitted(
     values: NDArray[np.float64], visible: NDArray[np.bool_], factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """For each row r the least-squares a with values[r] = a factors over its visible entries; 0 without any."""
-    energy = visible @ factors**2
-    return np.divide(values @ factors, energy, out=np.zeros_like(energy), where=energy > 0)
+    return _quotients(values @ factors, visible @ factors**2)
+
+
+def _quotients(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Entry by entry; 0 where the lower one is not positive."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
 def _distinct(

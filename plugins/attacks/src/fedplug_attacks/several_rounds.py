@@ -85,7 +85,9 @@ class Rounds(Formed):
             return None
         leak = LinearLeak(LinearLeak.Options(form=self.options.form))
         if noisy and single and adaptive:
-            return _from_noise(wide, attacker)
+            report = LinearLeak(LinearLeak.Options(prior="gaussian")).learn(wide, attacker)
+            hidden = "noise alone would explain the common direction of the first layer's rows"
+            return dataclasses.replace(report, unfit="" if report.metrics.get("alignment", 1.0) else hidden)
         if single or noisy:
             return leak.learn(wide, attacker)
         return self._by_rank(view, attacker) or leak.learn(wide, attacker)
@@ -132,19 +134,6 @@ class Rounds(Formed):
         labels = _labels(matcher, attacker)
         record, _ = matched(matcher, attacker, matching, [start], labels, options.iterations, screened=False)
         return record.report()
-
-
-def _from_noise(wide: View, attacker: Attacker) -> AttackReport:
-    """One example behind a first layer's gradient with noise, of all rounds together."""
-    from fedplug_attacks._rank_one import rank_one
-
-    found = rank_one(wide, attacker.facts.public)
-    attacker.progress(1, 1, 1 - found.alignment)
-    hidden = "noise alone would explain the common direction of the first layer's rows"
-    return AttackReport(
-        FINISHED, {"alignment": found.alignment}, images=found.image.astype(np.float32).reshape(1, *wide.shape),
-        seed=wide.seed, unfit="" if found.alignment else hidden,
-    )  # fmt: skip
 
 
 def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
