@@ -27,8 +27,8 @@ from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.ilrg import Ilrg
 from fedplug_attacks.label_metrics import LabelAccuracy
+from fedplug_attacks.labels import Ilrg
 from fedplug_attacks.workshop.scorer import Scorer
 from fedplug_std.datasets import FashionMnist, Mnist
 from fedplug_std.models import ResNet50

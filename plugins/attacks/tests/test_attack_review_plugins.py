@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fedplug_attacks._label_layer import last_layer
+from fedplug_attacks._last_layer import last_layer
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks.api.observation import Clipped, Meaning
 from fedplug_attacks.api.view import View

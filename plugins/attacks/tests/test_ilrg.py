@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
-import fedplug_attacks.ilrg
+import fedplug_attacks.labels
 import numpy as np
 import pytest
 import torch
@@ -16,8 +16,8 @@ from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.ilrg import Ilrg
 from fedplug_attacks.label_metrics import LabelAccuracy
+from fedplug_attacks.labels import Ilrg
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits, Mnist
 from fedplug_std.models import LeNet5, Mlp
@@ -209,7 +209,7 @@ def test_the_scale_of_the_update_does_not_matter() -> None:
 
 def test_counts_are_not_renormalised_and_those_above_the_batch_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     solved = np.array([31.0, 30.4, -2.0, 0.4, 0.6, 2.5, 1.5, 0, 0, 0])
-    monkeypatch.setattr(fedplug_attacks.ilrg, "_solve", lambda *_: solved)
+    monkeypatch.setattr(fedplug_attacks.labels, "_solve", lambda *_: solved)
     model, _, gradient = case(digits, 0)
     report = run(view_of(model, digits(), gradient), "naive")
     assert report.counts is not None
@@ -218,7 +218,8 @@ def test_counts_are_not_renormalised_and_those_above_the_batch_are_dropped(monke
 
 
 def test_quotients_of_nothing_are_kept_within_ten_powers_of_ten() -> None:
-    quotients = fedplug_attacks.ilrg._quotients(np.array([[0.02, -3e-20, 0.0], [4.0, 2.0, 1.0]]), np.array([0.0, 0.5]))
+    weight = np.array([[0.02, -3e-20, 0.0], [4.0, 2.0, 1.0]])
+    quotients = fedplug_attacks.labels._quotients(weight, np.array([0.0, 0.5]))
     np.testing.assert_allclose(quotients, [[2e10, -3e10, 0.0], [8.0, 4.0, 2.0]])
 
 

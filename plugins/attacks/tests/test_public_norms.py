@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Layout
-from fedplug_attacks._label_layer import last_layer
-from fedplug_attacks._last_layer import single_label
+from fedplug_attacks._last_layer import last_layer, single_label
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen, all_clear

@@ -19,7 +19,7 @@ from fedplug.api.errors import ViewError
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.composition import Composition
 from fedplug_attacks import Attacker, Meaning, ObservedUpdate, View, each_round, of_the_same, stacked
-from fedplug_attacks._several import SeveralRounds
+from fedplug_attacks._matching import SeveralRounds
 from fedplug_attacks.api.observation import Observation, all_clear
 from fedplug_attacks.linear_leak import LinearLeak
 from fedplug_attacks.several_rounds import Rounds

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from fedplug import Field, Finds
 
 from fedplug_attacks._forms import Formed, SearchOptions
+from fedplug_attacks._last_layer import single_label
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.labels import MOST_LABELS, likely_labels
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +89,6 @@ class Dlg(Formed):
         """Searches for the examples behind the update."""
         from fedplug_attacks._matching import Matcher, Record
         from fedplug_attacks._priors import chosen, most_probable
-        from fedplug_attacks.labels import MOST_LABELS, likely_labels
 
         options, public = self.options, attacker.facts.public
         matcher = Matcher.of(view, options.form, attacker, options.precision == "double")
@@ -124,9 +125,6 @@ class Idlg(Dlg):
 
     def _labels(self, matcher: Matcher) -> tuple[int, ...]:
         """Those that the last layer leaves open; none if they are too many to try."""
-        from fedplug_attacks._last_layer import single_label
-        from fedplug_attacks.labels import MOST_LABELS
-
         classes = single_label(matcher.update, matcher.view.num_classes, matcher.form)
         return classes if len(classes) <= MOST_LABELS else ()
 

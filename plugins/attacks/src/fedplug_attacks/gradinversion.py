@@ -12,6 +12,7 @@ from fedplug_attacks._forms import Formed, SearchOptions
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.labels import likely_labels
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +84,6 @@ class GradInversion(Formed):
         from fedplug_attacks._descent import Matching, cosine, matched
         from fedplug_attacks._matching import Matcher
         from fedplug_attacks._priors import chosen, most_probable
-        from fedplug_attacks.labels import likely_labels
 
         options, public = self.options, attacker.facts.public
         matcher = Matcher.of(view, options.form, attacker)

@@ -11,6 +11,7 @@ from fedplug_attacks._forms import Formed, SearchOptions
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.labels import likely_labels
 
 TvWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -84,7 +85,6 @@ class InvertingGradients(Formed):
         from fedplug_attacks._descent import Matching, matched, stepped
         from fedplug_attacks._matching import Matcher
         from fedplug_attacks._priors import chosen, most_probable
-        from fedplug_attacks.labels import likely_labels
 
         options, public = self.options, attacker.facts.public
         matcher = Matcher.of(view, options.form, attacker)

@@ -1,4 +1,4 @@
-"""Label restoration from the visible part of the last layer's gradient."""
+"""Label restoration from the visible part of the last layer's gradient: by public examples, or its own equations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
+from fedplug_attacks._last_layer import (
+    LastLayer,
+    batch_labels,
+    bias_floor,
+    complete,
+    completed_columns,
+    known,
+    last_layer,
+    mean_of,
+    single_label,
+    zero_filled,
+)
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
@@ -19,7 +31,6 @@ if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
-    from fedplug_attacks._label_layer import LastLayer
     from fedplug_attacks._matching import Matcher
 
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
@@ -28,6 +39,8 @@ _PASSES = 2
 # Least variance of a count, since entries of a row err together. Nats by which counts may be less probable than the
 # best ones and still be tried.
 _DOUBT, _IMPROBABLE = 0.1, 6.0
+# Powers of ten between which the quotient of two entries is kept, as in the authors' published code.
+_EXPONENT = 10
 MOST_LABELS = 16
 """This many classes are tried one after the other if the label of a single example is ambiguous."""
 
@@ -68,8 +81,6 @@ class Labels(Formed):
 
     def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
-        from fedplug_attacks._label_layer import complete, known, last_layer, zero_filled
-
         layer = last_layer(view)
         if not layer.finite:
             return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
@@ -86,6 +97,54 @@ class Labels(Formed):
         counts = largest_remainder(shares, layer.examples)
         attacker.progress(1, 1, None)
         return AttackReport(FINISHED, {"hidden_entries": hidden}, counts=counts, seed=view.seed)
+
+
+class Ilrg(Formed):
+    """Instance-wise batch label restoration: class counts from the last layer's gradient (Ma et al. 2023).
+
+    Row i of the gradient over its bias is a feature e_i of class i, so p_i = softmax(W e_i + b) are its probabilities,
+    and the counts n solve sum_j n_j = B and sum_j n_j p_j[i] - n_i = B G_b[i] by pseudo-inverse. Negative counts become
+    0, the rest is rounded, and counts above B become 0. Needs no other data; exact while features are alike, as in
+    models with little training.
+
+    Naive: hidden entries count as 0, and a bias of 0 as 1e-64, as in the authors' code. Adaptive:
+    hidden biases are estimated from the visible part of their row and a mean feature, hidden weights from the bias
+    and the client's mean feature; a feature e_i falls back to that mean as |G_b[i]| falls below a tenth of one example.
+    The mean feature is that of the public examples; without them, of random inputs.
+    """
+
+    finds = Finds(
+        needs=Needs(batch_size=(1, 1_000_000)),
+        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
+    )  # fmt: skip
+
+    def describe(self) -> str:
+        """A line for the plan."""
+        return f"class counts from the last layer (iLRG, {self.options.form})"
+
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
+        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
+        layer = last_layer(view)
+        if not layer.has_bias and self.options.form == "naive":
+            raise ViewError("the last layer has no bias, and the naive form takes its gradient")
+        if not layer.finite:
+            return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
+        if self.options.form == "naive":
+            grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
+            features = _quotients(grad_weight, grad_bias)
+        else:
+            feature = known(view, layer, attacker.facts.public).features.mean(0)
+            grad_weight, grad_bias = complete(layer, feature)
+            features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
+        solved = _solve(features @ layer.weight.T + layer.bias, grad_bias, layer.examples)
+        counts = np.round(np.maximum(solved, 0.0)).astype(np.int64)
+        # As in the authors' code, not clipped to B: such a count comes from a failed equation.
+        counts[counts > layer.examples] = 0
+        attacker.progress(1, 1, None)
+        missing = float(counts.sum() - layer.examples)
+        return AttackReport(
+            FINISHED, {"hidden_entries": float(layer.hidden), "surplus": missing}, counts=counts, seed=view.seed
+        )
 
 
 def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
@@ -115,8 +174,6 @@ def likely_counts(view: View, public: PublicData | None, form: str, most: int) -
     Raises:
         ViewError: the last layer does not fit, or nothing of it is visible or finite.
     """
-    from fedplug_attacks._label_layer import complete, known, last_layer, zero_filled
-
     layer = last_layer(view)
     if not layer.finite:
         raise ViewError("the last layer's gradient holds values that are not finite")
@@ -144,8 +201,6 @@ def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> lis
         public: the public facts.
         most: largest number of batches of labels to try.
     """
-    from fedplug_attacks._last_layer import batch_labels, single_label
-
     view, form = matcher.view, matcher.form
     if matcher.batch == 1:
         return [[label] for label in single_label(matcher.update, view.num_classes, form)[:MOST_LABELS]]
@@ -202,8 +257,6 @@ def _rows(
         probabilities: (m, K) of the public examples.
         labels: (m,) of the public examples.
     """
-    from fedplug_attacks._label_layer import completed_columns
-
     size, classes = layer.examples, probabilities.shape[1]
     features = np.hstack([features, np.ones((len(features), 1))])
     grad_weight, grad_bias = completed_columns(layer)
@@ -251,3 +304,40 @@ def _class_means(
     between = np.maximum(raw[there].var(0) - error, 0.0)
     trust = between / (between + within / np.maximum(present, 1)[:, None] + 1e-30)
     return total + trust * (raw - total), within
+
+
+def _quotients(grad_weight: NDArray[np.float64], grad_bias: NDArray[np.float64]) -> NDArray[np.float64]:
+    """G_W[i] / G_b[i] in mantissa and exponent, (K, d): the power of ten is kept between -10 and 10."""
+    mantissa, exponent = _scientific(grad_weight)
+    below, lowered = _scientific(grad_bias)
+    below, lowered = np.where(below == 0, 1.0, below), np.where(below == 0, -64, lowered)
+    powers = np.clip(exponent - lowered[:, None], -_EXPONENT, _EXPONENT)
+    quotients: NDArray[np.float64] = mantissa / below[:, None] * 10.0**powers
+    return quotients
+
+
+def _scientific(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Mantissa in [1, 10) and power of ten; 0 has both 0."""
+    size = np.abs(values)
+    exponent = np.floor(np.log10(size, out=np.zeros_like(size), where=size > 0)).astype(np.int64)
+    return values / 10.0**exponent, exponent
+
+
+def _shrunk(
+    grad_weight: NDArray[np.float64], grad_bias: NDArray[np.float64], mean: NDArray[np.float64], floor: float
+) -> NDArray[np.float64]:
+    """G_W[i] / G_b[i], drawn to the mean feature as G_b[i]^2 falls below a floor and the quotient loses its meaning."""
+    features: NDArray[np.float64] = (grad_weight * grad_bias[:, None] + floor * mean) / (
+        grad_bias[:, None] ** 2 + floor
+    )
+    return features
+
+
+def _solve(logits: NDArray[np.float64], grad_bias: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
+    """The K + 1 equations for the counts, by pseudo-inverse; (K,)."""
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities = shifted / shifted.sum(1, keepdims=True)
+    left = np.vstack([np.ones(len(grad_bias)), probabilities.T - np.eye(len(grad_bias))])
+    right = np.concatenate([[examples], examples * grad_bias])
+    solved: NDArray[np.float64] = np.linalg.pinv(left) @ right
+    return solved

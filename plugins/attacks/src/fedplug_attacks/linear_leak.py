@@ -26,8 +26,9 @@ _STEPS = 50
 _TURNS, _TURNED = 200, 1e-13
 # A signal must exceed the largest singular value of noise by this many times the scale of its variation, squared.
 _BEYOND = 2.0
-# Largest standardised input that a direction with noise may start from.
-_FARTHEST = 3.0
+# Largest standardised input that a direction with noise may start from, and standard deviations of its noise by which
+# a bias must differ from 0 to give the scale.
+_FARTHEST, _SURE = 3.0, 5.0
 # Squared biases of a group, relative to those of their noise, below which such a group can occur by chance.
 _CHANCE = 10.0
 # The iteration has converged if no standardised input moves by more than this.
@@ -182,7 +183,12 @@ def _likely(layer: FirstLayer, prior: GaussianPrior, seed: int) -> tuple[NDArray
     direction, explained = max((_direction(weighed, precise, start) for start in starts), key=lambda found: found[1])
     # Where entries are hidden, noise is largest along the fullest row and column.
     alignment = _alignment(explained, int((precise > 0).sum(0).max()), int((precise > 0).sum(1).max()))
-    inputs = (direction[:-1] / (direction[-1] or 1.0)).clip(-_FARTHEST, _FARTHEST)
+    # The bias gives the scale of (x, 1); where noise hides it, the most likely image does.
+    told, likely = precise.T @ _quotients(weighed @ direction, precise @ direction**2) ** 2, np.append(mean, 1.0)
+    scale = float(direction[-1])
+    if abs(scale) * np.sqrt(told[-1]) < _SURE:
+        scale = float((told * direction) @ likely / (told @ likely**2)) if alignment else 0.0
+    inputs = (direction[:-1] / (scale or 1.0)).clip(-_FARTHEST, _FARTHEST)
     width = _width(precise @ np.append(inputs, 1.0) ** 2, weighed @ np.append(inputs, 1.0)) if alignment else 0.0
     if not width:
         return mean, alignment

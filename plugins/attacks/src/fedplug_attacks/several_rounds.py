@@ -11,13 +11,15 @@ from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
 from fedplug_attacks._forms import Formed
+from fedplug_attacks._last_layer import batch_labels, single_label
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import FINISHED, AttackReport
 from fedplug_attacks.api.several import coverage, each_round, of_the_same, stacked
 from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.labels import MOST_LABELS, largest_remainder
 
 if TYPE_CHECKING:
-    from fedplug_attacks._several import SeveralRounds
+    from fedplug_attacks._matching import SeveralRounds
 
 # Number of rounds on which the exact attack on a batch is tried first.
 _FEW = 5
@@ -119,7 +121,7 @@ class Rounds(Formed):
 
     def _by_search(self, view: View, attacker: Attacker) -> AttackReport:
         from fedplug_attacks._descent import Matching, matched, stepped
-        from fedplug_attacks._several import SeveralRounds
+        from fedplug_attacks._matching import SeveralRounds
 
         options = self.options
         views = [one for one in each_round(view, options.most) if one.model is not None]
@@ -138,8 +140,6 @@ class Rounds(Formed):
 
 def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
     """The labels to try, from all rounds together."""
-    from fedplug_attacks._last_layer import batch_labels, single_label
-
     classes, batch, form = matcher.view.num_classes, matcher.batch, matcher.form
     if batch == 1:
         guesses = [single_label(part.update, classes, form) for part in matcher.parts]
@@ -150,10 +150,8 @@ def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
         for row, guess in zip(ranks, guesses, strict=True):
             row[list(guess)] = np.arange(len(guess))
         likely = np.argsort(ranks.sum(0), kind="stable")
-        return [[int(label)] for label in likely[: min(map(len, guesses))][:16]]
+        return [[int(label)] for label in likely[: min(map(len, guesses))][:MOST_LABELS]]
     public = attacker.facts.public
     found = [batch_labels(p.update, batch, classes, form, p.probabilities(public)) for p in matcher.parts]
     shares = np.mean([np.bincount(labels, minlength=classes) for labels in found], axis=0)
-    counts = np.floor(shares + 1e-9).astype(np.int64)
-    counts[np.argsort(counts - shares, kind="stable")[: batch - int(counts.sum())]] += 1
-    return [[int(label) for label in np.repeat(np.arange(classes), counts)]]
+    return [np.repeat(np.arange(classes), largest_remainder(shares, batch)).tolist()]
