@@ -157,6 +157,12 @@ def in_range(inputs: NDArray[np.generic]) -> NDArray[np.float64]:
     return inputs.astype(np.float64) / scale
 
 
+def filled_in(images: NDArray[np.float64], public: PublicData | None) -> NDArray[np.float32]:
+    """Images (k, d) in [0, 1] without NaN: gaps are the public mean, or the mean of what is known."""
+    mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
+    return filled(images, mean, len(images)).clip(0, 1).astype(np.float32)
+
+
 def filled(images: NDArray[np.float64], mean: NDArray[np.float64] | None, count: int) -> NDArray[np.float64]:
     """Exactly `count` images without NaN: gaps and missing images are the public mean, or the mean of what is known."""
     shown = images[~np.isnan(images)]

@@ -11,11 +11,18 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._first_layer import in_range, standardised_by
+from fedplug_attacks._first_layer import (
+    feature_layer,
+    filled_in,
+    first_layer,
+    in_range,
+    largest_scale,
+    standardised_by,
+)
 from fedplug_attacks._forms import OnView
 from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role, takes_inputs
 from fedplug_attacks.api.planting import Plants, parameter, to_target
-from fedplug_attacks.api.report import FINISHED, AttackReport
+from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
 from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
@@ -107,8 +114,10 @@ class Imprint(OnView, Plants):
         layer = _Layer.of(view, attacker.facts.layout)
         thresholds = -parameter(view.start, attacker.facts.layout, layer.bias).astype(np.float64)
         its = parameter(view.start, attacker.facts.layout, layer.weight).any(1)  # rows that are not shut
-        rows = view.observed.tensor(layer.weight).dense(np.nan).astype(np.float64)
-        scale = view.observed.tensor(layer.bias).dense(np.nan).astype(np.float64)
+        seen = first_layer(view, False) if layer.direct else feature_layer(view, False, layer.weight, layer.bias)
+        rows, scale = seen.weight, seen.bias
+        if np.isinf(rows).any() or np.isinf(scale).any():
+            return AttackReport(DIVERGED, reason=f"the gradient of {layer.weight} holds values that are not finite")
         told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
         told = told[np.argsort(thresholds[told], kind="stable")]
         if len(told) < 2:
@@ -122,18 +131,22 @@ class Imprint(OnView, Plants):
             known, np.abs(gradient_of) > _SILENT * np.nanmax(np.abs(scale), initial=0.0),
             largest > _SILENT * np.nanmax(np.abs(rows)),
         )  # fmt: skip
-        gradient_of = np.where(known, gradient_of, _scales(inputs_of, view) if layer.direct else np.nan)
+        if layer.direct:
+            for place in np.flatnonzero(filled & ~known):
+                gradient_of[place] = 1 / largest_scale(seen, inputs_of[place], ~np.isnan(inputs_of[place]))
         inputs = inputs_of[filled] / gradient_of[filled, None]
         metrics = {"bins": float(len(told)), "bins_filled": float(filled.sum())}
         if not len(inputs):
             raise ViewError(f"all visible gradients of {layer.bias} are equal")
         metrics["hidden_inputs"] = float(np.isnan(inputs).sum(1).mean())
         if layer.direct:
-            images = _read(inputs, view, attacker)
+            images = seen.images(inputs)
+            mixed = np.nan_to_num(np.maximum(-images, images - 1)).max(1) > _OUTSIDE
+            images = images[np.argsort(mixed, kind="stable")]
         else:
             images = self._searched(inputs, layer, view, attacker, metrics)
-        found = images.clip(0, 1).astype(np.float32).reshape(len(images), *view.shape)
-        return AttackReport(FINISHED, metrics, images=found, seed=view.seed)
+        found = filled_in(images, attacker.facts.public)
+        return AttackReport(FINISHED, metrics, images=found.reshape(-1, *view.shape), seed=view.seed)
 
     def _searched(
         self, features: NDArray[np.float64], layer: _Layer, view: View, attacker: Attacker, metrics: dict[str, float]
@@ -217,32 +230,9 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, attacke
     return float(measured.mean()), float(measured.std())
 
 
-def _scales(inputs_of: NDArray[np.float64], view: View) -> NDArray[np.float64]:
-    """(n,): by what rows g (p - mean) / std must be divided so that p fills the range of images on one side."""
-    mean, std = standardised_by(view, inputs_of.shape[1])
-    step = np.nan_to_num(inputs_of) * std
-    # Of either sign of g: the least |g| with which all p are in [0, 1].
-    positive = np.maximum(step / (1 - mean), -step / mean).max(1)
-    negative = np.maximum(-step / (1 - mean), step / mean).max(1)
-    least: NDArray[np.float64] = np.where(positive <= negative, positive, -negative)
-    return np.where(least == 0, np.nan, least)
-
-
 def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
     """(count,), ascending: of a normal variable."""
     from scipy.stats import norm
 
     quantiles: NDArray[np.float64] = centre + spread * norm.ppf((np.arange(count) + 0.5) / count)
     return quantiles
-
-
-def _read(inputs: NDArray[np.float64], view: View, attacker: Attacker) -> NDArray[np.float64]:
-    """Images that rows hold directly, mixtures last; (n, pixels)."""
-    mean, std = standardised_by(view, inputs.shape[1])
-    images = inputs * std + mean
-    outside = np.maximum(-images, images - 1)
-    mixed = np.nan_to_num(outside, nan=0.0).max(1) > _OUTSIDE
-    public = attacker.facts.public
-    fill = np.full(len(mean), 0.5) if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
-    read: NDArray[np.float64] = np.where(np.isnan(images), fill, images)[np.argsort(mixed, kind="stable")]
-    return read
