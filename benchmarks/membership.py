@@ -1,6 +1,6 @@
 """Membership in a trained model and in an update: what each method of `attacks.membership` finds at few false alarms.
 
-    python benchmarks/membership.py [--seeds 1 2 3] [--csv docs/numbers/membership.csv]
+    python benchmarks/membership.py [--seeds 1 2 3] [--only "update of round 10"] [--csv docs/numbers/membership.csv]
 
 Fashion-MNIST, 5 clients of 1,000 images, 2,000 public ones, a perceptron that memorises much of its training data. Four
 things are attacked, at two clients each: the `model` after 10 or 40 rounds of 5 epochs, by any party that gets it; the
@@ -27,7 +27,7 @@ import fedplug
 from fedplug_attacks.membership_metrics import RATES, clopper_pearson
 from fedplug_attacks.workshop.results import results
 
-METHODS = ("loss", "likelihood_ratio", "lira", "rmia", "gradient")
+METHODS = ("loss", "likelihood_ratio", "lira", "rmia", "lira, online", "rmia, online", "gradient")
 SETTINGS: dict[str, dict[str, Any]] = {
     "model, 10 rounds": {"adversaries": ["released"], "rounds": [11]},
     "model, 40 rounds": {"adversaries": ["released"], "rounds": [41]},
@@ -40,7 +40,11 @@ def recipe(setting: str, seed: int) -> dict[str, Any]:
     """A run that is attacked in one way by every method that applies."""
     sees_update = SETTINGS[setting]["adversaries"] != ["released"]
     methods = [method for method in METHODS if sees_update or method != "gradient"]
-    attacks = [{"use": "attacks.membership", "name": method, "method": method} for method in methods]
+    attacks = [
+        {"use": "attacks.membership", "name": method.replace(", ", "_"), "method": method.split(",")[0],
+         "online": method.endswith("online")}
+        for method in methods
+    ]  # fmt: skip
     rounds = {"model, 10 rounds": 10, "model, 40 rounds": 40, "update of round 10": 10, "one step": 1}[setting]
     section = {"targets": [0, 1], "candidates": 2000, "attacks": attacks} | SETTINGS[setting]
     return {
@@ -60,10 +64,11 @@ def main() -> None:
     """Runs all, and prints or writes the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--only", nargs="+", choices=list(SETTINGS), default=list(SETTINGS), help="what is attacked")
     parser.add_argument("--csv", type=Path, help="write the table here, in place of printing it")
     chosen = parser.parse_args()
     found: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
-    for setting in SETTINGS:
+    for setting in chosen.only:
         for seed in chosen.seeds:
             with tempfile.TemporaryDirectory() as folder:
                 run = fedplug.run(recipe(setting, seed), output=folder, quiet=True, muted=["lab.report"])
@@ -71,7 +76,8 @@ def main() -> None:
                     (outcome,) = result.forms.values()
                     if outcome.status == "not_applicable":
                         raise SystemExit(f"{setting}, {result.attack}: {outcome.reason}")
-                    found[setting, result.options["method"]].append(outcome.metrics | {"seconds": outcome.seconds})
+                    method = result.options["method"] + ", online" * result.options.get("online", False)
+                    found[setting, method].append(outcome.metrics | {"seconds": outcome.seconds})
     with chosen.csv.open("w", encoding="utf-8", newline="") if chosen.csv else contextlib.nullcontext(sys.stdout) as to:
         writer = csv.writer(to, lineterminator="\n")
         rates = [f"{name}{end}" for name in RATES for end in ("", "_low", "_high")]
