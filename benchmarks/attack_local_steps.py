@@ -65,6 +65,7 @@ ROWS = {
     "2 images, 5 full-batch steps": Row(2, 2, 5, 0.1),
     "4 images, 5 full-batch steps": Row(4, 4, 5, 0.1),
     "4 images, 2 epochs of 2 batches": Row(4, 2, 2, 0.1),
+    "8 images, 2 epochs of 2 batches": Row(8, 4, 2, 0.1),
 }
 
 

@@ -414,8 +414,8 @@ class _Problem:
             scaled = "the range of images"
         images, agreement = layer.images(inputs), np.full(len(found), np.nan)
         explained = self.factors.residual <= _EXPLAINED and len(found) == left.shape[1]
-        right_ones, inactive, columns = np.zeros(len(found), bool), np.zeros((len(found), len(left)), bool), mixing[:0]
-        exact = right_ones
+        right_ones, inactive = np.zeros(len(found), bool), np.zeros((len(found), len(left)), bool)
+        exact, columns = right_ones, np.zeros((0, left.shape[1]))
         if model is not None:
             zeros, sure = zeros_of(left, directions), zeros_of(left, directions, sure=True)
             outputs, spread = model.outputs(inputs, self.rows)
