@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import re
 import shutil
@@ -177,7 +178,9 @@ def test_no_run_goes_on_without_the_sweep_that_wants_it(tmp_path: Path, number: 
     grid = grid_of(tmp_path, "parameters: {train.lr: [0.01, 0.02]}")
     recipe = Path(__file__).parents[3] / "recipes/fedavg.yaml"
     command = ["sweep", recipe, grid, "--set", "rounds=100000", "--jobs", "2", "--output", tmp_path / "runs"]
-    with subprocess.Popen([sys.executable, "-m", "fedplug", *map(str, command)], stdout=subprocess.DEVNULL) as process:
+    words = [sys.executable, "-m", "fedplug", *map(str, command)]
+    in_background = functools.partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # as shells start it there
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, preexec_fn=in_background) as process:
         try:
             until(lambda: len([*tmp_path.glob("runs/*/metrics.jsonl")]) == 2)  # both are past their first round
             workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

@@ -374,6 +374,7 @@ def _serve(pipe: Connection, catalog: Catalog, packed: Mapping[str, bytes]) -> N
     """What the process does: jobs as they come, until nobody is there any more."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C in a terminal comes from the parent then, and once
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has programs in the background ignore it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with keeping(Loaded.unpacked(packed)), contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
