@@ -324,9 +324,13 @@ def check_command(command: str, expected: list[str], block: Fenced, plain_run: P
     running = re.match(r"fedplug (?:run|resume|attack|compare|search) ", command) is not None
     if (extra := block.directives.get("set")) and not command.startswith("fedplug attack "):
         command += "".join(f" --set {shlex.quote(change)}" for change in extra.split())
-    if command.startswith("fedplug attack ") and "--attack" in command and "--target" not in command:
+    named = re.search(r"runs/(\S+)-\d{8}-\d{6}", command)
+    own = sorted(Path("runs").glob(f"{named[1]}-*")) if named else []
+    if own:  # a command before it made this run
+        command = re.sub(r"runs/\S+", shlex.quote(str(own[-1])), command)
+    elif command.startswith("fedplug attack ") and "--attack" in command and "--target" not in command:
         command += " --target 1"
-    if plain_run and command.startswith(("fedplug resume ", "fedplug attack ")):
+    if plain_run and not own and command.startswith(("fedplug resume ", "fedplug attack ")):
         command = re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
     code, output = call(command)
     assert code == int(block.directives.get("exit", 0)), f"{block.id}: {command} exits with {code}:\n{output}"
