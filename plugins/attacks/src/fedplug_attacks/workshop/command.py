@@ -227,8 +227,16 @@ def with_section(
 
 
 def _full(name: str, group: str, catalog: Catalog) -> str:
-    """Resolves `ilrg` to the only component of that name that a plugin offers in the group."""
+    """Resolves `ilrg` to `attacks.ilrg`, or to the only component of that name that another plugin offers.
+
+    Raises:
+        RecipeError: several offer one.
+    """
     if "." in name:
         return name
     found = [full for full in catalog.groups[group] if full.rpartition(".")[2] == name]
-    return found[0] if len(found) == 1 else name
+    if len(found) > 1 and (own := f"attacks.{name}") in found:  # a plugin that is installed later changes no command
+        return own
+    if len(found) > 1:
+        raise RecipeError([f"--{group} {name}: {' and '.join(found)} have this name; write the whole name of one"])
+    return found[0] if found else name
