@@ -271,12 +271,13 @@ def test_sixty_lines_use_rounds_labels_and_a_coalition(tmp_path: Path, third_par
     assert len(Path(__file__).with_name("sixty_lines.py").read_text(encoding="utf-8").splitlines()) <= 60
 
 
-def test_selective_shields_moving_mask_is_seen_through(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1, 4])
+def test_selective_shields_moving_mask_is_seen_through(size: int, tmp_path: Path) -> None:
     """The same batch in three rounds of SelectiveShield, without noise: more entries are seen than in one."""
     plain = shield(rounds=3, model=MLP, train=SGD)
     plain["protect"] = plain["protect"] | {"noised": []}
     folder = finished_run(plain, tmp_path)
-    scope: dict[str, Any] = {"targets": [0], "rounds": [3], "probe": {"batch_size": 1, "rounds": 3}}
+    scope: dict[str, Any] = {"targets": [0], "rounds": [3], "probe": {"batch_size": size, "rounds": 3}}
     found = attacked(folder, "attacks.rounds", metrics=["attacks.mse"], adversaries=["server"], **scope)
     (result,) = (result for key, result in found.items() if key != "summary")
     own = result["forms"]["adaptive"]["own"]

@@ -252,7 +252,7 @@ class _Model:
         most = int(view.observed.meaning.examples or 1) * view.num_classes * len(matrix)
         meaning = view.observed.meaning
         single = meaning.loss == "cross_entropy" and meaning.steps == 1 and not view.segmentation
-        if single and most <= _NUMBERS:
+        if single and most <= _NUMBERS and view.model is not None:  # rounds that are stacked have no one model
             from fedplug_attacks._features import columns_behind
 
             columns = columns_behind(view, weight.rpartition(".")[0])
