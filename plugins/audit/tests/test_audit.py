@@ -74,18 +74,18 @@ def word(clients: int, **options: Any) -> dict[str, Any]:
 
 
 def test_local_noise_that_is_right_stays_below_its_claim(settings: Settings) -> None:
-    server = audited(recipe_of([GAUSSIAN]), settings)["server"]
+    server = audited(recipe_of([GAUSSIAN]), settings, runs=2)["server"]
     assert server.claimed == pytest.approx(EPSILON, rel=1e-3)
     assert server.gaussian_counts
     assert not server.exceeds
-    assert EPSILON / 6 < server.bound < EPSILON  # 4.4 on average, with a standard deviation of 0.8
+    assert EPSILON / 3 < server.bound < EPSILON  # the audit sees most of what there is
 
 
 def test_central_noise_that_is_right_stays_below_its_claim_over_rounds(settings: Settings) -> None:
-    shown = audited(recipe_of([], rounds=2, postprocess={"noised": [CENTRAL]}), settings)
+    shown = audited(recipe_of([], rounds=2, postprocess={"noised": [CENTRAL]}), settings, runs=2)
     model = shown["released_model"]
     assert model.claimed is not None
-    assert model.claimed / 6 < model.bound < model.claimed
+    assert model.claimed / 3 < model.bound < model.claimed
     assert shown["server"].claimed is None  # it reads uploads as they are, and nobody says otherwise
     assert not shown["server"].exceeds
 

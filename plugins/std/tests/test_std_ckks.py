@@ -96,11 +96,13 @@ def spread(component: Ckks, context: Any, secret: bool) -> tuple[Any, Any]:
 @pytest.mark.parametrize("profile", ["compact", pytest.param("tutorial", marks=pytest.mark.slow)])
 def test_noise_is_as_large_in_every_slot_as_is_stated(profile: str) -> None:
     """With a public key it follows |s(z)|^2; under the secret key all slots are alike."""
-    component = make(profile=profile)
-    context, _ = component.measured(2)
-    stated, errors = spread(component, context, secret=False)
+    component, largest = make(profile=profile), list[float]()
+    for _ in range(4):
+        context, _ = component.measured(2)
+        stated, errors = spread(component, context, secret=False)
+        largest.append(stated[0] / np.sqrt((stated**2).mean()))
     found = np.sqrt((errors**2).mean(0))
-    assert stated[0] > 2 * np.sqrt((stated**2).mean())  # 2.8 on average; below 2 for no key in 10^16
+    assert max(largest) > 2.4  # one key in 600 has no slot so noisy
     for part in (slice(0, 40), slice(0, 400), slice(400, None)):
         assert np.sqrt(np.mean((found / stated)[part] ** 2)) == pytest.approx(1, abs=0.07)
     component = make(profile=profile, key_holder="clients")

@@ -51,6 +51,10 @@ _LOOKS_OF: dict[str, tuple[str, ...]] = {
 the canary's uploads where the server can read them, and the opened sums elsewhere. `sums`: the sums that a key server
 opens, with the noise that the server adds. `models`: the movement of the global model. `differences`: the canary's
 uploads less the mean of the other clients', which cancels noise that all of them draw from one seed."""
+_OF_GROSS_FAULTS = ("differences",)
+_LITTLE = 0.01
+"""The share of the level for a scoring that finds gross faults alone, where next to no noise is left: these show at any
+level, and the other scorings keep theirs."""
 
 
 class Shown(Record):
@@ -379,7 +383,10 @@ def _shown(
 ) -> Shown:
     """The result for one party's view: the scoring with the highest bound, each tested at its share of the level."""
     looks = [name for look in _LOOKS_OF[line.party] for name in (look, look + REPLAYED) if name in scores]
-    estimates = {look: estimate(scores[look], inside, line.delta, level / len(looks)) for look in looks}
+    gross = [look for look in looks if look in _OF_GROSS_FAULTS]
+    equal = (1 - _LITTLE * len(gross)) / (len(looks) - len(gross))
+    levels = {look: level * (_LITTLE if look in gross else equal) for look in looks}
+    estimates = {look: estimate(scores[look], inside, line.delta, levels[look]) for look in looks}
     if unit == "client":
         claimed = None if line.epsilons is None else line.epsilons.epsilon
     else:
