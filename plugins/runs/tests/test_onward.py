@@ -6,8 +6,10 @@ import json
 import shlex
 from pathlib import Path
 
+import fedplug
 import pytest
-from fedplug.api.errors import CheckpointError
+from fedplug.api.errors import CheckpointError, SetupError
+from fedplug_runs.choice import options_of
 from fedplug_runs.onward import FILE, engine_of, keep_settings, resume_command, run_command, runs_here, settings_of
 from fedplug_runs.settings import Settings
 from run_toys import start, stopped
@@ -29,7 +31,7 @@ def test_what_a_run_had_is_what_its_folder_gives_back(tmp_path: Path, monkeypatc
     )  # fmt: skip
     keep_settings(tmp_path, had, {"parties": Path("there"), "other": None})
     back = settings_of(tmp_path)
-    assert (back.engine, back.engine_options) == ("parties", {"parties": str(tmp_path / "there")})
+    assert (back.engine, back.engine_options) == ("parties", {"parties": tmp_path / "there"})
     assert back.data == tmp_path / "sets"
     assert (back.timeout, back.threads, back.device, back.workers) == (9, 2, "cpu", 3)
     assert back.muted == ("lab.report",)
@@ -40,18 +42,31 @@ def test_what_a_run_had_is_what_its_folder_gives_back(tmp_path: Path, monkeypatc
     assert json.loads(shlex.split(run_command(tmp_path))[-1]) == {"use": "parties", "parties": str(tmp_path / "there")}
 
 
+class Far:
+    """An engine of somebody else, on another machine."""
+
+    class Options(fedplug.Options):
+        host: str | None = None
+        cpus: int = 1
+
+
 def test_another_machine_is_the_users_word(tmp_path: Path) -> None:
     """A folder that somebody else wrote must not lead to their cluster: it would get all data, and could run code."""
-    (tmp_path / FILE).write_text('{"engine": {"use": "ray", "address": "203.0.113.9:6379", "cpus": 2}}')
-    assert settings_of(tmp_path).engine_options == {"cpus": 2}
-    had = Settings(engine="ray", engine_options={"address": "10.0.0.1:6379", "cpus": 2})
+    (tmp_path / FILE).write_text('{"engine": {"use": "far", "host": "203.0.113.9:6379", "cpus": 2}}')
+    led = settings_of(tmp_path)
+    assert led.engine_options["cpus"] == 2
+    with pytest.raises(SetupError, match=r"engine far: host=.* must be text"):
+        options_of("engine far", Far, led.engine_options)
+    assert "203" not in run_command(tmp_path)
+    had = Settings(engine="far", engine_options={"host": "10.0.0.1:6379", "cpus": 2})
     keep_settings(tmp_path, had, had.engine_options)
+    assert settings_of(tmp_path).engine_options == {"cpus": 2}
     assert "10.0.0.1" not in (tmp_path / FILE).read_text()
-    runs_here(tmp_path, had, None)
+    runs_here(tmp_path, had, Far, had.engine_options)
     *words, option, engine = shlex.split(resume_command(tmp_path))
     assert (words, option) == (["fedplug", "resume", str(tmp_path)], "--engine")
     again = settings_of(tmp_path).replace({"engine": engine})
-    assert (again.engine, dict(again.engine_options)) == ("ray", dict(had.engine_options))
+    assert (again.engine, dict(again.engine_options)) == ("far", dict(had.engine_options))
 
 
 def test_the_users_config_counts_where_the_run_says_nothing(tmp_path: Path) -> None:
@@ -85,7 +100,7 @@ def test_a_folder_of_an_earlier_version_tells_its_engine_by_its_summary(tmp_path
 def test_the_command_names_what_only_the_user_may_say(tmp_path: Path) -> None:
     assert resume_command(Path("runs/a b"), 3) == "fedplug resume 'runs/a b' --round 3"
     listeners = ("std.rows", {"use": "my.tracker", "place": "x y"}, print)
-    runs_here(tmp_path, Settings(plugins=("my.py",), listeners=listeners, allow_outside=True), None)
+    runs_here(tmp_path, Settings(plugins=("my.py",), listeners=listeners, allow_outside=True), None, {})
     assert shlex.split(resume_command(tmp_path)) == [
         "fedplug", "resume", str(tmp_path), "--plugin", "my.py", "--with", "std.rows", "--with",
         '{"use": "my.tracker", "place": "x y"}', "--allow-outside",
@@ -98,7 +113,7 @@ def test_an_engine_whose_runs_start_elsewhere_gives_its_own_command(tmp_path: Pa
         def continued_by(run_dir: Path, round: int | None) -> str:
             return f"elsewhere {run_dir.name} {round}"
 
-    runs_here(tmp_path, Settings(), Elsewhere)
+    runs_here(tmp_path, Settings(), Elsewhere, {})
     assert resume_command(tmp_path, 4) == f"elsewhere {tmp_path.name} 4"
 
 

@@ -176,7 +176,7 @@ class Execution:
         looked_at = any(section.keeps_messages for section in recipe.sections.values())
         self.archive = Archive(recipe, run_dir, settings.record_wire or looked_at)
         self.equipment, self._stop = Equipment(settings, catalog), stop
-        runs_here(run_dir, settings, self.equipment.engine_class)
+        runs_here(run_dir, settings, self.equipment.engine_class, self.equipment.options.model_dump())
         self.in_memory = session.only_in_memory(recipe.own_files, run_dir)
         stays_here = session.only_in_memory(recipe.own_files)
         if stays_here and not self.equipment.engine_class.in_process:

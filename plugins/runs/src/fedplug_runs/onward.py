@@ -1,8 +1,10 @@
 """How a run goes on: the settings that its folder keeps, and the command that continues it.
 
 A resumed run takes engine, data folder and the rest from `RUN/settings.json`. What may run code or write elsewhere is
-not in it, since a run folder may come from somebody else: the printed command names that (`--with`, `--plugin`, and
-the address of another machine, which would get the data of all clients and may answer with code).
+not in it, since a run folder may come from somebody else: the printed command names that (`--with`, `--plugin`). Of an
+engine's options the folder has numbers, truths and paths alone. A text may be the address of another machine, which
+would get the data of all clients and could answer with code. So a text in the folder is read as a path, which no option
+takes that wants a text.
 """
 
 from __future__ import annotations
@@ -33,14 +35,13 @@ def keep_settings(run_dir: Path, settings: Settings, options: Mapping[str, Any])
     """
     values = {name: getattr(settings, name) for name in _KEPT}
     kept = {name: list(each) if isinstance(each, tuple) else _plain(each) for name, each in values.items()}
-    kept_options = {name: each for name, each in options.items() if each is not None and not _leads_away(name, each)}
-    engine = {"use": settings.engine, **{name: _plain(each) for name, each in kept_options.items()}}
+    engine = {"use": settings.engine, **{name: _plain(each) for name, each in options.items() if _is_kept(each)}}
     write_text(run_dir / FILE, json.dumps({"engine": engine, **kept}, indent=2) + "\n")
 
 
-def _leads_away(name: str, value: Any) -> bool:
-    """Whether an option of an engine names another machine; `auto` is one that this machine knows."""
-    return name == "address" and value not in (None, "auto")
+def _is_kept(option: Any) -> bool:
+    """Whether the folder keeps an engine's option; the command has the others."""
+    return isinstance(option, int | float | Path)
 
 
 def _plain(value: Any) -> Any:
@@ -67,7 +68,10 @@ def settings_of(run_dir: Path) -> Settings:
         for name in _KEPT:
             _require_kind(name, kept.get(name))
         given = {name: kept.get(name) for name in ("engine", *_KEPT)}
-        given["engine"] = {name: each for name, each in kept["engine"].items() if not _leads_away(name, each)}
+        options = {name: Path(each) if isinstance(each, str) else each for name, each in kept["engine"].items()}
+        if not all(map(_is_kept, options.values())):
+            raise ValueError("an option of its engine is no number, no truth and no path")
+        given["engine"] = {**options, "use": kept["engine"]["use"]}
         given["muted"] = tuple(given["muted"] or ()) or None
         if given["data"] is not None and not Path(given["data"]).is_dir():
             given["data"] = None
@@ -99,10 +103,10 @@ def _engine_before(run_dir: Path) -> str | None:
     return engine if isinstance(engine, str) else None
 
 
-_here: dict[Path, tuple[Settings, Any]] = {}
+_here: dict[Path, tuple[Settings, Any, Mapping[str, Any]]] = {}
 
 
-def runs_here(run_dir: Path, settings: Settings, engine: Any) -> None:
+def runs_here(run_dir: Path, settings: Settings, engine: Any, options: Mapping[str, Any]) -> None:
     """Has `resume_command` know what the user of this process asked for, which is in no folder.
 
     Args:
@@ -110,8 +114,9 @@ def runs_here(run_dir: Path, settings: Settings, engine: Any) -> None:
         settings: of the run.
         engine: its class; one whose runs are started elsewhere has `continued_by(run_dir, round)`, which gives the
             command.
+        options: of the engine, checked.
     """
-    _here[run_dir.absolute()] = settings, engine
+    _here[run_dir.absolute()] = settings, engine, options
 
 
 def resume_command(run_dir: Path, round: int | None = None) -> str:
@@ -121,12 +126,12 @@ def resume_command(run_dir: Path, round: int | None = None) -> str:
         run_dir: the run folder, which knows the engine and the data.
         round: the checkpoint to go back to; None: the last one.
     """
-    settings, engine = _here.get(run_dir.absolute(), (Settings(), None))
+    settings, engine, options = _here.get(run_dir.absolute(), (Settings(), None, {}))
     if elsewhere := getattr(engine, "continued_by", None):
         return str(elsewhere(run_dir, round))
     words = ["fedplug", "resume", str(run_dir)] + ([] if round is None else ["--round", str(round)])
-    if elsewhere := {name: each for name, each in settings.engine_options.items() if _leads_away(name, each)}:
-        words += ["--engine", json.dumps({"use": settings.engine, **elsewhere})]
+    if said := {name: each for name, each in options.items() if each is not None and not _is_kept(each)}:
+        words += ["--engine", json.dumps({"use": settings.engine, **said})]
     for file in settings.plugins:
         words += ["--plugin", str(file)]
     for each in settings.listeners:
@@ -140,9 +145,12 @@ def run_command(run_dir: Path) -> str:
     """The command that runs the recipe of a run again, from the start and on the same engine."""
     words = ["fedplug", "run", str(run_dir / "recipe.yaml")]
     try:
-        engine = dict(json.loads(read_text(run_dir / FILE))["engine"])
+        kept = dict(json.loads(read_text(run_dir / FILE))["engine"])
     except (OSError, ValueError, LookupError, TypeError):
-        engine = {}
+        kept = {}
+    # A path is absolute there, so that no address is one.
+    engine = {name: each for name, each in kept.items()
+              if name == "use" or not isinstance(each, str) or Path(each).is_absolute()}  # fmt: skip
     if engine and engine != {"use": "local"}:
         words += ["--engine", json.dumps(engine) if len(engine) > 1 else str(engine.get("use"))]
     return shlex.join(words)
