@@ -106,9 +106,9 @@ class Rounds(Formed):
         places = of_the_same(view, self.options.most)
         few = of_the_same(view, min(_FEW, self.options.most))
         for chosen in dict.fromkeys((tuple(places[:1]), tuple(few), tuple(places))):
-            some = [view.observations[place] for place in chosen]
-            try:
-                report = exact.learn(stacked(dataclasses.replace(view, observations=some)), attacker)
+            some = dataclasses.replace(view, observations=[view.observations[place] for place in chosen])
+            try:  # of one round the model is known, which confirms images one by one
+                report = exact.learn(each_round(some)[0] if len(chosen) == 1 else stacked(some), attacker)
             except ViewError:
                 continue
             if report.status != FINISHED:
