@@ -141,3 +141,13 @@ def test_a_row_is_recovered_to_a_small_part_of_the_spreads() -> None:
     mean = np.zeros((1, 2))
     assert recovered_rows(true, true + 0.02, mean).tolist() == [True, False]
     assert recovered_rows(true, true + 0.05, mean).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(("relation", "value", "skew"), [("<=", 0.03, 2.5), (">=", 0.01, -2.5)])
+def test_no_number_that_is_worse_than_the_guess_is_a_success_however_skewed_guesses_are(
+    relation: Any, value: float, skew: float
+) -> None:
+    found = [judged([with_evidence(Evidence("error", value, 0.02, 0.05, skew))], Success("error", relation, 0.5), looks)
+             for looks in (1, 10, 1000)]  # fmt: skip
+    assert not [one for one in found if one.state == "success" or not one.low < value < one.high]
+    assert [one.high - one.low for one in found] == sorted(one.high - one.low for one in found)

@@ -172,11 +172,8 @@ def _interval(one: Evidence, success: Success | None, looks: int) -> Judged:
     from scipy.stats import norm
 
     z = float(norm.ppf(1 - LEVEL / (2 * max(1, looks))))
-    bend = one.skew / 6 * (z * z - 1)
-    low, high = one.value - one.std * (z + bend), one.value + one.std * max(z - bend, 0.0)
+    low, high = one.value - one.std * _deviations(z, one.skew), one.value + one.std * _deviations(z, -one.skew)
     low_is_better = success is not None and success.metric == one.metric and success.relation == "<="
-    if low_is_better:
-        low, high = one.value - one.std * max(z + bend, 0.0), one.value + one.std * (z - bend)
     much = success.threshold if success is not None and success.metric == one.metric else FEW
     middle = (one.guess + much) / 2
     if low_is_better:
@@ -184,6 +181,12 @@ def _interval(one: Evidence, success: Success | None, looks: int) -> Judged:
     else:
         state = SUCCESS if low > one.guess else FAILED if high < middle else INCONCLUSIVE
     return Judged(state, one.metric, one.value, low, high, one.guess, 1 - LEVEL, looks)
+
+
+def _deviations(z: float, skew: float) -> float:
+    """The quantile of a skewed distribution by that of the normal one, `z`; never less than that of a smaller `z`."""
+    z = min(z, 3 / -skew) if skew < 0 else z  # beyond, the expansion turns back
+    return z + skew / 6 * (z * z - 1)
 
 
 def _as(one: Judged, state: Status) -> Judged:
