@@ -36,6 +36,7 @@ _PURPOSE = b"fedplug site report 1\n"
 """A prefix of the signed bytes. With it, no signature over something else counts here."""
 _FILE = re.compile(r"site-(0|[1-9][0-9]{0,8})\.json")
 _ROUND = re.compile(r" (after )?round [0-9]+")
+_STATES = ("", "success", "failed", "inconclusive", "not_applicable")
 _VERSIONS = ("fedplug", "fedplug-attacks", "fedplug-evidence", "fedplug-party", "numpy", "torch")
 
 
@@ -219,6 +220,8 @@ def read_signed(data: bytes, name: str) -> Signed:
         for one in report.tried:
             if one.succeeded is not None and not 0 <= one.succeeded <= 1:
                 raise ValueError(f"{one.succeeded} is not a share of targets, from 0 to 1")
+            if one.state not in _STATES:
+                raise ValueError(f"{one.state!r} is not the outcome of an attack")
         public, signature = bytes.fromhex(plain["public_key"]), bytes.fromhex(plain["signature"])
         if _sealed(report, public, signature) != data:
             raise ValueError("it is not in the form that fedplug writes")
@@ -284,16 +287,23 @@ def strangers(sites: Sequence[Signed], recipe: str, run: str, clients: int) -> I
         report = signed.report
         if report.recipe != recipe:
             yield signed, f"it is of recipe {one_line(report.recipe[:12])}, and the run is of {recipe[:12]}"
-        elif report.run != run:
+        elif not run or report.run != run:
             this = f"this is run {run}" if run else "this run has no parties elsewhere"
             yield signed, f"it is of run {one_line(report.run[:40])}, and {this}"
         elif report.client >= clients:
             yield signed, f"it is of client {report.client}, and the run has the clients 0 to {clients - 1}"
 
 
-def untried(sites: Sequence[Signed], clients: int) -> str:
-    """The clients that no attack of their sites applied to, in words; empty if there are none."""
-    applied = {s.report.client for s in sites if any(one.succeeded is not None for one in s.report.tried)}
+def untried(sites: Sequence[Signed], clients: int, counts: Callable[[Tried], bool] = lambda one: True) -> str:
+    """The clients that no attack of their sites applied to, in words; empty if there are none.
+
+    Args:
+        sites: the reports.
+        clients: their number.
+        counts: which attacks count; by default all.
+    """
+    made = ((each.report.client, one) for each in sites for one in each.report.tried if one.succeeded is not None)
+    applied = {client for client, one in made if counts(one)}
     left = [each for each in range(clients) if each not in applied]
     if len(left) == clients or not left:
         return "" if not left else f"any of the {many(clients, 'client')}"
