@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -142,7 +143,8 @@ def site_report(
     Raises:
         SetupError: the key cannot be used, or the file cannot be written.
     """
-    tried, rounds, left_out = tried_on(folder), list(made.rounds), [(str(who), str(why)) for who, why in made.left_out]
+    tried, rounds = [_rounded(one) for one in tried_on(folder)], list(made.rounds)
+    left_out = [(str(who), str(why).replace(f"{folder}{os.sep}", "")) for who, why in made.left_out]
     found = conclusion_on(folder, tried)
     if recipe.sampling is not None:  # the guarantee may rest on nobody knowing who took part when
         tried = [dataclasses.replace(one, attack=_ROUND.sub("", one.attack)) for one in tried]
@@ -174,12 +176,19 @@ def contents_of(report: SiteReport, file: Path) -> Iterator[str]:
         yield f"  the attacked rounds: {', '.join(map(str, report.rounds))}"
     for one in report.tried:
         share = "did not apply" if one.succeeded is None else f"{one.succeeded:.0%} of {many(one.targets, 'target')}"
-        number = "" if one.value is None else f", {one.metric} {one.value:.3g}"
+        guess = "" if one.guess is None else f" (a guess has {one.guess:.3g})"
+        number = "" if one.value is None else f", {one.metric} {one.value:.3g}{guess}"
         yield f"  {one.attack}: {share}{number}"
     yield from (f"  not attacked: {who}: {why}" for who, why in report.left_out)
     if report.found:
         yield f"  {report.found}"
     yield "These figures follow from the site's examples, and no noise covers them."
+
+
+def _rounded(one: Tried) -> Tried:
+    """The numbers as the owner sees them: all digits would confirm a guess of the examples that they follow from."""
+    value, guess = (None if number is None else float(f"{number:.3g}") for number in (one.value, one.guess))
+    return dataclasses.replace(one, value=value, guess=guess)
 
 
 def _versions() -> dict[str, str]:
