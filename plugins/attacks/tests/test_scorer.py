@@ -311,9 +311,9 @@ def test_the_mean_image_of_a_class_is_nobodys_image_however_near_it_is() -> None
     public = Examples(images[:600], labels[:600])
     judge = scorer(public=PublicData(classes=("",) * 10, mean=(0.3,), std=(0.3,), examples=public))
     means = np.stack([images[:600][labels[:600] == each].mean(0) for each in range(10)])
-    found = [bool(judge.recovered(AttackReport("finished", images=means[labels[each]][None]), truth_of(images[each][None])))
-             for each in range(1000, 1200)]  # fmt: skip
-    assert not any(found)
-    own = [judge.recovered(AttackReport("finished", images=images[each][None]), truth_of(images[each][None]))
-           for each in range(1000, 1020)]  # fmt: skip
-    assert own == [[0]] * 20
+
+    def recovered(found: Any, each: int) -> list[int] | None:
+        return judge.recovered(AttackReport("finished", images=found[None]), truth_of(images[each][None]))
+
+    assert not any(recovered(means[labels[each]], each) for each in range(1000, 1200))
+    assert [recovered(images[each], each) for each in range(1000, 1020)] == [[0]] * 20
