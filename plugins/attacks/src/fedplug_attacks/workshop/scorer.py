@@ -222,10 +222,11 @@ class Scorer:
         if report.members is not None and truth.members is not None:
             inside, outside = (int(np.count_nonzero(truth.members == which)) for which in (True, False))
             of_rates = [
-                of_rate(rate, numbers[rate], inside, outside, one_in) for rate, one_in in RATES.items()
+                of_rate(rate, numbers[rate], inside, outside, one_in, truth.common) for rate, one_in in RATES.items()
                 if rate in numbers and one_in == min(RATES.values())
             ]  # fmt: skip
-            return [of_area(name, numbers[name], inside, outside), *of_rates] if name == AREA else of_rates
+            area = of_area(name, numbers[name], inside, outside, truth.common) if name == AREA else None
+            return [*([area] if area else []), *of_rates]
         judge = Scorer({k: m for k, m in self.metrics.items() if name in m.measures.better}, None, self.mean, self.seed)
         judge.public = self.public
         blind = dataclasses.replace(truth, update=None)
