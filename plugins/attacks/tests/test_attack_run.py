@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -161,6 +162,10 @@ def test_a_challenge_asks_about_as_many_strangers_as_members(folder: Path) -> No
     with machinery(folder, adversaries=["released"], candidates=40) as run:
         examples, members = run.truths.challenge(1, view.seed, run.scope.candidates)
         mine = {image.tobytes() for image in run.rewound.client(1).data.train.inputs}
+        drawn = [run.truths.challenge(1, seed, run.scope.candidates) for seed in range(40)]
+        common = np.mean([run.truths.common(1, one.labels[~own]) for one, own in drawn])
+    strangers = [{image.tobytes() for image in one.inputs[~own]} for one, own in drawn]
+    assert np.mean([len(a & b) / len(a) for a, b in itertools.pairwise(strangers)]) == pytest.approx(common, abs=0.03)
     assert int(members.sum()) == 20
     assert [image.tobytes() in mine for image in examples.inputs] == members.tolist()
     classes = [np.bincount(examples.labels[members == told], minlength=10) for told in (True, False)]

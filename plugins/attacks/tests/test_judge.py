@@ -141,3 +141,33 @@ def test_a_row_is_recovered_to_a_small_part_of_the_spreads() -> None:
     mean = np.zeros((1, 2))
     assert recovered_rows(true, true + 0.02, mean).tolist() == [True, False]
     assert recovered_rows(true, true + 0.05, mean).tolist() == [False, False]
+
+
+@pytest.mark.parametrize(("relation", "value", "skew"), [("<=", 0.03, 2.5), (">=", 0.01, -2.5)])
+def test_no_number_that_is_worse_than_the_guess_is_a_success_however_skewed_guesses_are(
+    relation: Any, value: float, skew: float
+) -> None:
+    found = [judged([with_evidence(Evidence("error", value, 0.02, 0.05, skew))], Success("error", relation, 0.5), looks)
+             for looks in (1, 10, 1000)]  # fmt: skip
+    assert not [one for one in found if one.state == "success" or not one.low < value < one.high]
+    assert [one.high - one.low for one in found] == sorted(one.high - one.low for one in found)
+
+
+def test_targets_that_share_their_strangers_are_no_independent_targets() -> None:
+    """Ten challenges with the same 100 test examples: of 200 sets of random scores, 40 were called a success."""
+    rng, members, wrong = np.random.default_rng(0), np.arange(200) < 100, 0
+    roc = MembershipRoc(MembershipRoc.Options())
+    truth = Truth(np.zeros((1, 1, 1, 1), np.float32), np.zeros(1, np.int64), 2, members=members)
+    for _ in range(200):
+        strangers, outcomes = rng.random(100), []
+        for _ in range(10):
+            scores = np.concatenate([rng.random(100), strangers])
+            found = roc.score(AttackReport("finished", members=scores), truth)
+            outcomes.append(with_evidence(
+                of_area("membership_auc", found["membership_auc"], 100, 100, common=1.0),
+                of_rate("tpr_at_1_fpr", found["tpr_at_1_fpr"], 100, 100, 100, common=1.0),
+            ))  # fmt: skip
+        wrong += judged(outcomes, AREA, looks=2).state == "success"
+    assert wrong <= 10
+    alone, together = of_area("a", 0.6, 100, 100), of_area("a", 0.6, 100, 100, common=1.0)
+    assert judged([with_evidence(alone)], AREA).low == judged([with_evidence(together)], AREA).low

@@ -416,5 +416,6 @@ def test_targets_of_a_run_share_their_shadow_models(tmp_path: Path, monkeypatch:
     )  # fmt: skip
     found = [result.forms["adaptive"] for result in results(run.folder / "attacks")]
     assert [outcome.own["shadow_models"] for outcome in found] == [5, 5]
+    assert all(0 < one.shared < one.std for outcome in found for one in outcome.evidence), "and some test examples"
     assert all(0 <= outcome.metrics["tpr_at_1_fpr"] <= 1 for outcome in found)
     assert trained == [0, 1, 2, 3, 4]

@@ -300,3 +300,20 @@ def test_findings_that_are_not_finite_mean_that_the_attack_diverged(value: float
     assert found.images is None
     found = checked(AttackReport("finished", presence=np.array([0.5, value, 1])), VIEW)
     assert (found.status, found.reason) == ("diverged", "the scores of presence that it found are not finite")
+
+
+def test_the_mean_image_of_a_class_is_nobodys_image_however_near_it_is() -> None:
+    """Of scikit-learn's digits, the mean of the right class is nearer to one in seven than every stranger."""
+    from sklearn.datasets import load_digits
+
+    known = load_digits()
+    images, labels = (known.images[:, None] / 16).astype(np.float32), known.target.astype(np.int64)
+    public = Examples(images[:600], labels[:600])
+    judge = scorer(public=PublicData(classes=("",) * 10, mean=(0.3,), std=(0.3,), examples=public))
+    means = np.stack([images[:600][labels[:600] == each].mean(0) for each in range(10)])
+
+    def recovered(found: Any, each: int) -> list[int] | None:
+        return judge.recovered(AttackReport("finished", images=found[None]), truth_of(images[each][None]))
+
+    assert not any(recovered(means[labels[each]], each) for each in range(1000, 1200))
+    assert [recovered(images[each], each) for each in range(1000, 1020)] == [[0]] * 20

@@ -134,6 +134,9 @@ def test_a_run_without_parties_elsewhere_takes_no_report(runs: dict[str, Path], 
     file = signed(tmp_path, report(digest))
     with pytest.raises(SetupError, match="it is of run abc, and this run has no parties elsewhere"):
         make_evidence(runs["clear"], tmp_path / "out", catalog=CATALOG, sites=[file])
+    forged = signed(tmp_path, report(digest, run=""))
+    with pytest.raises(SetupError, match="this run has no parties elsewhere"):
+        make_evidence(runs["clear"], tmp_path / "out", catalog=CATALOG, sites=[forged])
     assert not (tmp_path / "out").exists()
 
 
@@ -208,6 +211,33 @@ def test_what_a_site_writes_is_escaped_and_cannot_break_the_page(run: Path, dige
     share = signed(tmp_path, report(digest, tried=(dataclasses.replace(FAILED, succeeded=float("inf")),)))
     with pytest.raises(SetupError, match="inf is not a share of targets, from 0 to 1"):
         make_evidence(run, force=True, catalog=CATALOG, sites=[share])
+    state = signed(tmp_path, report(digest, tried=(dataclasses.replace(WORKED, state="no success"),)))
+    with pytest.raises(SetupError, match="'no success' is not the outcome of an attack"):
+        make_evidence(run, force=True, catalog=CATALOG, sites=[state])
+
+
+def test_the_word_of_one_site_takes_nothing_from_what_nobody_tried_at_others(run: Path, digest: str) -> None:
+    verdict = make_and_read(run, ()).ledger.verdict
+    released = dataclasses.replace(FAILED, adversary="released", who="anybody who gets the model")
+    all_of_them = [dataclasses.replace(FAILED, adversary=one) for one in
+                   ("server", "client", "server+client", "released", "malicious_server")]  # fmt: skip
+
+    def said(attacks: Attacks, *of: tuple[int, list[Tried]]) -> list[str]:
+        reports = [sites.Signed(report(digest, client, tuple(tried)), b"", b"") for client, tried in of]
+        return nobody_tried(attacks, verdict, reports, 4)
+
+    others = "another client or a client together with the server"
+    altered = "attacks by parties that send altered messages"
+    assert said(Attacks([released]), (0, all_of_them))[:2] == [
+        f"any attack by the server, {others} on clients 1, 2 and 3", altered,
+    ]  # fmt: skip
+    everywhere = [(client, all_of_them) for client in range(4)]
+    assert said(Attacks([released]), *everywhere)[0] == said(Attacks(), *everywhere)[0] == altered
+    server = [(client, [FAILED]) for client in range(3)]
+    assert said(Attacks(), *server, (3, [released]))[:3] == [
+        "any attack by the server on client 3", "any attack by anybody who gets the model on clients 0, 1 and 2",
+        f"any attack by {others}",
+    ]  # fmt: skip
 
 
 def test_the_command_names_its_files(

@@ -61,6 +61,8 @@ def test_clear_uploads_give_their_images_away_and_the_file_that_leaves_has_no_ex
     assert (report.recipe, report.run) == (belongs["recipe"], belongs["run"])
     assert (report.client, report.rounds) == (1, [1])
     assert report.left_out == []
+    numbers = [number for each in report.tried for number in (each.value, each.guess) if number is not None]
+    assert [*numbers] == [float(f"{number:.3g}") for number in numbers], "all digits would confirm a guess"
     said = capsys.readouterr().out
     assert said.index("figures and sentences only, no example, picture or label") < said.index("wrote ")
     data = (folder / "leakage.json").read_text()
@@ -132,5 +134,5 @@ def test_damaged_messages_are_named_with_the_remedy(tmp_path: Path) -> None:
     _, report = reported(beside)
     ((who, why),) = report.left_out
     assert who == "everybody who reads messages, round 1"
-    assert "round-0001.wire is damaged" in why
+    assert why.startswith("kept/wire/round-0001.wire is damaged")
     assert "restore it from a copy" in why

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attack_toys import attack_catalog, finished_run
-from fedplug.api.blocks import Layout
+import numpy as np
+import pytest
+from attack_toys import InTurn, attack_catalog, finished_run
+from fedplug.api.blocks import Layout, Plan
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -53,6 +55,22 @@ def test_which_tensors_a_zone_holds_counts_and_not_which_scalars() -> None:
         "the zone encrypted (of 3 tensors 2 whole and 0 in part) encrypted, opened by clients"
     )
     assert first != pattern(in_turn("encrypted", first="clear"))
+
+
+def test_a_mask_that_shrinks_to_a_sliver_of_the_same_tensors_is_another_pattern(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def sent(*left: int) -> Pattern:
+        clear = np.flatnonzero(np.isin(np.arange(44) % 4, left))
+        monkeypatch.setattr(InTurn, "plan", lambda own, facts: Plan.of(facts, "encrypted", clear=clear))
+        return pattern(in_turn("clear", first="encrypted"))
+
+    assert sent(0) == sent(1)
+    assert sent(0) != sent(0, 1, 2)
+    assert "the zone encrypted (of 3 tensors 0 whole and 3 in part, half of the model or more)" in words_of(sent(0))
+    assert "the zone encrypted (of 3 tensors 0 whole and 3 in part, less than half of the model)" in words_of(
+        sent(0, 1, 2)
+    )
 
 
 def test_sizes_of_negotiated_plans_come_from_the_ledger_and_small_differences_do_not_count() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 from fedplug_lab.api import sentence, text
@@ -103,11 +104,31 @@ def nobody_tried(attacks: Attacks, verdict: Verdict, sites: Sequence[Signed], cl
 
     The arguments are those of `attacked`.
     """
-    tried = [*attacks.tried, *(one for signed in sites for one in signed.report.tried)]
-    said = not_tried(tried, verdict, attacks.untried)
-    if not attacks.tried and sites and (left := untried(sites, clients)):
-        said.insert(0, f"any attack on {left}")
-    return said
+    # A site plays no other adversary, so the word of one for others counts for nothing.
+    of_sites = [one for signed in sites for one in signed.report.tried if _party(one) is not None]
+    said = not_tried([*attacks.tried, *of_sites], verdict, attacks.untried)
+    if not sites:
+        return said
+    left = untried(sites, clients)
+    none, some = f"any of the {units.many(clients, 'client')}", dict[str, list[str]]()
+    by_run = {_party(one) for one in attacks.tried if one.succeeded is not None}
+    for line in verdict.lines:
+        if line.state == "absent" or line.party in by_run:
+            continue
+        without = untried(sites, clients, functools.partial(_plays, line.party))
+        if without not in ("", none) and (attacks.tried or without != left):
+            some.setdefault(without, []).append(line.who)
+    parts = [f"any attack by {named(who, 'or')} on {without}" for without, who in some.items()]
+    return [*([f"any attack on {left}"] if left and not attacks.tried else []), *parts, *said]
+
+
+def _plays(party: str, one: Tried) -> bool:
+    return _party(one) == party
+
+
+def _party(one: Tried) -> str | None:
+    """The line of a verdict that its adversary is an example of; None if there is none."""
+    return _PARTIES.get(frozenset(role.partition(":")[0] for role in one.adversary.split("+")))
 
 
 def _made(tried: Sequence[Tried]) -> str:
@@ -137,9 +158,7 @@ def _names(tried: Sequence[Tried]) -> str:
 
 def not_tried(tried: Sequence[Tried], verdict: Verdict, unseen: Sequence[str] = ()) -> list[str]:
     """What no attack of these says anything about, in clauses."""
-    played = {_PARTIES.get(frozenset(role.partition(":")[0] for role in one.adversary.split("+"))) for one in tried}
-    applied = {_PARTIES.get(frozenset(role.partition(":")[0] for role in one.adversary.split("+")))
-               for one in tried if one.succeeded is not None}  # fmt: skip
+    played, applied = {*map(_party, tried)}, {_party(one) for one in tried if one.succeeded is not None}
     there = [line for line in verdict.lines if line.state != "absent"]
     said = [one.rstrip(".") for one in unseen]
     if without := [line.who for line in there if line.party not in played]:

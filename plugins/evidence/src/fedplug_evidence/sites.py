@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,7 @@ _PURPOSE = b"fedplug site report 1\n"
 """A prefix of the signed bytes. With it, no signature over something else counts here."""
 _FILE = re.compile(r"site-(0|[1-9][0-9]{0,8})\.json")
 _ROUND = re.compile(r" (after )?round [0-9]+")
+_STATES = ("", "success", "failed", "inconclusive", "not_applicable")
 _VERSIONS = ("fedplug", "fedplug-attacks", "fedplug-evidence", "fedplug-party", "numpy", "torch")
 
 
@@ -141,7 +143,8 @@ def site_report(
     Raises:
         SetupError: the key cannot be used, or the file cannot be written.
     """
-    tried, rounds, left_out = tried_on(folder), list(made.rounds), [(str(who), str(why)) for who, why in made.left_out]
+    tried, rounds = [_rounded(one) for one in tried_on(folder)], list(made.rounds)
+    left_out = [(str(who), str(why).replace(f"{folder}{os.sep}", "")) for who, why in made.left_out]
     found = conclusion_on(folder, tried)
     if recipe.sampling is not None:  # the guarantee may rest on nobody knowing who took part when
         tried = [dataclasses.replace(one, attack=_ROUND.sub("", one.attack)) for one in tried]
@@ -173,12 +176,19 @@ def contents_of(report: SiteReport, file: Path) -> Iterator[str]:
         yield f"  the attacked rounds: {', '.join(map(str, report.rounds))}"
     for one in report.tried:
         share = "did not apply" if one.succeeded is None else f"{one.succeeded:.0%} of {many(one.targets, 'target')}"
-        number = "" if one.value is None else f", {one.metric} {one.value:.3g}"
+        guess = "" if one.guess is None else f" (a guess has {one.guess:.3g})"
+        number = "" if one.value is None else f", {one.metric} {one.value:.3g}{guess}"
         yield f"  {one.attack}: {share}{number}"
     yield from (f"  not attacked: {who}: {why}" for who, why in report.left_out)
     if report.found:
         yield f"  {report.found}"
     yield "These figures follow from the site's examples, and no noise covers them."
+
+
+def _rounded(one: Tried) -> Tried:
+    """The numbers as the owner sees them: all digits would confirm a guess of the examples that they follow from."""
+    value, guess = (None if number is None else float(f"{number:.3g}") for number in (one.value, one.guess))
+    return dataclasses.replace(one, value=value, guess=guess)
 
 
 def _versions() -> dict[str, str]:
@@ -219,6 +229,8 @@ def read_signed(data: bytes, name: str) -> Signed:
         for one in report.tried:
             if one.succeeded is not None and not 0 <= one.succeeded <= 1:
                 raise ValueError(f"{one.succeeded} is not a share of targets, from 0 to 1")
+            if one.state not in _STATES:
+                raise ValueError(f"{one.state!r} is not the outcome of an attack")
         public, signature = bytes.fromhex(plain["public_key"]), bytes.fromhex(plain["signature"])
         if _sealed(report, public, signature) != data:
             raise ValueError("it is not in the form that fedplug writes")
@@ -284,16 +296,23 @@ def strangers(sites: Sequence[Signed], recipe: str, run: str, clients: int) -> I
         report = signed.report
         if report.recipe != recipe:
             yield signed, f"it is of recipe {one_line(report.recipe[:12])}, and the run is of {recipe[:12]}"
-        elif report.run != run:
+        elif not run or report.run != run:
             this = f"this is run {run}" if run else "this run has no parties elsewhere"
             yield signed, f"it is of run {one_line(report.run[:40])}, and {this}"
         elif report.client >= clients:
             yield signed, f"it is of client {report.client}, and the run has the clients 0 to {clients - 1}"
 
 
-def untried(sites: Sequence[Signed], clients: int) -> str:
-    """The clients that no attack of their sites applied to, in words; empty if there are none."""
-    applied = {s.report.client for s in sites if any(one.succeeded is not None for one in s.report.tried)}
+def untried(sites: Sequence[Signed], clients: int, counts: Callable[[Tried], bool] = lambda one: True) -> str:
+    """The clients that no attack of their sites applied to, in words; empty if there are none.
+
+    Args:
+        sites: the reports.
+        clients: their number.
+        counts: which attacks count; by default all.
+    """
+    made = ((each.report.client, one) for each in sites for one in each.report.tried if one.succeeded is not None)
+    applied = {client for client, one in made if counts(one)}
     left = [each for each in range(clients) if each not in applied]
     if len(left) == clients or not left:
         return "" if not left else f"any of the {many(clients, 'client')}"

@@ -65,7 +65,8 @@ def _part(size: str) -> str:
         return ""
     if size in (_MOST, _LESS):
         return f" ({size})"
-    return f" (of {len(size)} tensors {size.count('+')} whole and {size.count('~')} in part)"
+    tensors, comma, share = size.partition(", ")
+    return f" (of {len(tensors)} tensors {tensors.count('+')} whole and {tensors.count('~')} in part{comma}{share})"
 
 
 def _of_group(facts: Facts, entry: RoundEntry | None, client_id: int | None) -> Iterable[Sent]:
@@ -101,8 +102,9 @@ def _size(facts: Facts, zone: str, entry: RoundEntry | None) -> str:
         return ""
     inside = plan.labels == plan.zones.index(zone)
     shares = [float(inside[parameter.slice].mean()) for parameter in facts.layout.parameters]
-    # Which tensors, and not which scalars: a mask that moves is one pattern.
-    return "".join("-" if not share else "+" if share == 1 else "~" for share in shares) if inside.any() else ""
+    # Which tensors, and not which scalars: a mask that moves is one pattern. One that shrinks to a sliver is another.
+    found = "".join("-" if not share else "+" if share == 1 else "~" for share in shares) if inside.any() else ""
+    return f"{found}, {_MOST if inside.mean() >= 0.5 else _LESS}" if "~" in found else found
 
 
 def _closed(known: Known) -> str:

@@ -35,6 +35,7 @@ class Truth:
         texts: int64 (n, T), the inputs, where these are tokens, else None.
         attribute: bool (n,), which examples have the attribute that the recipe requests; None if it requests none.
         public_share: share of the public examples that have it; None without public examples.
+        common: share of the candidates that were not the client's that another target's challenge has too, on average.
         missed: number of further images that the attack offered nothing for; set by the scorer.
     """
 
@@ -52,6 +53,7 @@ class Truth:
     texts: NDArray[np.int64] | None = None
     attribute: NDArray[np.bool_] | None = None
     public_share: float | None = None
+    common: float = 0.0
 
     @property
     def in_spreads(self) -> NDArray[np.float64]:

@@ -73,8 +73,9 @@ class Calls:
         )  # fmt: skip
         if component.finds.needs.candidates and view.target is not None:
             candidates, members = self.truths.challenge(view.target, view.seed, self.scope.candidates, batch)
+            common = self.truths.common(view.target, candidates.labels[~members])
             view = dataclasses.replace(view, candidates=candidates)
-            truth = dataclasses.replace(truth, members=members)
+            truth = dataclasses.replace(truth, members=members, common=common)
         return view, truth
 
     def call(self, name: str, view: View, unmet: str) -> AttackReport:

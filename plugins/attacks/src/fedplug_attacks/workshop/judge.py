@@ -85,16 +85,21 @@ def recovered_texts(true: NDArray[np.int64], found: NDArray[np.int64], dull: NDA
 # ---- evidence
 
 
-def of_area(metric: str, area: float, members: int, others: int) -> Evidence:
-    """Evidence of an area under the ROC curve, whose guess has the normal distribution of Mann and Whitney (1947)."""
-    return Evidence(metric, area, 0.5, math.sqrt((members + others + 1) / (12 * members * others)))
+def of_area(metric: str, area: float, members: int, others: int, common: float = 0.0) -> Evidence:
+    """Evidence of an area under the ROC curve, whose guess has the normal distribution of Mann and Whitney (1947).
+
+    `common` is the share of the others that are the same for all targets. What these add is the same for all, too.
+    """
+    spread = math.sqrt((members + others + 1) / (12 * members * others))
+    return Evidence(metric, area, 0.5, spread, shared=math.sqrt(common / (12 * others)))
 
 
-def of_rate(metric: str, rate: float, members: int, others: int, one_in: int) -> Evidence:
+def of_rate(metric: str, rate: float, members: int, others: int, one_in: int, common: float = 0.0) -> Evidence:
     """Evidence of a true-positive rate at one false alarm in `one_in`.
 
     The threshold is the score of a non-member. So of members who score like non-members the number above it has a
     negative hypergeometric distribution. Its skewness is that of the negative binomial distribution, its limit.
+    `common` is as in `of_area`: targets then have much the same threshold.
     """
     allowed = others // one_in + 1
     expected = members * allowed / (others + 1)
@@ -103,7 +108,9 @@ def of_rate(metric: str, rate: float, members: int, others: int, one_in: int) ->
     )
     share = members / (members + others)
     skew = (1 + share) / math.sqrt(allowed * share)
-    return Evidence(metric, rate, expected / members, spread / members, skew)
+    guess = expected / members
+    of_threshold = max(0.0, (spread / members) ** 2 - guess * (1 - guess) / members)
+    return Evidence(metric, rate, guess, spread / members, skew, math.sqrt(common * of_threshold))
 
 
 def of_draws(metric: str, value: float, draws: Sequence[float], least: Iterable[float], high: bool) -> Evidence | None:
@@ -155,12 +162,14 @@ def judged(outcomes: Sequence[Outcome], success: Success | None, looks: int = 1)
 
 
 def _together(evidence: Sequence[Evidence]) -> Evidence:
-    """The mean over targets, which are taken as independent."""
+    """The mean over targets, which are taken as independent but for what their guesses share."""
     count, variance = len(evidence), sum(one.std**2 for one in evidence)
+    shared = float(np.mean([one.shared for one in evidence]))
     third = sum(one.skew * one.std**3 for one in evidence)
     value, guess = np.mean([(one.value, one.guess) for one in evidence], axis=0).tolist()
     std = math.sqrt(variance)
-    return Evidence(evidence[0].metric, value, guess, std / count, third / std**3 if std > 0 else 0.0)
+    spread = math.sqrt(max(0.0, variance - sum(one.shared**2 for one in evidence)) / count**2 + shared**2)
+    return Evidence(evidence[0].metric, value, guess, spread, third / std**3 if std > 0 else 0.0)
 
 
 FEW = 0.05
@@ -172,11 +181,8 @@ def _interval(one: Evidence, success: Success | None, looks: int) -> Judged:
     from scipy.stats import norm
 
     z = float(norm.ppf(1 - LEVEL / (2 * max(1, looks))))
-    bend = one.skew / 6 * (z * z - 1)
-    low, high = one.value - one.std * (z + bend), one.value + one.std * max(z - bend, 0.0)
+    low, high = one.value - one.std * _deviations(z, one.skew), one.value + one.std * _deviations(z, -one.skew)
     low_is_better = success is not None and success.metric == one.metric and success.relation == "<="
-    if low_is_better:
-        low, high = one.value - one.std * max(z + bend, 0.0), one.value + one.std * (z - bend)
     much = success.threshold if success is not None and success.metric == one.metric else FEW
     middle = (one.guess + much) / 2
     if low_is_better:
@@ -184,6 +190,12 @@ def _interval(one: Evidence, success: Success | None, looks: int) -> Judged:
     else:
         state = SUCCESS if low > one.guess else FAILED if high < middle else INCONCLUSIVE
     return Judged(state, one.metric, one.value, low, high, one.guess, 1 - LEVEL, looks)
+
+
+def _deviations(z: float, skew: float) -> float:
+    """The quantile of a skewed distribution by that of the normal one, `z`; never less than that of a smaller `z`."""
+    z = min(z, 3 / -skew) if skew < 0 else z  # beyond, the expansion turns back
+    return z + skew / 6 * (z * z - 1)
 
 
 def _as(one: Judged, state: Status) -> Judged:

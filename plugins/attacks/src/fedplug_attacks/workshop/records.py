@@ -62,6 +62,7 @@ class Evidence(Record):
         value: the attack's number.
         guess: the expected number of a guess that looks at nothing.
         std, skew: standard deviation of that guess, and skewness of its distribution.
+        shared: standard deviation of the part of it that all targets have in common.
     """
 
     metric: Text
@@ -69,6 +70,7 @@ class Evidence(Record):
     guess: Number
     std: Number
     skew: Number = 0.0
+    shared: Number = 0.0
 
 
 class Judged(Record):

@@ -90,6 +90,7 @@ class Scorer:
         others: Examples | None = None,
     ) -> None:  # fmt: skip
         self.metrics, self.public, self.mean, self.seed, self.others = metrics, public, mean, seed, others
+        self._class_means: NDArray[np.float32] | None = None
         counted = [metric for metric in metrics.values() if metric.measures.kind not in ("images", "texts")]
         self._counted = {name for metric in counted for name in metric.measures.better}  # not of single examples
         # A metric may appear twice, with different options: the first keeps its names, the other's get a suffix.
@@ -197,12 +198,19 @@ class Scorer:
         return sorted(int(place) for place in pairs[0][right])
 
     def _strangers(self, truth: Truth) -> NDArray[np.float32]:
-        """Images of people who are not in anybody's training data, of the shape of the truth."""
+        """Images of people who are in nobody's training data, of the shape of the truth, and the mean of each class.
+
+        Labels are easily found. The mean of a class is nobody's image, and nearer to many than any stranger.
+        """
         shape = truth.images.shape[1:]
         known = self.public.examples if self.public is not None else self.others
         if known is None or known.inputs.shape[1:] != shape:
             return np.zeros((0, *shape), np.float32)
-        return pixels(known.take(np.arange(min(STRANGERS, len(known)))))
+        people = pixels(known.take(np.arange(min(STRANGERS, len(known)))))
+        if self._class_means is None:
+            classes = (known.take(np.flatnonzero(known.labels == each)) for each in np.unique(known.labels))
+            self._class_means = np.array([pixels(each).mean(0) for each in classes], np.float32).reshape(-1, *shape)
+        return np.concatenate([people, self._class_means])
 
     def evidence(
         self, report: AttackReport, numbers: Mapping[str, float], truth: Truth, guesses: Guesses, finds: Finds
@@ -214,10 +222,11 @@ class Scorer:
         if report.members is not None and truth.members is not None:
             inside, outside = (int(np.count_nonzero(truth.members == which)) for which in (True, False))
             of_rates = [
-                of_rate(rate, numbers[rate], inside, outside, one_in) for rate, one_in in RATES.items()
+                of_rate(rate, numbers[rate], inside, outside, one_in, truth.common) for rate, one_in in RATES.items()
                 if rate in numbers and one_in == min(RATES.values())
             ]  # fmt: skip
-            return [of_area(name, numbers[name], inside, outside), *of_rates] if name == AREA else of_rates
+            area = of_area(name, numbers[name], inside, outside, truth.common) if name == AREA else None
+            return [*([area] if area else []), *of_rates]
         judge = Scorer({k: m for k, m in self.metrics.items() if name in m.measures.better}, None, self.mean, self.seed)
         judge.public = self.public
         blind = dataclasses.replace(truth, update=None)

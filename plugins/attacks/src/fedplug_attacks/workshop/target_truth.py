@@ -102,6 +102,13 @@ class Truths:
         order = rng.permutation(len(both))
         return both.take(order), (np.arange(len(both)) < len(mine))[order]
 
+    def common(self, target: int, labels: NDArray[np.int64]) -> float:
+        """The share of a challenge's test examples, of these labels, that another one of their class mix has too."""
+        test = self.rewound.client(target).data.shared_test
+        there = np.bincount(test.labels, minlength=int(labels.max(initial=0)) + 1)
+        drawn = np.bincount(labels, minlength=len(there))
+        return float((drawn**2 / np.maximum(there, 1)).sum() / max(1, len(labels)))
+
     def _made_again(self, round: int, target: int) -> Any:
         """The update of a client before any protection, trained once for all attacks; None if that fails."""
         if not self.repeats:
