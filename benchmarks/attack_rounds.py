@@ -9,7 +9,7 @@ and `most: 20`), and of another batch rounds 11 to 20, all of trained models, an
 adversary is the server with one client, which tells it the positions of values.
 
 The last rows are of one round in which all is encrypted, and the key server opens the sum: by the server with all other
-clients but one, and with all. Images recovered: mean squared error below 1e-3. Median PSNR.
+clients but one, and with all. Images recovered: nearer than the mean image and strangers. Median PSNR.
 Data: none to fetch. About eight minutes of processor time; batches are of a quarter of the targets.
 """
 
