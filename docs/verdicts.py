@@ -3,23 +3,31 @@
     python docs/verdicts.py [ID ...]
 
 Each line of `docs/numbers/claims-PAPER.csv` has an id, and a `setting` that begins with "the paper's" or with "ours".
-`docs/numbers/verdicts.csv` has its comparisons: `id, part, left, is, right`. A side is a number or
-`TABLE : ROW : COLUMN`, where ROW gives the first cells of a row, joined by " + ". `#3` after a column is the third
-number in the cell. `is` is <, <=, >, >= or ~, which is equality within 2%, or within the standard deviation of a side.
+`docs/numbers/verdicts.csv` has its comparisons: `id, part, left, is, right`. A side is a number, if need be with its
+spread ("0.601 ± 0.018"), or `TABLE : ROW : COLUMN`, where ROW gives the first cells of a row, joined by " + ". `#3`
+after a column is the third number in the cell. `is` is one of
+
+* <, <=, >, >=: an order of the means. It is *close* if the larger standard deviation is no smaller than the difference;
+* ~: equal, within 2% or within the standard deviation of a side. Both sides are ours, or one is known exactly, such as
+  a guess;
+* as printed: within 2% of the number on the right, which is the paper's, or within the spread that the paper prints.
+  Our standard deviation does not count.
 
 `part` is what a comparison is for:
 
 * claim: what the claim says, of our numbers;
 * size: our number against the printed one;
 * control: what the claim needs of a fair control;
+* alternative: what another design, cipher or attack gives. It decides nothing, and tells a reader what to use;
 * no table: there is nothing to compare, because `left` says where the number is. A reader applies the rule.
 
 The rules:
 
-* reproduced: claim and control hold in the paper's own setting, and so do the sizes, if the claim prints any;
-* reproduced in direction: claim and control hold, in another setting or with other sizes;
-* refuted: the claim or its control fails in the paper's own setting;
-* our setting differs: it fails in ours.
+* reproduced: claim and control hold in the paper's own setting, none of them closely, and so do the sizes, if the claim
+  prints any;
+* reproduced in direction: claim and control hold in another setting, closely, or with other sizes;
+* refuted: the claim or its control fails in the paper's own setting, and not closely;
+* our setting differs: it fails in ours, or closely.
 """
 
 from __future__ import annotations
@@ -41,7 +49,8 @@ VERDICTS = (REPRODUCED, DIRECTION, REFUTED, OURS, UNTESTABLE, UNMEASURED)
 DECIDED = VERDICTS[:4]
 """Verdicts that follow from comparisons."""
 THEIRS, OUR = "the paper's", "ours"
-PARTS = ("claim", "size", "control", "no table")
+PARTS = ("claim", "size", "control", "alternative", "no table")
+DECIDING = ("claim", "control")
 _NUMBER = re.compile(r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?: ± (\d*\.?\d+))?")
 _NEAR = 0.02
 
@@ -64,14 +73,20 @@ def _near(left: Value, right: Value) -> bool:
     return abs(left.number - right.number) <= max(_NEAR * abs(right.number), left.sd, right.sd) + 1e-12
 
 
+def _as_printed(left: Value, right: Value) -> bool:
+    return _near(dataclasses.replace(left, sd=0), right)
+
+
 def _of_numbers(compare: Callable[[float, float], bool]) -> Callable[[Value, Value], bool]:
     return lambda left, right: compare(left.number, right.number)
 
 
-_IS: dict[str, Callable[[Value, Value], bool]] = {
-    "~": _near, "<": _of_numbers(operator.lt), "<=": _of_numbers(operator.le), ">": _of_numbers(operator.gt),
+_ORDERS: dict[str, Callable[[Value, Value], bool]] = {
+    "<": _of_numbers(operator.lt), "<=": _of_numbers(operator.le), ">": _of_numbers(operator.gt),
     ">=": _of_numbers(operator.ge),
 }  # fmt: skip
+PRINTED = "as printed"
+_IS = {"~": _near, PRINTED: _as_printed, **_ORDERS}
 
 
 @functools.cache
@@ -125,8 +140,18 @@ def holds(comparison: Line) -> bool:
         WrongComparison: it names no numbers, or `is` is none of the signs.
     """
     if comparison["is"] not in _IS:
-        raise WrongComparison(f"{comparison['id']}: {comparison['is']!r} is none of {' '.join(_IS)}")
+        raise WrongComparison(f"{comparison['id']}: {comparison['is']!r} is none of {', '.join(_IS)}")
     return _IS[comparison["is"]](value(comparison["left"]), value(comparison["right"]))
+
+
+def close(comparison: Line) -> bool:
+    """Whether an order is decided by no more than the spread, so that other seeds may reverse it.
+
+    Raises:
+        WrongComparison: it names no numbers.
+    """
+    left, right = value(comparison["left"]), value(comparison["right"])
+    return comparison["is"] in _ORDERS and 0 < abs(left.number - right.number) <= max(left.sd, right.sd) + 1e-12
 
 
 def verdict(line: Line, comparisons: Sequence[Line]) -> str | None:
@@ -135,16 +160,16 @@ def verdict(line: Line, comparisons: Sequence[Line]) -> str | None:
     Raises:
         WrongComparison: a comparison names no number, or the setting does not say whose it is.
     """
-    compared = [each for each in comparisons if each["part"] != "no table"]
-    if not compared:
+    deciding = [each for each in comparisons if each["part"] in DECIDING]
+    if not deciding:
         return None
     theirs = line["setting"].startswith(THEIRS)
     if not theirs and not line["setting"].startswith(OUR):
         raise WrongComparison(f"{line['id']}: setting must begin with {THEIRS!r} or {OUR!r}: {line['setting']!r}")
-    if not all(holds(each) for each in compared if each["part"] != "size"):
-        return REFUTED if theirs else OURS
-    sizes = all(holds(each) for each in compared if each["part"] == "size")
-    return REPRODUCED if theirs and sizes else DIRECTION
+    if failing := [each for each in deciding if not holds(each)]:
+        return REFUTED if theirs and not all(map(close, failing)) else OURS
+    sizes = all(holds(each) for each in comparisons if each["part"] == "size")
+    return REPRODUCED if theirs and sizes and not any(map(close, deciding)) else DIRECTION
 
 
 def lines(papers: Iterable[str] = PAPERS) -> list[Line]:
@@ -177,7 +202,7 @@ def main(asked: Sequence[str]) -> int:
                 print(f"    no table: {each['left']}")
             else:
                 left, right = (f"{value(each[side]).number:g}" for side in ("left", "right"))
-                says = "holds" if holds(each) else "fails"
+                says = f"{'holds' if holds(each) else 'fails'}{', closely' if close(each) else ''}"
                 print(f"    {each['part']} {says}: {left} {each['is']} {right}   {each['left']}")
     return int(wrong > 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,29 @@ def test_a_sender_that_is_slow_with_large_values_is_told_apart(monkeypatch: pyte
             return b""
 
     assert module.slower(Slow(), np.random.default_rng(0)) == 1
+
+
+def test_noise_does_not_save_a_static_key_from_chosen_plaintexts() -> None:
+    module = script(BENCHMARKS / "fas_outsider.py")
+    static = module.Noised(module.Scrambled("static"))
+    zeros = np.zeros(module.COUNT, np.float32)
+    first, second = (static.read(static.send(zeros)) for _ in range(2))
+    assert not np.array_equal(first, second), "the noise is drawn anew for each message"
+    assert np.abs(first).mean() == pytest.approx(2 * module.NORM / module.EPSILON, rel=0.1)
+    assert module.chosen_plaintexts(static, np.random.default_rng(0)) == 1
+    fresh = module.Noised(module.Scrambled("keyed"))
+    assert module.chosen_plaintexts(fresh, np.random.default_rng(0)) <= 0.57, "a guess, and two standard deviations"
+
+
+def test_the_norm_of_the_noised_part_is_of_the_whole_update() -> None:
+    module = script(BENCHMARKS / "theorem1.py")
+    clients = [{"whole": np.array([3.0, 4.0, 0.0]), "places": np.array([0, 2])}]
+    assert module.norm_left([clients, clients]) == {"norm of the noised part, % of the update": pytest.approx(60)}
+
+
+def test_documents_of_one_format_have_scores_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script(BENCHMARKS / "fedre_regions.py")
+    monkeypatch.setattr(module, "MODELS", {"LeNet-5": module.MODELS["LeNet-5"]})
+    same, other = module.formats(2, 48)["LeNet-5"]
+    assert 0 < same < other
+    assert module._percent([math.log(1.25)]) == pytest.approx(25)
