@@ -27,7 +27,7 @@ def channels(scales: int, angles: int) -> int:
 
 def padded(side: int, scales: int) -> int:
     """A side with its border: the next multiple of 2^J, and 2^J more."""
-    step = 2**scales
+    step: int = 2**scales
     return ((side + step) // step + 1) * step
 
 

@@ -16,12 +16,12 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias
 
 import fedplug
 import numpy as np
-from fedplug import Declares
+from fedplug import Declares, Reveals
 from fedplug.api.errors import DataError
 from fedplug_std import cache
 
 if TYPE_CHECKING:
-    from fedplug import Dataset
+    from fedplug import Dataset, Facts
     from numpy.typing import NDArray
 
 Function: TypeAlias = "Callable[[NDArray[np.float32]], NDArray[np.float32]]"
@@ -70,6 +70,26 @@ class Features(fedplug.DataSource):
             root: folder of data sets, or None.
         """
         return [type(self).__qualname__, self.options.model_dump(mode="json")]
+
+    def reveals(self, facts: Facts) -> Sequence[Reveals]:
+        """That everybody knows the function, and what it follows from."""
+        return [
+            Reveals(
+                "function of features", ("server", "client", "key_holder", "released_model"),
+                covered_by="nothing to pay", note=self.follows_from_public(),
+            )
+        ]  # fmt: skip
+
+    @property
+    def _inside(self) -> str:
+        """The inner data set, in the plan."""
+        told = self.of.describe()
+        return f"{self.of.name}: {told}" if isinstance(self.of, Features) else self.of.name
+
+    def follows_from_public(self) -> str:
+        """From what the function follows, in a sentence for the verdict and the plan."""
+        named = " and ".join(known.name for known in self.publics)
+        return f"follows from {named} alone, which the recipe calls public" if named else "fixed: it follows from no data"
 
     @property
     def declares(self) -> Declares:

@@ -42,7 +42,7 @@ class Projection(Features):
 
     def describe(self) -> str:
         """A line for the plan of the run."""
-        return f"{self.options.size} random directions of {self.of.name} ({self.of.describe()})"
+        return f"{self.options.size} random directions ({self.follows_from_public()}) of {self._inside}"
 
 
 class Whitening(Features):
@@ -108,6 +108,4 @@ class Whitening(Features):
 
     def describe(self) -> str:
         """A line for the plan of the run."""
-        return (
-            f"{self.options.size} principal directions, of {self.public.name}, of {self.of.name} ({self.of.describe()})"
-        )
+        return f"{self.options.size} principal directions ({self.follows_from_public()}) of {self._inside}"

@@ -64,7 +64,7 @@ class Scattering(Features):
 
     def describe(self) -> str:
         """A line for the plan of the run."""
-        return f"scattering over {2**self.options.scales} pixels of {self.of.name} ({self.of.describe()})"
+        return f"scattering over {2**self.options.scales} pixels ({self.follows_from_public()}) of {self._inside}"
 
 
 def by_group(maps: NDArray[np.float32], groups: int) -> NDArray[np.float32]:
