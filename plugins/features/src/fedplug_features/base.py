@@ -1,0 +1,198 @@
+"""Features of a data set: a public function of each example's inputs takes their place.
+
+Under differential privacy a linear model on fixed features is better than a network that must learn them (Tramer &
+Boneh, ICLR 2021). A feature is a data set around another one, so features nest: a projection of a scattering transform
+of images.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias
+
+import fedplug
+import numpy as np
+from fedplug import Declares, Reveals
+from fedplug.api.errors import DataError
+from fedplug_std import cache
+
+if TYPE_CHECKING:
+    from fedplug import Dataset, Facts
+    from numpy.typing import NDArray
+
+Function: TypeAlias = "Callable[[NDArray[np.float32]], NDArray[np.float32]]"
+"""Gives the features of examples, (n, ...) of (n, ...); an example's follow from it alone."""
+Public: TypeAlias = "Callable[[fedplug.DataSource], NDArray[np.float32]]"
+"""Gives the inputs of a public data set as a function would get them."""
+
+_AT_ONCE = 64
+"""Examples that are worked on at once: what lies between is much larger than their features."""
+_FORMAT = 1
+"""Changes when features of the same inputs would be others."""
+
+
+class Features(fedplug.DataSource):
+    """A data set whose inputs are features of another one's, example by example."""
+
+    inner: ClassVar[Mapping[str, str]] = {"of": "dataset"}
+    of: fedplug.DataSource
+
+    @property
+    def publics(self) -> Sequence[fedplug.DataSource]:
+        """The public data sets that the function follows from."""
+        return ()
+
+    @abc.abstractmethod
+    def shape(self, of: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one example's features, of the shape of its inputs.
+
+        Raises:
+            DataError: there are no such features of inputs of this shape.
+        """
+
+    @abc.abstractmethod
+    def function(self, of: tuple[int, ...], public: Public) -> Function:
+        """What makes the features.
+
+        Args:
+            of: the shape of an example's inputs.
+            public: gives what this function would get of another data set's training examples.
+        """
+
+    def follows_from(self, root: str | None) -> list[Any]:
+        """All that the function depends on, as JSON takes it: its options, and the digest of public data.
+
+        Args:
+            root: folder of data sets, or None.
+        """
+        return [type(self).__qualname__, self.options.model_dump(mode="json")]
+
+    def reveals(self, facts: Facts) -> Sequence[Reveals]:
+        """That everybody knows the function, and what it follows from."""
+        return [
+            Reveals(
+                "function of features", ("server", "client", "key_holder", "released_model"),
+                covered_by="nothing to pay", note=self.follows_from_public(),
+            )
+        ]  # fmt: skip
+
+    @property
+    def _inside(self) -> str:
+        """The inner data set, in the plan."""
+        told = self.of.describe()
+        return f"{self.of.name}: {told}" if isinstance(self.of, Features) else self.of.name
+
+    def follows_from_public(self) -> str:
+        """From what the function follows, in a sentence for the verdict and the plan."""
+        named = " and ".join(known.name for known in self.publics)
+        return f"follows from {named} alone, which the recipe calls public" if named else "fixed: it follows from no data"
+
+    @property
+    def declares(self) -> Declares:
+        """The inner data set's, with the shape of the features."""
+        inside = self.of.declares
+        if inside.shape is None or inside.per == "pixel":
+            return dataclasses.replace(inside, shape=None)
+        try:
+            return dataclasses.replace(inside, shape=self.shape(inside.shape))
+        except DataError:  # said when it is loaded, with the place
+            return dataclasses.replace(inside, shape=None)
+
+    def load(self, root: str | None) -> Dataset:
+        """Loads the inner data set and puts features in the place of its inputs.
+
+        Raises:
+            DataError: the inner data set cannot be loaded, or there are no such features of it.
+        """
+        chain, source = [self], self.of
+        while isinstance(source, Features):
+            chain.insert(0, source)
+            source = source.of
+        data = source.load(root)
+        if data.train.targets is not None and data.train.targets.ndim > 2:
+            raise DataError(f"{self.name} has no features of {source.name}, whose answers are classes of pixels")
+        for known in {public.name: public for each in chain for public in each.publics}.values():
+            if shared := len(_rounded(data) & _rounded(known.load(root))):
+                raise DataError(
+                    f"{self.name}: {shared} training examples of {source.name} are among those of {known.name}, from "
+                    "which features follow that everybody has; choose another public data set"
+                )
+        shapes = [data.shape]
+        for each in chain:
+            shapes.append(each.shape(shapes[-1]))
+
+        def made() -> list[NDArray[np.float32]]:
+            functions: list[Function] = []
+            for each, shape in zip(chain, shapes, strict=False):
+                before = (*functions,)
+                functions.append(each.function(shape, functools.partial(_of_training, before, root)))
+            return applied(functions, data)
+
+        told = [_FORMAT, digest(data), *(each.follows_from(root) for each in chain)]
+        inputs = cache.kept("features", told, made, _save, _load)
+        train, test = (
+            dataclasses.replace(part, inputs=found, regions=None)
+            for part, found in zip((data.train, data.test), inputs, strict=True)
+        )
+        return dataclasses.replace(data, train=train, test=test, mean=(), std=(), columns=(), region_names=())
+
+
+def _rounded(data: Dataset) -> set[bytes]:
+    """The training inputs, as models get them, so coarsely that bytes and parts of one are alike."""
+    return {row.tobytes() for row in as_models_get(data, data.train.inputs).round(3)}
+
+
+def _save(opened: IO[Any], inputs: list[NDArray[np.float32]]) -> None:
+    np.savez(opened, train=inputs[0], test=inputs[1])
+
+
+def _load(opened: BinaryIO) -> list[NDArray[np.float32]]:
+    found = np.load(opened, allow_pickle=False)
+    return [found["train"], found["test"]]
+
+
+def digest(data: Dataset) -> str:
+    """Of the inputs of a data set, as models get them."""
+    found = hashlib.sha256(repr((data.mean, data.std)).encode())
+    for part in (data.train.inputs, data.test.inputs):
+        found.update(f"{part.dtype.str} {part.shape}".encode())
+        found.update(np.ascontiguousarray(part).data)
+    return found.hexdigest()
+
+
+def _of_training(
+    functions: Sequence[Function], root: str | None, source: fedplug.DataSource
+) -> NDArray[np.float32]:
+    data = source.load(root)
+    return _applied(functions, data, data.train.inputs)
+
+
+def applied(functions: Sequence[Function], data: Dataset) -> list[NDArray[np.float32]]:
+    """The features of the training and of the test examples, one function after the other."""
+    return [_applied(functions, data, part.inputs) for part in (data.train, data.test)]
+
+
+def _applied(functions: Sequence[Function], data: Dataset, inputs: NDArray[Any]) -> NDArray[np.float32]:
+    parts = []
+    for start in range(0, len(inputs) or 1, _AT_ONCE):
+        some = as_models_get(data, inputs[start : start + _AT_ONCE])
+        for function in functions:
+            some = function(some)
+        parts.append(some)
+    return np.concatenate(parts)
+
+
+def as_models_get(data: Dataset, inputs: NDArray[Any]) -> NDArray[np.float32]:
+    """Inputs as they reach a model: bytes as parts of one, standardised where the data set says how."""
+    values = inputs.astype(np.float32)
+    if inputs.dtype == np.uint8:
+        values /= np.float32(255)
+    if not data.mean:
+        return values
+    around = (-1, *(1,) * (inputs.ndim - 2))
+    mean, std = (np.array(each, np.float32).reshape(around) for each in (data.mean, data.std))
+    return (values - mean) / std

@@ -1,0 +1,195 @@
+"""Features in the place of inputs: what they are, that they follow from public facts alone, and that they are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug import Dataset, Examples
+from fedplug.api.errors import DataError
+from fedplug_features import base
+from fedplug_features._scattering import Scattering as Transform
+from fedplug_features._scattering import channels
+from fedplug_features.projection import Projection, Whitening
+from fedplug_features.scattering import Scattering, by_group
+from fedplug_std.datasets import Digits
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDPLUG_CACHE", str(tmp_path / "cache"))
+
+
+class Toy(fedplug.DataSource):
+    """Examples as they are."""
+
+    def __init__(self, train: Any, test: Any = None, **about: Any) -> None:
+        super().__init__(None)
+        self.name = "toy"
+        self.given = train, train[:2] if test is None else test
+        self.about = {"classes": ("a", "b"), "mean": (), "std": (), **about}
+
+    def load(self, root: str | None) -> Dataset:
+        parts = (Examples(inputs, np.zeros(len(inputs), np.int64)) for inputs in self.given)
+        return Dataset(*parts, **self.about)
+
+
+def made(kind: Any, of: Any, name: str = "made", **options: Any) -> Any:
+    public = options.pop("public", None)
+    feature = kind(kind.Options(**options))
+    feature.name, feature.of = name, of
+    if public is not None:
+        feature.public = public
+    return feature
+
+
+# -- scattering --------------------------------------------------------------------------------------------------------
+
+
+def test_scattering_is_that_of_kymatio() -> None:
+    """kymatio 0.3.0: `Scattering2D(2, (16, 12), L=4)` of this image. It writes 3.1415 for pi, hence 3e-5."""
+    y, x = np.mgrid[:16, :12]
+    image = (np.sin(0.7 * x + 0.2 * y) + np.cos(0.05 * x * y)).astype(np.float32)
+    (found,) = Transform(16, 12, 2, 4)(image[None, None])
+    assert found.shape == (channels(2, 4), 4, 3) == (25, 4, 3)
+    wanted = [0.069860, 0.069928, 0.110984, 0.129688, 0.230161, 0.008803, 0.014013, 0.011507, 0.008560]
+    np.testing.assert_allclose(found[[0, 1, 4, 5, 8, 9, 12, 20, 24], 1, 2], wanted, rtol=1e-4, atol=1e-6)
+    assert found.sum() == pytest.approx(22.878527, rel=1e-4)
+    assert np.square(found).sum() == pytest.approx(13.80385, rel=1e-4)
+
+
+@given(st.floats(0.01, 100), st.integers(0, 2**32 - 1))
+def test_scattering_of_a_brighter_image_is_as_much_larger(factor: float, seed: int) -> None:
+    image = np.random.default_rng(seed).random((1, 1, 8, 8), np.float32)
+    transform = Transform(8, 8, 2, 3)
+    np.testing.assert_allclose(transform(np.float32(factor) * image), factor * transform(image), rtol=1e-3, atol=1e-4)
+
+
+def test_each_group_of_maps_is_standardised_in_each_example() -> None:
+    maps = np.random.default_rng(0).normal(3, 2, (4, 6, 5, 5)).astype(np.float32)
+    found = by_group(maps, 3).reshape(4, 3, -1)
+    np.testing.assert_allclose(found.mean(2), 0, atol=1e-6)
+    np.testing.assert_allclose(found.std(2), 1, rtol=1e-4)
+    np.testing.assert_array_equal(by_group(maps[:1], 3)[0], by_group(maps, 3)[0])  # nobody else's data
+
+
+# -- projection and whitening ------------------------------------------------------------------------------------------
+
+
+def test_a_projection_keeps_distances_and_follows_from_its_seed() -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 2000)).astype(np.float32)
+    found = made(Projection, Toy(rows), size=1000).load(None).train.inputs
+    near = np.linalg.norm(found[1:] - found[0], axis=1) / np.linalg.norm(rows[1:] - rows[0], axis=1)
+    assert np.abs(near - 1).max() < np.sqrt(8 * np.log(20) / 1000)
+    np.testing.assert_array_equal(found, made(Projection, Toy(rows), "other", size=1000).load(None).train.inputs)
+    assert not np.array_equal(found, made(Projection, Toy(rows), size=1000, seed=1).load(None).train.inputs)
+
+
+def test_whitened_public_examples_have_no_correlation_left() -> None:
+    rng = np.random.default_rng(0)
+    mix = rng.normal(size=(6, 6))
+    public = (rng.normal(size=(4000, 6)) @ mix + 3).astype(np.float32)
+    private = (rng.normal(size=(4000, 6)) @ mix + 3).astype(np.float32)
+    found = made(Whitening, Toy(private), public=Toy(public), size=6, least=1e-9).load(None).train.inputs
+    np.testing.assert_allclose(np.cov(found, rowvar=False), np.eye(6), atol=0.15)
+    np.testing.assert_allclose(found.mean(0), 0, atol=0.1)
+    only = made(Whitening, Toy(private), public=Toy(public), size=2, least=1e-9).load(None).train.inputs
+    np.testing.assert_allclose(np.abs(only), np.abs(found[:, :2]), rtol=1e-3, atol=1e-3)
+
+
+def test_directions_of_the_clients_own_examples_are_refused() -> None:
+    """They would follow from private data, and nobody would pay."""
+    rows = np.arange(40, dtype=np.float32).reshape(10, 4)
+    public = Toy(np.concatenate([rows[3:5], rows[:8] + 0.5]))
+    public.name = "other"
+    with pytest.raises(DataError, match="2 training examples of toy are among those of other"):
+        made(Whitening, Toy(rows), public=public, size=2).load(None)
+
+
+# -- nesting, and what is kept -----------------------------------------------------------------------------------------
+
+
+def test_features_nest_and_see_what_a_model_would() -> None:
+    source = made(Projection, made(Scattering, made_digits(), "inner", groups=None), size=50)
+    found, pixels = source.load(None), made_digits().load(None)
+    assert found.shape == source.declares.shape == (50,)
+    assert (found.mean, found.std, found.classes) == ((), (), pixels.classes)
+    np.testing.assert_array_equal(found.test.labels, pixels.test.labels)
+    standardised = (pixels.test.inputs / np.float32(255) - np.float32(0.3053)) / np.float32(0.3759)
+    maps = Transform(8, 8, 2, 8)(standardised.astype(np.float32))
+    (drawn,) = [fedplug.stream(0, "features.projection").standard_normal((81 * 4, 50), np.float32)]
+    np.testing.assert_allclose(found.test.inputs, maps.reshape(len(maps), -1) @ drawn / 50**0.5, rtol=1e-3, atol=1e-3)
+
+
+def made_digits() -> Digits:
+    digits = Digits(Digits.Options())
+    digits.name = "std.digits"
+    return digits
+
+
+def test_features_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 30)).astype(np.float32)
+    first = made(Projection, Toy(rows), size=5).load(None)
+    with monkeypatch.context() as patched:
+        patched.setattr(base, "_applied", lambda *given: pytest.fail("they were made before"))
+        again = made(Projection, Toy(rows), size=5).load(None)
+    np.testing.assert_array_equal(again.train.inputs, first.train.inputs)
+    np.testing.assert_array_equal(again.test.inputs, first.test.inputs)
+    made(Projection, Toy(rows + 1), size=5).load(None)
+    made(Projection, Toy(rows), size=6).load(None)
+    assert len([*(tmp_path / "cache" / "features").iterdir()]) == 3
+
+
+def test_other_public_examples_make_other_features(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows, public = (rng.normal(size=(50, 4)).astype(np.float32) for _ in range(2))
+    one = made(Whitening, Toy(rows), public=Toy(public), size=2).load(None).train.inputs
+    other = made(Whitening, Toy(rows), public=Toy(2 * public), size=2).load(None).train.inputs
+    assert not np.allclose(one, other)
+
+
+@pytest.mark.parametrize(
+    ("feature", "said"),
+    [
+        (lambda: made(Scattering, Toy(np.zeros((3, 7), np.float32))), "not inputs of shape"),
+        (lambda: made(Scattering, Toy(np.zeros((3, 1, 2, 9), np.float32))), "at least 4 x 4 pixels"),
+        (lambda: made(Scattering, Toy(np.zeros((3, 1, 8, 8), np.float32)), groups=10), "write 9, or null"),
+        (lambda: made(Projection, Toy(np.zeros((3, 7), np.float32)), size=8), "size=8 of 7 numbers"),
+        (lambda: made(Whitening, Toy(np.ones((3, 7), np.float32)), public=Toy(np.zeros((3, 7), np.float32)), size=3),
+         "size=3 directions of 3 examples"),
+    ],
+)  # fmt: skip
+def test_what_has_no_such_features_is_refused(feature: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        feature().load(None)
+
+
+def test_answers_that_are_pixels_have_no_features() -> None:
+    class Pixels(Toy):
+        def load(self, root: str | None) -> Dataset:
+            data = super().load(root)
+            part = dataclasses.replace(data.train, targets=np.zeros((3, 8, 8), np.uint8))
+            return dataclasses.replace(data, train=part, test=part)
+
+    with pytest.raises(DataError, match="classes of pixels"):
+        made(Scattering, Pixels(np.zeros((3, 1, 8, 8), np.uint8))).load(None)
+
+
+def test_a_recipe_on_features_runs_and_its_plan_says_what_they_are(tmp_path: Path) -> None:
+    recipe = {
+        "name": "features", "seed": 1, "rounds": 1, "train": {"use": "std.sgd", "batch_size": 60, "lr": 0.1},
+        "data": {
+            "use": "features.projection", "size": 60, "clients": 5, "partition": "std.iid",
+            "of": {"use": "features.scattering", "of": "std.digits"},
+        },
+        "model": "std.logistic", "negotiate_mask": {"use": "std.single_zone", "zone": "clear"},
+        "protect": {"clear": []}, "aggregate": "std.mean",
+    }  # fmt: skip
+    result = fedplug.run(recipe, output=tmp_path, quiet=True)
+    assert result.metrics[-1].accuracy > 0.8
