@@ -89,7 +89,8 @@ class Scattering:
 
 def _moduli(spectrum: torch.Tensor, wavelets: torch.Tensor, halvings: int) -> torch.Tensor:
     """|U * psi| at a resolution that is halved so often."""
-    return torch.fft.ifft2(_halved(spectrum * wavelets, halvings)).abs()
+    moduli: torch.Tensor = torch.fft.ifft2(_halved(spectrum * wavelets, halvings)).abs()
+    return moduli
 
 
 def _halved(spectrum: torch.Tensor, times: int) -> torch.Tensor:

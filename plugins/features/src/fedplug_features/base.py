@@ -89,7 +89,7 @@ class Features(fedplug.DataSource):
     def follows_from_public(self) -> str:
         """From what the function follows, in a sentence for the verdict and the plan."""
         named = " and ".join(known.name for known in self.publics)
-        return f"follows from {named} alone, which the recipe calls public" if named else "fixed: it follows from no data"
+        return f"follows from {named} alone, which the recipe calls public" if named else "fixed: follows from no data"
 
     @property
     def declares(self) -> Declares:
