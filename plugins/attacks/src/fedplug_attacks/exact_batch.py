@@ -9,13 +9,7 @@ import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._first_layer import (
-    FirstLayer,
-    feature_layer,
-    first_layer,
-    first_matrix,
-    largest_scale,
-)
+from fedplug_attacks import Attacker, AttackReport, Needs, View
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._low_rank import (
     Factors,
@@ -29,10 +23,15 @@ from fedplug_attacks._low_rank import (
     truncated,
     zeros_of,
 )
-from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
+from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
 from fedplug_attacks.api.planting import parameter
-from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
-from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.linear_leak import (
+    FirstLayer,
+    feature_layer,
+    first_layer,
+    first_matrix,
+    largest_scale,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,13 +136,13 @@ class ExactBatch(Formed):
             layer = feature_layer(view, naive, *behind)
             front = Front(view, behind[0].rpartition(".")[0], training=True)
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
-            return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
+            return AttackReport("diverged", reason="the first layer's gradient holds values that are not finite")
         examples = int(view.observed.meaning.examples or 1)
         problem = _Problem.of(layer, examples, view.seed % 2**63)
         found = self._search(problem, _Model.of(view, behind), view.seed, attacker)
         if found is None:
             reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"
-            return AttackReport(DIVERGED, reason=f"{reason}; the first layer has no ReLU, or noise fills them")
+            return AttackReport("diverged", reason=f"{reason}; the first layer has no ReLU, or noise fills them")
         metrics = {
             "exact": float(found.exact.sum()), "rank": float(problem.factors.left.shape[1]),
             "residual": problem.factors.residual, "hidden_pixels": float(np.isnan(found.images).sum(1).mean()),
@@ -155,11 +154,11 @@ class ExactBatch(Formed):
             metrics["feature_mismatch"] = float(shares.max())
             missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
             return AttackReport(
-                FINISHED, metrics, images=np.concatenate([searched, missing]), seed=view.seed,
+                "finished", metrics, images=np.concatenate([searched, missing]), seed=view.seed,
                 unfit=_unfit(problem, found) or _unmatched(shares),
             )  # fmt: skip
         images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
-        return AttackReport(FINISHED, metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
+        return AttackReport("finished", metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
 
     def _search(self, problem: _Problem, model: _Model | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""

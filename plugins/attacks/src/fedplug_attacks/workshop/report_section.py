@@ -1,7 +1,7 @@
 """The report's section on attacks, from the files in the folder `attacks` of a run.
 
 `summary.json` has a row for each attack, adversary and form; every other JSON file is one target, and the PNG it names
-is its picture. Files may be missing after an interruption, or damaged: the section shows the readable ones and names
+has its images. Files may be missing after an interruption, or damaged: the section shows the readable ones and names
 the others. All their content is escaped.
 """
 
@@ -27,8 +27,9 @@ from fedplug_runs.files import read_bytes, read_text
 from fedplug_std.handed import alarms
 
 from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle, left
+from fedplug_attacks.workshop.pictures import MOST_IMAGES, chart
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
-from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
+from fedplug_attacks.workshop.results import SUMMARY, read_summary
 from fedplug_attacks.workshop.words import (
     best_guess,
     examples,
@@ -48,8 +49,8 @@ from fedplug_attacks.workshop.words import (
 )
 
 SHOWN, LISTED = 24, 500
-"""Largest number of embedded pictures, and of listed targets."""
-ROWS, TILES = 24, 10
+"""Largest number of pictures and charts, and of listed targets."""
+ROWS, TILES = 24, 16
 """Number of findings, and of images in the strip, that are visible at once; the rest is folded."""
 NOTICED = ("change", "parallel_rows", "emptied_rows", "silent_rows")
 """The reported signs of planted models (`fedplug_std.handed.signs`)."""
@@ -59,7 +60,6 @@ _CAUTION = (
 )
 _UNFOLDED = 6  # lines of a cell of the summary that are visible at once
 _LARGEST = 4_000_000  # bytes of a picture that is embedded
-_WIDE = 1100  # pixels from which on a picture fills the width of the page
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -168,13 +168,10 @@ def _strip(folder: _Folder) -> str:
     """The true images, and below them the found ones: recovered images first, else the nearest ones."""
     shown, room, seen = list[str](), TILES, set[tuple[int, str]]()
     for result in sorted(folder.results, key=_by_what_it_shows):
-        data = _png(folder, f"{result.key}{STRIP}")
+        data = _png(folder, result.picture or "")
         people = {(result.client, person) for person in result.truth.people}
-        if data is None or room <= 0 or (people and people <= seen):  # each person once, for any adversary
-            continue
-        width, height = _size(data)
-        count = round(2 * width / max(height, 1)) or 1
-        if count > room:
+        count = max(1, min(len(result.truth.labels), MOST_IMAGES))
+        if data is None or count > room or (people and people <= seen):  # each person once, for any adversary
             continue
         room, seen = room - count, seen | people
         words = _strip_words(result)
@@ -350,42 +347,38 @@ def _target(result: TargetResult) -> str:
 
 def _pictures(folder: _Folder) -> str:
     """The first pictures of every attack and adversary, in turn, until there are enough; the rest by name."""
-    kinds: dict[tuple[str, str], list[tuple[TargetResult, str]]] = {}
+    kinds: dict[tuple[str, str], list[TargetResult]] = {}
     for result in folder.results:
-        if result.picture is not None:
-            kinds.setdefault((result.attack, result.adversary), []).append((result, result.picture))
-    in_turn = [pair for turn in zip_longest(*kinds.values()) for pair in turn if pair is not None]
-    figures = "".join(_figure(folder, number, *pair) for number, pair in enumerate(in_turn[:SHOWN], 1))
-    rest = in_turn[SHOWN:]
-    names = ", ".join(f"<code>{text(picture)}</code>" for _, picture in rest)
-    more = (f"<details><summary>{len(rest)} more pictures are in the folder attacks</summary><p>{names}</p></details>"
-            if rest else "")  # fmt: skip
-    return f'<div class="targets">{figures}</div>{more}' if figures else ""
+        if not result.same_as:
+            kinds.setdefault((result.attack, result.adversary), []).append(result)
+    shown, rest = list[str](), list[str]()
+    for result in (one for turn in zip_longest(*kinds.values()) for one in turn if one is not None):
+        if len(shown) < SHOWN:
+            shown += filter(None, [_figure(folder, len(shown) + 1, result)])
+        elif result.picture is not None:
+            rest.append(f"<code>{text(result.picture)}</code>")
+    more = f"<details><summary>{len(rest)} more pictures are in the folder attacks</summary><p>{', '.join(rest)}</p>"
+    return f'<div class="targets">{"".join(shown)}</div>{more + "</details>" if rest else ""}' if shown else ""
 
 
-def _figure(folder: _Folder, number: int, result: TargetResult, picture: str) -> str:
+def _figure(folder: _Folder, number: int, result: TargetResult) -> str:
+    """The images of a target, or a chart; empty where there is neither."""
     title, words = f"{result.attack}: {target_words(result)}", alternative(result)
-    data = _png(folder, picture)
-    if data is None:
-        return f"<figure><h3>{text(title)}</h3><p>{text(picture)} is missing or is not a picture.</p>" \
-               f"<figcaption>{text(words)}</figcaption></figure>"  # fmt: skip
-    wide = " class=wide" if _size(data)[0] > _WIDE else ""
-    return (f'<figure id="attack-{number}"{wide}><h3>{text(title)}</h3>'
-            f'<div class="pan" tabindex="0">{_image(data, words)}</div>'
-            f"<figcaption>{text(words)}</figcaption></figure>")  # fmt: skip
+    if result.picture is None:
+        inside = chart(result, f"attack-{number}", words)
+    elif (data := _png(folder, result.picture)) is None:
+        inside = f"<p>{text(result.picture)} is missing or is not a picture.</p>"
+    else:
+        inside = f'<div class="pan" tabindex="0">{_image(data, words)}</div>'
+    caption = f"<figcaption>{text(words)}</figcaption></figure>"
+    return f'<figure id="attack-{number}"><h3>{text(title)}</h3>{inside}{caption}' if inside else ""
 
 
 def _image(data: bytes, words: str) -> str:
     """A PNG within the page, and the words for those who do not see it."""
-    width, height = _size(data)
+    width, height = struct.unpack(">II", data[16:24])
     address = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
     return f'<img src="{address}" width="{width}" height="{height}" alt="{text(words)}">'
-
-
-def _size(data: bytes) -> tuple[int, int]:
-    """Width and height of a PNG."""
-    width, height = struct.unpack(">II", data[16:24])
-    return width, height
 
 
 def alternative(result: TargetResult) -> str:

@@ -78,12 +78,6 @@ def status_words(outcome: Outcome) -> str:
     return outcome.status.replace("_", " ")
 
 
-def is_stronger(result: TargetResult, form: str) -> bool:
-    """Whether the form learnt more than another that was tried; equals are no stronger than each other."""
-    reached = {each: outcome.metrics.get(result.ranking.metric) for each, outcome in result.forms.items()}
-    return form == result.headline and any(value != reached[form] for value in reached.values())
-
-
 def success_words(rule: Success | None) -> str:
     """The criterion of success: `MSE ≤ 0.001`; empty if no number decides."""
     if rule is None:
