@@ -138,18 +138,6 @@ def _no_reports(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def pictures() -> None:
-    """Attacks of this test draw their pictures."""
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of a small attack, is the same for all, and has separate tests, which ask for `pictures`."""
-    if "pictures" not in request.fixturenames:
-        monkeypatch.setattr("fedplug_attacks.workshop.pictures.draw", lambda path, *_: path.touch(0o600))
-
-
-@pytest.fixture
 def good(tmp_path: Path) -> Path:
     """A recipe file that is right."""
     path = tmp_path / "good.yaml"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from fedplug_attacks._last_layer import single_label
 from fedplug_attacks.api.observation import Meaning, all_clear
+from fedplug_attacks.labels import single_label
 from fedplug_fedre.budgets import budgets
 from fedplug_fedre.documents import Documents
 from fedplug_std.models import LeNet5

@@ -52,7 +52,7 @@ def test_nobody_else_reads_a_run(
     (run,) = out.iterdir()
     names = {path.name for path in run.rglob("*")}
     assert {"report.html", "charging.jsonl", "metrics.jsonl", "attacks", "checkpoint", "wire", "run.lock"} <= names
-    assert any(name.startswith("attacks.ilrg") and name.endswith(".png") for name in names)
+    assert any(name.startswith("attacks.ilrg") and name.endswith(".json") for name in names)
     assert not open_to_others(run)
     (run / "report.html").chmod(0o644)
     run.chmod(0o755)

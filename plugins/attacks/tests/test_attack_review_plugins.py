@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fedplug_attacks._last_layer import last_layer
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks.api.observation import Clipped, Meaning
 from fedplug_attacks.api.view import View
 from fedplug_attacks.dlg import Idlg
+from fedplug_attacks.labels import last_layer
 from gradient_toys import digits, error, gradient, run, sigmoid_lenet, view
 
 

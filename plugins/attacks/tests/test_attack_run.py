@@ -67,7 +67,6 @@ def run_attacks(folder: Path, *sets: str, **scope: Any) -> tuple[int, str]:
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("pictures")
 def test_both_forms_run_where_entries_are_hidden_and_the_stronger_is_the_headline(runs: Runs, tmp_path: Path) -> None:
     folder = copied(runs.of(MASKED), tmp_path)
     for level, best in ((0.35, "adaptive"), (0.65, "naive")):  # the naive form is darker by 0.2; the truth is about 0.3

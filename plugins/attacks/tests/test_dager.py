@@ -14,7 +14,7 @@ import torch
 from fedplug import Facts
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.recipe.recipe import Recipe
-from fedplug_attacks._spans import Span, _visible_part
+from fedplug_attacks._low_rank import Span, _visible_part
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport, checked
 from fedplug_attacks.api.truth import Truth

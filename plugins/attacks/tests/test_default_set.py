@@ -14,10 +14,10 @@ from fedplug.recipe.catalog import Catalog
 from fedplug_attacks import _low_rank
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop import default_set
-from fedplug_attacks.workshop.findings import findings
 from fedplug_attacks.workshop.report_section import ROWS, TILES, leakage_line
 from fedplug_attacks.workshop.results import read_summary
 from fedplug_attacks.workshop.stage import OutOfTime, Timer
+from fedplug_attacks.workshop.words import findings
 from fedplug_terminal.main import main
 from report_toys import Page
 from toy_components import recipe_of

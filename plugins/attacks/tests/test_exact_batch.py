@@ -9,12 +9,12 @@ import pytest
 import torch
 from fedplug import Facts
 from fedplug_attacks import _low_rank, exact_batch
-from fedplug_attacks._first_layer import first_layer
 from fedplug_attacks._low_rank import completed, row_starts, sparse_directions, truncated, zeros_of
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.exact_batch import ExactBatch, _Model, _Problem
+from fedplug_attacks.linear_leak import first_layer
 from fedplug_kit.static import check_component
 from fedplug_std.datasets import Digits
 from fedplug_std.models import Mlp

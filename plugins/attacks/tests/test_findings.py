@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fedplug_attacks.workshop.findings import conclusion, findings, idle, state_of
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult, TrueClasses
 from fedplug_attacks.workshop.results import people_of, write_result, write_summary
+from fedplug_attacks.workshop.words import conclusion, findings, idle, state_of
 from target_toys import a_summary_row, a_target, an_outcome
 
 HIDDEN = "all entries are hidden"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from examples import examples
 from fedplug.api.errors import MetricError
-from fedplug_attacks import _images
+from fedplug_attacks import image_metrics
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.image_metrics import Mse, MsSsim, Psnr, Ssim, Vifp
@@ -71,7 +71,7 @@ def tensors(*sides: NDArray[Any]) -> Any:
 
 
 def peer(name: str) -> Any:
-    _images.torchmetrics_image()  # piq imports torchvision as well, and needs the same help
+    image_metrics.torchmetrics_image()  # piq imports torchvision as well, and needs the same help
     return pytest.importorskip(name, reason=f"{name} is not installed, so nothing is compared with it")
 
 
@@ -121,7 +121,7 @@ def test_ms_ssim_agrees_with_piq_where_sizes_halve_evenly() -> None:
     ours = measure("ms_ssim", noisy(truth), truth)
     assert ours == pytest.approx(piq.multi_scale_ssim(*tensors(noisy(truth), truth)).item(), abs=1e-4)
     # A little apart, for its last scale is padded by reflection.
-    padded = _images.torchmetrics_image().multiscale_structural_similarity_index_measure
+    padded = image_metrics.torchmetrics_image().multiscale_structural_similarity_index_measure
     assert ours == pytest.approx(padded(*tensors(noisy(truth), truth), data_range=1.0).item(), abs=1e-3)
 
 
@@ -130,7 +130,7 @@ def test_ms_ssim_halves_an_odd_size_as_its_authors_do() -> None:
     truth = photographs(161, n=1)[:, :1]
     found = noisy(truth)
     ours = measure("ms_ssim", found, truth)
-    ssim = _images.torchmetrics_image().structural_similarity_index_measure
+    ssim = image_metrics.torchmetrics_image().structural_similarity_index_measure
     sides = [side.astype(np.float64) for side in (found, truth)]
     terms = []
     for scale in range(5):
@@ -152,7 +152,7 @@ def test_ms_ssim_halves_an_odd_size_as_its_authors_do() -> None:
 @pytest.mark.parametrize("size", [41, 64])
 def test_vif_agrees_with_torchmetrics_and_in_gray_with_piq(size: int, harm: Callable[[Images], Images]) -> None:
     truth = photographs(size)
-    theirs = _images.torchmetrics_image().visual_information_fidelity(*tensors(255 * harm(truth), 255 * truth))
+    theirs = image_metrics.torchmetrics_image().visual_information_fidelity(*tensors(255 * harm(truth), 255 * truth))
     assert measure("vifp", harm(truth), truth) == pytest.approx(theirs.item(), abs=1e-4)
     piq = peer("piq")  # of colour it takes the luminance
     gray = truth[:, :1]
@@ -163,7 +163,7 @@ def test_vif_agrees_with_torchmetrics_and_in_gray_with_piq(size: int, harm: Call
 
 def test_psnr_agrees_with_torchmetrics() -> None:
     truth = photographs(32)
-    theirs = _images.torchmetrics_image().peak_signal_noise_ratio
+    theirs = image_metrics.torchmetrics_image().peak_signal_noise_ratio
     expected = theirs(*tensors(noisy(truth), truth), data_range=1.0, dim=(1, 2, 3)).mean().item()
     assert measure("psnr", noisy(truth), truth) == pytest.approx(expected, abs=1e-4)
 
@@ -173,7 +173,7 @@ def test_psnr_agrees_with_torchmetrics() -> None:
 
 def test_padding_changes_ssim_of_small_images() -> None:
     """By reflection, as torchmetrics pads: at 32 pixels .09 less, where the border is worse than the centre."""
-    reflected = _images.torchmetrics_image().structural_similarity_index_measure
+    reflected = image_metrics.torchmetrics_image().structural_similarity_index_measure
     truth = photographs(32, n=8)
     theirs = reflected(*tensors(blurred(truth), truth), data_range=1.0).item()
     assert measure("mssim", blurred(truth), truth) - theirs == pytest.approx(0.088, abs=0.01)
@@ -188,7 +188,7 @@ def test_mssim_and_ms_ssim_are_different_numbers() -> None:
 def test_vif_of_the_wrong_range_would_look_near_perfect_and_is_refused() -> None:
     truth = photographs(64)
     right = measure("vifp", noisy(truth), truth)
-    wrong = _images.torchmetrics_image().visual_information_fidelity(*tensors(noisy(truth), truth)).item()
+    wrong = image_metrics.torchmetrics_image().visual_information_fidelity(*tensors(noisy(truth), truth)).item()
     assert right < 0.3
     assert wrong > 0.9
     with pytest.raises(MetricError, match=r"vifp: the found images lie in \[0, 255\], .* \[0, 1\].* divide .* by 255"):
@@ -244,7 +244,8 @@ def test_a_flat_image_equals_itself_to_full_precision() -> None:
     page[:, :, 10:14, 10:30] = np.random.default_rng(0).random((4, 20))
     assert measure("mssim", page, page) == pytest.approx(1, abs=1e-9)
     assert measure("vifp", page, page) == pytest.approx(1, abs=1e-9)
-    rounded = _images.torchmetrics_image().structural_similarity_index_measure(*tensors(page, page), data_range=1.0)
+    ssim = image_metrics.torchmetrics_image().structural_similarity_index_measure
+    rounded = ssim(*tensors(page, page), data_range=1.0)
     assert rounded.item() < 0.9995
 
 
@@ -280,7 +281,7 @@ def test_more_noise_scores_worse() -> None:
 def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = photographs(64, n=1)
     whole = {number: measure(number, noisy(truth), truth) for number in ("mssim", "vifp")}
-    monkeypatch.setattr(_images, "_VALUES_AT_ONCE", 2 * 64 * 64)
+    monkeypatch.setattr(image_metrics, "_VALUES_AT_ONCE", 2 * 64 * 64)
     for number, value in whole.items():
         assert measure(number, noisy(truth), truth) == pytest.approx(value, rel=1e-9)
 

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 import torch
 from fedplug import Client, ClientData, Facts
-from fedplug_attacks import _local_steps
-from fedplug_attacks._last_layer import batch_labels
-from fedplug_attacks._local_steps import schedule_of
-from fedplug_attacks._matching import Matcher
+from fedplug_attacks import _matching
+from fedplug_attacks._matching import Matcher, schedule_of
 from fedplug_attacks.api.observation import Clipped, Meaning
 from fedplug_attacks.api.view import View
 from fedplug_attacks.dlg import Idlg
 from fedplug_attacks.gradinversion import GradInversion
 from fedplug_attacks.inverting import InvertingGradients
+from fedplug_attacks.labels import batch_labels
 from fedplug_std.torch_model import TorchModel
 from fedplug_std.training import Sgd
 from gradient_toys import DIGITS, error, relu_net, run, sigmoid_lenet, view
@@ -164,12 +163,12 @@ def test_too_many_steps_are_estimated_and_a_failure_then_says_nothing(monkeypatc
     report = run(InvertingGradients, found.view, iterations=3)
     assert report.metrics["steps_unrolled"] == 5
     assert report.gradient_evaluations == 5 * 4
-    monkeypatch.setattr(_local_steps, "_MOST_STEPS", 4)
+    monkeypatch.setattr(_matching, "_MOST_STEPS", 4)
     report = run(InvertingGradients, found.view, iterations=3)
     assert "steps_unrolled" not in report.metrics
     assert report.gradient_evaluations == 4
     assert "5 local steps were taken for one mean gradient" in report.unfit
-    monkeypatch.setattr(_local_steps, "_GRAPH_BYTES", 1000)
+    monkeypatch.setattr(_matching, "_GRAPH_BYTES", 1000)
     assert "GiB" in run(InvertingGradients, found.view, iterations=1).unfit
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fedplug.api.errors import MetricError
-from fedplug_attacks import _images
+from fedplug_attacks import image_metrics
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.lpips_metric import Lpips
@@ -92,7 +92,7 @@ def test_the_network_is_filled_from_the_file_and_the_distance_is_one(
     assert score((0.9 * truth + 0.1 * found).astype(np.float32), truth, folder, net) < distance
 
     # Independently: features of the torchvision network itself at the layers LPIPS reads, and the published weights.
-    module = _images.torchmetrics_image().lpips
+    module = image_metrics.torchmetrics_image().lpips
     bundled = Path(module.__file__).parent / "lpips_models" / f"{net}.pth"
     heads = torch.load(bundled, map_location="cpu", weights_only=True)
     last = {
@@ -124,7 +124,7 @@ def test_equals_the_public_function_of_torchmetrics_with_the_same_file(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     found, truth = pair()
-    function = _images.torchmetrics_image().learned_perceptual_image_patch_similarity
+    function = image_metrics.torchmetrics_image().learned_perceptual_image_patch_similarity
     theirs = function(torch.from_numpy(found), torch.from_numpy(truth), net_type="squeeze", normalize=True)
     assert score(found, truth, folder, "squeeze") == pytest.approx(theirs.item(), rel=1e-5)
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 from fedplug import Facts, Layout
 from fedplug.api.data import PublicData
-from fedplug_attacks._last_layer import batch_labels
 from fedplug_attacks._matching import Matcher, Record
 from fedplug_attacks._priors import GaussianPrior, chosen, gaussian
 from fedplug_attacks.api.report import AttackReport
@@ -20,7 +19,7 @@ from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.dlg import Idlg
 from fedplug_attacks.gradinversion import GradInversion
 from fedplug_attacks.inverting import InvertingGradients
-from fedplug_attacks.labels import _nearest_counts, likely_counts
+from fedplug_attacks.labels import _nearest_counts, batch_labels, likely_counts
 from fedplug_attacks.linear_leak import LinearLeak
 from fedplug_std.models import Mlp
 from fedplug_std.torch_model import to_tensor

@@ -121,19 +121,19 @@ def test_pictures_are_embedded_with_their_numbers_in_words(tmp_path: Path) -> No
     results = [a_target(client) for client in range(3)]
     folder = put(tmp_path, *results, summary=an_attack_summary())
     drawn = [picture(folder, result) for result in results[:2]]
-    image = np.zeros((1, 1, 8, 8), np.float32)
-    draw(folder / str(results[2].picture), results[2], image, {"naive": None, "adaptive": image})
+    image = np.zeros((1, 8, 8), np.float32)
+    draw(folder / str(results[2].picture), [[image], [None], [image]])
     drawn.append((folder / str(results[2].picture)).read_bytes())
     page = Page(attacks_section(tmp_path))
     found = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(found) == 3
-    for attributes, data in zip(found, drawn, strict=True):
+    assert len(found) == 3 + 3  # the strip at the top has them too
+    for attributes, data in zip(found[3:], drawn, strict=True):
         prefix, _, encoded = str(attributes["src"]).partition(",")
         assert prefix == "data:image/png;base64"
         assert base64.b64decode(encoded) == data
         assert "Adaptive: success, MSE 1.25e-06 (mean image 0.080). Entries it saw: clear 90.0%" in attributes["alt"]
         assert "Naive: failed, MSE 0.212 (mean image 0.080)." in attributes["alt"]
-        assert int(attributes["width"] or 0) > 100
+        assert int(attributes["width"] or 0) > 50
 
 
 def test_of_many_pictures_each_attack_has_some_and_the_rest_is_named(
@@ -145,7 +145,7 @@ def test_of_many_pictures_each_attack_has_some_and_the_rest_is_named(
     for result in results:
         picture(folder, result)
     page = Page(attacks_section(tmp_path))
-    assert page.count("img") == 4
+    assert sum(str(attributes.get("id")).startswith("attack-") for tag, attributes in page.tags if tag == "figure") == 4
     titles = [text for tag, text in page.texts if tag == "h3" and "client" in text]
     assert sum("toy.other" in title for title in titles) == 1
     assert "3 more pictures are in the folder attacks" in page.visible()

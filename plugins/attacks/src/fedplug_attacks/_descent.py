@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from fedplug import stream
 
+from fedplug_attacks import Attacker
 from fedplug_attacks._matching import Matcher, Measure, Record
-from fedplug_attacks.api.view import Attacker
 
 # Gradient entries of all trials that are computed together: 1 GiB in float32, a few times that with their graph.
 _AT_ONCE = 1 << 26

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.view import Attacker, View
+    from fedplug_attacks import Attacker, View
 
 # First learning rate of the search for images, and the weight of the total variation, next to the unmatched share.
 _RATE, _SMOOTH = 0.1, 1e-5

@@ -12,8 +12,7 @@ import fedplug
 from fedplug import Field
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks import Attacker, AttackReport, View
 
 Form = Literal["adaptive", "naive"]
 
@@ -34,7 +33,7 @@ class OnView(fedplug.Attack):
         try:
             return self.learn(view, attacker)
         except ViewError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
+            return AttackReport("not_applicable", reason=str(error))
 
 
 class Formed(OnView):

@@ -29,8 +29,7 @@ from fedplug_attacks._matching import Matcher, Record
 if TYPE_CHECKING:
     from fedplug import PublicData
 
-    from fedplug_attacks.api.report import AttackReport
-    from fedplug_attacks.api.view import Attacker, View
+    from fedplug_attacks import Attacker, AttackReport, View
 
 Prior = Literal["auto", "gaussian", "none"]
 # Further log density of candidates, in nats, from their distances to batch-norm statistics, (T,) to (T,).

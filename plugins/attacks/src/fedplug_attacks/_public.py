@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import Clipped, ObservedUpdate, TensorView
+    from fedplug_attacks import ObservedUpdate, TensorView
+    from fedplug_attacks.api.observation import Clipped
 
 # The median magnitude of a standard normal variable.
 _MIDDLE = 0.6744897501960817

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import Meaning
-    from fedplug_attacks.api.view import Attacker
+    from fedplug_attacks import Attacker, Meaning
 
 _FEWEST = 4
 """Shadow models that are trained, however long it takes."""

@@ -9,12 +9,10 @@ import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks import Attacker, AttackReport, Needs, View
 from fedplug_attacks._forms import Formed
+from fedplug_attacks._low_rank import Span
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks._spans import Span
-from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
-from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.tokens import moving
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ class Dager(Formed):
         inner = _Inner.of(view)
         spans, why = _spans_of(view, inner, examples * inner.positions, naive=self.options.form == "naive")
         if not any(name not in inner.local for name in spans):
-            return AttackReport(DIVERGED, reason=_reason(view, inner, examples, why))
+            return AttackReport("diverged", reason=_reason(view, inner, examples, why))
         search = _Search(inner, spans, examples, self.options.threshold, view.seed, _possible(view, inner))
         texts, shares = search.texts(attacker)
         metrics = {"layers": float(len(spans)), "outside": float(shares.max()), "rank": float(search.rank)}
@@ -101,7 +99,7 @@ class Dager(Formed):
                 f"are; an exact one is below {self.options.threshold:g}"
             )
         return AttackReport(
-            FINISHED, metrics, texts=texts, tokens=np.unique(texts), seed=view.seed, unfit=unfit,
+            "finished", metrics, texts=texts, tokens=np.unique(texts), seed=view.seed, unfit=unfit,
             gradient_evaluations=0,
         )  # fmt: skip
 

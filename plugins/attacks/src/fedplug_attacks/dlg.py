@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedplug import Field, Finds
 
+from fedplug_attacks import Attacker, AttackReport, Needs, View
 from fedplug_attacks._forms import Formed, SearchOptions
-from fedplug_attacks._last_layer import single_label
-from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.labels import MOST_LABELS, likely_labels
+from fedplug_attacks.labels import MOST_LABELS, likely_labels, single_label
 
 if TYPE_CHECKING:
     import torch

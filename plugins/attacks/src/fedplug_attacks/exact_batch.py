@@ -9,30 +9,18 @@ import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._first_layer import (
+from fedplug_attacks import Attacker, AttackReport, Needs, View
+from fedplug_attacks import _low_rank as low_rank
+from fedplug_attacks._forms import Formed
+from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
+from fedplug_attacks.api.planting import parameter
+from fedplug_attacks.linear_leak import (
     FirstLayer,
     feature_layer,
     first_layer,
     first_matrix,
     largest_scale,
 )
-from fedplug_attacks._forms import Formed
-from fedplug_attacks._low_rank import (
-    Factors,
-    complement_of,
-    completed,
-    independent,
-    polished,
-    rest_starts,
-    row_starts,
-    sparse_directions,
-    truncated,
-    zeros_of,
-)
-from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, Needs, role
-from fedplug_attacks.api.planting import parameter
-from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
-from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,13 +125,13 @@ class ExactBatch(Formed):
             layer = feature_layer(view, naive, *behind)
             front = Front(view, behind[0].rpartition(".")[0], training=True)
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
-            return AttackReport(DIVERGED, reason="the first layer's gradient holds values that are not finite")
+            return AttackReport("diverged", reason="the first layer's gradient holds values that are not finite")
         examples = int(view.observed.meaning.examples or 1)
         problem = _Problem.of(layer, examples, view.seed % 2**63)
         found = self._search(problem, _Model.of(view, behind), view.seed, attacker)
         if found is None:
             reason = f"no direction in the {problem.factors.left.shape[1]} dimensions of the gradient has zeros"
-            return AttackReport(DIVERGED, reason=f"{reason}; the first layer has no ReLU, or noise fills them")
+            return AttackReport("diverged", reason=f"{reason}; the first layer has no ReLU, or noise fills them")
         metrics = {
             "exact": float(found.exact.sum()), "rank": float(problem.factors.left.shape[1]),
             "residual": problem.factors.residual, "hidden_pixels": float(np.isnan(found.images).sum(1).mean()),
@@ -155,11 +143,11 @@ class ExactBatch(Formed):
             metrics["feature_mismatch"] = float(shares.max())
             missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
             return AttackReport(
-                FINISHED, metrics, images=np.concatenate([searched, missing]), seed=view.seed,
+                "finished", metrics, images=np.concatenate([searched, missing]), seed=view.seed,
                 unfit=_unfit(problem, found) or _unmatched(shares),
             )  # fmt: skip
         images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
-        return AttackReport(FINISHED, metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
+        return AttackReport("finished", metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
 
     def _search(self, problem: _Problem, model: _Model | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""
@@ -172,30 +160,30 @@ class ExactBatch(Formed):
         for restart in range(self.options.restarts):
             known = certain if len(certain) else _columns(left, directions)
             if restart == 0:
-                starts = row_starts(left, _STARTS, rng)
+                starts = low_rank.row_starts(left, _STARTS, rng)
             else:
                 # Every other time some are left out, so that a wrong one does not block the search forever.
                 share = 1.0 if len(certain) else 0.5 if len(known) == rank else _KEPT if restart % 2 == 0 else 1.0
-                starts = rest_starts(known[rng.random(len(known)) < share][: rank - 1], _STARTS, rng)
-            directions = np.concatenate([directions, sparse_directions(left, starts)])
+                starts = low_rank.rest_starts(known[rng.random(len(known)) < share][: rank - 1], _STARTS, rng)
+            directions = np.concatenate([directions, low_rank.sparse_directions(left, starts)])
             known = np.concatenate([certain, _columns(left, directions)])
-            known = known[independent(known, rank)]
+            known = known[low_rank.independent(known, rank)]
             if model is not None and 0 < rank - len(known) <= _FEW:
                 directions = np.concatenate([directions, problem.predicted(known, model, rng)])
             if not len(directions):
                 continue
             for _ in range(_ROUNDS):
                 directions = np.concatenate([certain, _sorted(left, directions)])
-                directions = directions[independent(directions, rank)]
+                directions = directions[low_rank.independent(directions, rank)]
                 found = problem.batch(directions, model)
                 if best is None or found.worth >= best.worth:
                     best = found
                 if model is None or found.exact.all():
                     break
                 certain = np.concatenate([certain, found.columns])
-                certain = certain[independent(certain, rank)]
+                certain = certain[low_rank.independent(certain, rank)]
                 # If a column is still a sum with another one, its image is right and predicts the zeros.
-                more = [directions, polished(left, found.inactive)]
+                more = [directions, low_rank.polished(left, found.inactive)]
                 sure = certain if len(certain) else directions[found.right]
                 if 0 < rank - len(sure) <= _FEW and len(sure):
                     more.append(problem.predicted(sure, model, rng))
@@ -210,7 +198,7 @@ class ExactBatch(Formed):
 
 def _sorted(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Most zeros first: columns of dL/dZ are the sparsest independent directions, sparser than their sums."""
-    return directions[np.argsort(-zeros_of(left, directions).sum(1), kind="stable")]
+    return directions[np.argsort(-low_rank.zeros_of(left, directions).sum(1), kind="stable")]
 
 
 def _columns(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -221,9 +209,9 @@ def _columns(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDAr
     if not len(directions):
         return directions
     directions = _sorted(left, directions)
-    shares = zeros_of(left, directions).mean(1)
+    shares = low_rank.zeros_of(left, directions).mean(1)
     directions = directions[shares >= shares[0] ** _COLUMN]
-    return directions[independent(directions, left.shape[1])]
+    return directions[low_rank.independent(directions, left.shape[1])]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -328,7 +316,7 @@ class _Problem:
     layer: FirstLayer
     rows: NDArray[np.bool_]
     pixels: NDArray[np.bool_]
-    factors: Factors
+    factors: low_rank.Factors
     ones: NDArray[np.float64] | None
     scaled: str
 
@@ -359,14 +347,14 @@ class _Problem:
             raise ViewError("every visible gradient of the first layer is 0")
         gaps = bool(np.isnan(part).any())
         if gaps:
-            factors = completed(part, examples, seed)
+            factors = low_rank.completed(part, examples, seed)
             floor = max(10 * _ROUNDING, 3 * factors.residual) * factors.singular[0]
         else:
-            factors, following = truncated(part, examples, seed)
+            factors, following = low_rank.truncated(part, examples, seed)
             floor = max(_ROUNDING * factors.singular[0], 3 * following)
         rank = max(1, int(np.count_nonzero(factors.singular > floor)))
         if rank < examples:
-            factors = completed(part, rank, seed) if gaps else truncated(part, rank, seed)[0]
+            factors = low_rank.completed(part, rank, seed) if gaps else low_rank.truncated(part, rank, seed)[0]
         if columns[-1]:
             return cls(layer, rows, columns[:-1], factors, factors.right[:, -1], "the gradient of the bias")
         ones = _background(layer, columns[:-1], factors.right)
@@ -383,7 +371,7 @@ class _Problem:
         """
         if self.ones is None:
             return known[:0]
-        complement = complement_of(known)
+        complement = low_rank.complement_of(known)
         mixing = rng.standard_normal((_DRAWN if len(complement) > 1 else 1, len(complement))) @ complement
         scales = mixing @ self.ones
         mixing = mixing[scales != 0] / scales[scales != 0, None]
@@ -394,7 +382,7 @@ class _Problem:
         for share in (1, 2, 3):
             count = min(len(model.weight), self.factors.left.shape[1] + share * _SPARE * 4)
             inactive = outputs < np.minimum(np.sort(outputs, axis=1)[:, [min(count, outputs.shape[1] - 1)]], 0)
-            sets.append(polished(self.factors.left, inactive))
+            sets.append(low_rank.polished(self.factors.left, inactive))
         return np.concatenate(sets)
 
     def batch(self, directions: NDArray[np.float64], model: _Model | None) -> _Found:
@@ -417,7 +405,7 @@ class _Problem:
         right_ones, inactive = np.zeros(len(found), bool), np.zeros((len(found), len(left)), bool)
         exact, columns = right_ones, np.zeros((0, left.shape[1]))
         if model is not None:
-            zeros, sure = zeros_of(left, directions), zeros_of(left, directions, sure=True)
+            zeros, sure = low_rank.zeros_of(left, directions), low_rank.zeros_of(left, directions, sure=True)
             outputs, spread = model.outputs(inputs, self.rows)
             active = outputs > 0
             agreement = (active != zeros).mean(1)

@@ -10,17 +10,13 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks import Attacker, AttackReport, Needs, ObservedUpdate, Plants, Seen, View
 from fedplug_attacks._forms import OnView
-from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role, takes_inputs
-from fedplug_attacks.api.observation import Seen
-from fedplug_attacks.api.planting import Plants, parameter, to_target
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role, takes_inputs
+from fedplug_attacks.api.planting import parameter, to_target
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug_attacks.api.observation import ObservedUpdate
 
 
 class Fishing(OnView, Plants):

@@ -11,7 +11,11 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
-from fedplug_attacks._first_layer import (
+from fedplug_attacks import Attacker, AttackReport, Needs, Plants, View
+from fedplug_attacks._forms import OnView
+from fedplug_attacks.api.needs import FIRST_WEIGHT, role, takes_inputs
+from fedplug_attacks.api.planting import parameter, to_target
+from fedplug_attacks.linear_leak import (
     feature_layer,
     filled_in,
     first_layer,
@@ -19,11 +23,6 @@ from fedplug_attacks._first_layer import (
     largest_scale,
     standardised_by,
 )
-from fedplug_attacks._forms import OnView
-from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role, takes_inputs
-from fedplug_attacks.api.planting import Plants, parameter, to_target
-from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
-from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,7 +116,7 @@ class Imprint(OnView, Plants):
         seen = first_layer(view, False) if layer.direct else feature_layer(view, False, layer.weight, layer.bias)
         rows, scale = seen.weight, seen.bias
         if np.isinf(rows).any() or np.isinf(scale).any():
-            return AttackReport(DIVERGED, reason=f"the gradient of {layer.weight} holds values that are not finite")
+            return AttackReport("diverged", reason=f"the gradient of {layer.weight} holds values that are not finite")
         told = np.flatnonzero(its & ~np.isnan(rows).all(1) & (layer.direct | ~np.isnan(scale)))
         told = told[np.argsort(thresholds[told], kind="stable")]
         if len(told) < 2:
@@ -146,7 +145,7 @@ class Imprint(OnView, Plants):
         else:
             images = self._searched(inputs, layer, view, attacker, metrics)
         found = filled_in(images, attacker.facts.public)
-        return AttackReport(FINISHED, metrics, images=found.reshape(-1, *view.shape), seed=view.seed)
+        return AttackReport("finished", metrics, images=found.reshape(-1, *view.shape), seed=view.seed)
 
     def _searched(
         self, features: NDArray[np.float64], layer: _Layer, view: View, attacker: Attacker, metrics: dict[str, float]

@@ -7,10 +7,8 @@ from typing import Annotated, Literal
 
 from fedplug import Field, Finds
 
+from fedplug_attacks import Attacker, AttackReport, Needs, View
 from fedplug_attacks._forms import Formed, SearchOptions
-from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.labels import likely_labels
 
 TvWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -15,10 +15,10 @@ from fedplug.api.facts import Facts
 from fedplug_kit.parts import CLASSES, SHAPE, Images, TwoLayers
 from fedplug_std.per_sample import mean_gradient
 
-from fedplug_attacks.api.observation import Meaning, all_clear
-from fedplug_attacks.api.report import AttackReport, checked
-from fedplug_attacks.api.truth import KINDS, Truth
-from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks import Attacker, AttackReport, Meaning, Truth, View
+from fedplug_attacks.api.observation import all_clear
+from fedplug_attacks.api.report import checked
+from fedplug_attacks.api.truth import KINDS
 
 if TYPE_CHECKING:
     from fedplug.api.roles import Attack, Metric

@@ -9,8 +9,7 @@ import numpy as np
 from fedplug import Measures
 from fedplug.api.errors import MetricError
 
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.truth import Truth
+from fedplug_attacks import AttackReport, Truth
 from fedplug_attacks.membership_metrics import area_under_roc
 
 if TYPE_CHECKING:

@@ -1,7 +1,13 @@
-"""Label restoration from the visible part of the last layer's gradient: by public examples, or its own equations."""
+"""Label restoration from the visible part of the last layer's gradient: by public examples, or its own equations.
+
+With a batch of B examples, features e_n before the last layer, probabilities p_n after it and one-hot labels y_n, the
+mean gradient of the cross entropy is G_b = mean_n(p_n - y_n) and G_W = mean_n((p_n - y_n) e_n'). So the rows of G_W are
+nearly G_b[i] times a mean feature, and both sum to 0 over the classes. Hidden entries can therefore be estimated.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import math
 from typing import TYPE_CHECKING, Literal
@@ -10,28 +16,399 @@ import numpy as np
 from fedplug import Field, Finds
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks import Attacker, AttackReport, Needs, ObservedUpdate, Seen, View
 from fedplug_attacks._forms import Formed
-from fedplug_attacks._last_layer import (
-    LastLayer,
-    batch_labels,
-    bias_floor,
-    complete,
-    completed_columns,
-    known,
-    last_layer,
-    mean_of,
-    single_label,
-    zero_filled,
-)
-from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
-from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks._public import marked, noise_of, with_noise
+from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
+from fedplug_attacks.api.planting import parameter
 
 if TYPE_CHECKING:
+    from fedplug.api.blocks import Layout
     from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
     from fedplug_attacks._matching import Matcher
+
+PSEUDO_EXAMPLES = 128
+"""Number of random inputs that replace public examples if there are none."""
+
+# As many inputs go through the model at once as hold this many values, where the size of a batch does not matter.
+_VALUES = 1 << 21
+# A row whose mean is within this many standard deviations of its noise has no sign. Rows that are closer than this many
+# could be told apart by chance only.
+_SURE = 2.0
+# Sum of the predictions for a class over a batch, and share of the class, below which a row without a negative entry
+# means that the class is absent.
+_CROWDED, _WHOLE = 0.6, 0.9
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LastLayer:
+    """The last layer of the model and the visible part of its mean gradient; K classes, d features.
+
+    Attributes:
+        weight: float64 (K, d), of the model.
+        bias: float64 (K,), of the model; zeros where it has none.
+        has_bias: whether it has one.
+        grad_weight: float64 (K, d), NaN where hidden, infinite where a visible value is not finite.
+        grad_bias: float64 (K,), likewise.
+        sigma_weight, sigma_bias: float64, standard deviation of the noise on each, stated or estimated; 0 if clear.
+        examples: B.
+    """
+
+    weight: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    has_bias: bool
+    grad_weight: NDArray[np.float64]
+    grad_bias: NDArray[np.float64]
+    sigma_weight: NDArray[np.float64]
+    sigma_bias: NDArray[np.float64]
+    examples: int
+
+    @property
+    def sigma(self) -> float:
+        """The largest standard deviation of noise on an entry."""
+        return float(max(self.sigma_weight.max(initial=0.0), self.sigma_bias.max(initial=0.0)))
+
+    @property
+    def hidden(self) -> int:
+        """Entries of the layer that are not visible."""
+        biases = np.count_nonzero(np.isnan(self.grad_bias)) if self.has_bias else 0
+        return int(np.count_nonzero(np.isnan(self.grad_weight)) + biases)
+
+    @property
+    def finite(self) -> bool:
+        """Whether every visible value is finite."""
+        return not (np.isinf(self.grad_weight).any() or np.isinf(self.grad_bias).any())
+
+
+def last_layer(view: View) -> LastLayer:
+    """Reads the last layer out of a view.
+
+    Raises:
+        ViewError: the model has no last layer that fits the number of classes, nothing of it is visible, or the scale
+            of the update is not known.
+    """
+    layout, classes = view.observed.layout, view.num_classes
+    weight, bias = role(layout, LAST_WEIGHT, classes), role(layout, LAST_BIAS, classes)
+    if weight is None:
+        raise ViewError(_no_last_weight(layout, classes))
+    gradient = with_noise(view.observed.as_gradient(view.start))
+    parts = [gradient.tensor(name) for name in (weight, bias) if name]
+    if not any(part.visible.any() for part in parts):
+        raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
+    return LastLayer(
+        weight=parameter(view.start, layout, weight).astype(np.float64),
+        bias=parameter(view.start, layout, bias).astype(np.float64) if bias else np.zeros(classes),
+        has_bias=bias is not None,
+        grad_weight=marked(parts[0]),
+        grad_bias=marked(parts[1]) if bias else np.full(classes, np.nan),
+        sigma_weight=noise_of(parts[0]),
+        sigma_bias=noise_of(parts[1]) if bias else np.zeros(classes),
+        examples=int(view.observed.meaning.examples or 0),
+    )
+
+
+def _no_last_weight(layout: Layout, classes: int) -> str:
+    matrices = [parameter for parameter in layout.parameters if len(parameter.shape) != 1]
+    if not matrices:
+        return "the model has no layer with weights"
+    name, shape = matrices[-1].name, "x".join(map(str, matrices[-1].shape))
+    return f"the last layer ({name}, {shape}) is not fully connected with one output for each of {classes} classes"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Known:
+    """Examples that the adversary put through the model itself; n of them.
+
+    Attributes:
+        features: float64 (n, d), what enters the last layer.
+        probabilities: float64 (n, K), what leaves the model.
+        labels: int64 (n,); None where the examples are random inputs.
+    """
+
+    features: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    labels: NDArray[np.int64] | None
+
+
+def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
+    """Puts public examples through the model; random inputs where there are none.
+
+    The random inputs are standard normal after standardisation, since only the mean and std of the data are known. The
+    model runs in the client's mode, in batches of the client's size where it trains (batch norm takes its statistics
+    from the batch); its buffers are left as they were.
+
+    Raises:
+        ViewError: the last layer's parameters belong to no module whose input is one vector an example.
+    """
+    import torch
+    from fedplug import stream
+    from fedplug_std.torch_model import seeded, to_tensor, use_one_thread
+
+    use_one_thread()
+    model, meaning = view.model, view.observed.meaning
+    if public is not None:
+        inputs = to_tensor(public.examples.inputs, view.mean, view.std)
+    else:
+        noise = stream(view.seed, "labels", "inputs").standard_normal((PSEUDO_EXAMPLES, *view.shape), np.float32)
+        inputs = torch.from_numpy(noise)
+    name = role(model.layout, LAST_WEIGHT, view.num_classes) or ""
+    module = dict(model.module.named_modules()).get(name.rpartition(".")[0])
+    if not isinstance(module, torch.nn.Linear):
+        raise ViewError(f"{name} belongs to no fully connected layer whose input could be read")
+    step = max(1, _VALUES // max(1, int(np.prod(view.shape))))
+    if meaning.training_mode:
+        step = min(step, max(2, meaning.batch_size or layer.examples))
+        # A smaller last batch would have other statistics; but one batch there must be.
+        inputs = inputs[: len(inputs) // step * step or len(inputs)]
+    entering: list[torch.Tensor] = []
+    hook = module.register_forward_pre_hook(lambda _, arguments: entering.append(arguments[0].detach().double().cpu()))
+    was_training, buffers = model.module.training, model.get_buffers()
+    model.module.train(meaning.training_mode)
+    try:
+        with torch.no_grad(), seeded(view.seed % 2**63, model.device):
+            logits = torch.cat(
+                [model.module(batch.to(model.device)).double().cpu() for batch in torch.split(inputs, step)]
+            )
+    finally:
+        hook.remove()
+        model.module.train(was_training)
+        model.set_buffers(buffers)
+    features = torch.cat(entering)
+    if features.shape != (len(logits), layer.weight.shape[1]):
+        raise ViewError(f"{name} takes inputs of shape {list(features.shape)}, not one vector an example")
+    labels = public.examples.labels[: len(logits)] if public is not None else None
+    return Known(features.numpy(), torch.softmax(logits, 1).numpy(), labels)
+
+
+def complete(layer: LastLayer, feature: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Estimates the hidden part of the last layer's gradient from its visible part.
+
+    A hidden G_b[i] is the least-squares factor between the visible part of row i and a mean feature e; a hidden
+    G_W[i, j] is G_b[i] e_j. Estimates are moved so that biases and columns sum to 0 over the classes; so the only
+    hidden entry of a column, or the only hidden bias, is exact.
+
+    Args:
+        layer: the visible part.
+        feature: (d,), the mean public feature e.
+
+    Returns:
+        G_W (K, d) and G_b (K,), visible entries as they were.
+    """
+    visible = ~np.isnan(layer.grad_weight)
+    grad_bias = _complete_bias(layer, feature, visible)
+    guess = np.outer(grad_bias, mean_of(layer, feature, grad_bias))
+    return _sum_to_zero(np.where(visible, layer.grad_weight, guess), ~visible), grad_bias
+
+
+def completed_columns(layer: LastLayer) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """G_W and G_b where the only hidden entry of a column, or the only hidden bias, follows from the others' sum."""
+    found = []
+    for values in (layer.grad_weight, layer.grad_bias):
+        hidden = np.isnan(values)
+        single = hidden & (hidden.sum(0) == 1)
+        found.append(np.where(single, _sum_to_zero(np.nan_to_num(values), single), values))
+    return found[0], found[1]
+
+
+def zero_filled(layer: LastLayer) -> LastLayer:
+    """The layer as the naive attacker sees it: a hidden entry is 0."""
+    return dataclasses.replace(
+        layer, grad_weight=np.nan_to_num(layer.grad_weight), grad_bias=np.nan_to_num(layer.grad_bias)
+    )
+
+
+def mean_of(layer: LastLayer, feature: NDArray[np.float64], grad_bias: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The client's mean feature, (d,): least squares of the visible G_W[i, j] on G_b[i], or else the public one."""
+    seen = np.nan_to_num(layer.grad_weight)
+    weights = (~np.isnan(layer.grad_weight) * grad_bias[:, None] ** 2).sum(0)
+    prior = bias_floor(layer)
+    own: NDArray[np.float64] = (seen.T @ grad_bias + prior * feature) / (weights + prior)
+    return own
+
+
+def bias_floor(layer: LastLayer) -> float:
+    """The square of G_b[i] below which G_W[i] / G_b[i] is uncertain: a tenth of one example, and the noise."""
+    return (0.1 / layer.examples) ** 2 + layer.sigma**2
+
+
+def _complete_bias(layer: LastLayer, feature: NDArray[np.float64], visible: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """G_b with estimates for hidden entries."""
+    hidden, seen = np.isnan(layer.grad_bias), np.nan_to_num(layer.grad_bias)
+    if np.count_nonzero(hidden) < 2:
+        return _sum_to_zero(seen, hidden)
+    energy = visible @ feature**2
+    telling = energy > 1e-3 * max(float(feature @ feature), 1e-30)
+    factor = np.divide(np.nan_to_num(layer.grad_weight) @ feature, energy, out=np.zeros_like(energy), where=telling)
+    estimate = np.where(hidden & telling, factor, seen)
+    # Rows without a visible entry share the rest of the sum equally.
+    unknown = hidden & ~telling
+    return _sum_to_zero(estimate, unknown if unknown.any() else hidden)
+
+
+def _sum_to_zero(values: NDArray[np.float64], free: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Spreads the difference between the sum over classes (axis 0) and 0 over the free entries."""
+    count = free.sum(0)
+    share = np.divide(-values.sum(0), count, out=np.zeros(values.shape[1:]), where=count > 0)
+    return np.where(free, values + share, values)
+
+
+def single_label(update: ObservedUpdate, num_classes: int, form: str) -> tuple[int, ...]:
+    """The label of a batch of one (Zhao et al. 2020, eq. 4): the class whose row of the last layer has another sign.
+
+    Row i of the gradient is (p_i - [y = i]) times the features that enter the last layer. Where these are not negative
+    (after ReLU or sigmoid) only the row of the label is negative; where their sum is negative, only that row is
+    positive. The bias has p_i - [y = i] itself: where it is visible it decides.
+
+    The adaptive form takes the mean of a row over its visible entries and knows the rows without information. If no row
+    has the odd sign, the label is among those. Where there is noise, a row and its bias are one sum in which each entry
+    counts by the inverse of its variance, and classes that noise may have put in another order are all candidates. The
+    naive form treats hidden entries as 0 and takes the lowest row (argmin).
+
+    Args:
+        update: a gradient of one example (estimate), sign +1.
+        num_classes: K.
+        form: `adaptive` or `naive`.
+
+    Returns:
+        The classes that the label can have, the most plausible first; one if it is certain.
+    """
+    bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
+    if form == "naive":
+        if weight is None:
+            return tuple(range(num_classes))
+        return (int(np.argmin(update.tensor(weight).dense(0.0).sum(1))),)
+    visible = update.states[update.visible]
+    if any(update.tensor(name).sigma.any() for name in (weight, bias) if name) and (visible == Seen.NOISED).any():
+        return _noised_label(update, [name for name in (weight, bias) if name], num_classes)
+    signs = np.zeros(num_classes, np.int64)
+    order = np.zeros(num_classes)
+    for name in (weight, bias):  # the bias last: it overrules
+        if name is not None:
+            scores, margins = _row_means(update, name, num_classes)
+            sure = np.abs(scores) > margins
+            if name == bias and (sure & (scores < 0)).any():
+                # Its sign needs no assumption about the features.
+                return (int(np.argmin(np.where(sure, scores, np.inf))),)
+            if name == bias:
+                signs[sure & (scores > 0)], order[sure] = 1, np.inf
+                continue
+            signs, order = np.where(sure, np.sign(scores), 0).astype(np.int64), np.nan_to_num(scores)
+    positive, negative = (np.flatnonzero(signs == sign) for sign in (1, -1))
+    if len(negative) == 1:
+        return (int(negative[0]),)
+    if len(positive) == 1 and len(negative) > 1 and not np.isinf(order[positive[0]]):
+        return (int(positive[0]),)
+    open_classes = np.flatnonzero(signs == 0)
+    if not len(negative) and len(open_classes):
+        candidates = open_classes
+    else:
+        candidates = np.flatnonzero(~np.isinf(order))
+        candidates = candidates if len(candidates) else np.arange(num_classes)
+    return tuple(candidates[np.argsort(order[candidates], kind="stable")].tolist())
+
+
+def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) -> tuple[int, ...]:
+    """The label of one example from entries with noise of known, or of estimated size."""
+    noisy = with_noise(update)
+    sums, precision = np.zeros((2, num_classes))
+    for name in names:
+        tensor = noisy.tensor(name)
+        values, inverse = np.zeros((2, *tensor.states.shape))
+        values[tensor.visible] = tensor.values
+        # Of a clear entry the variance is not quite 0, so that it outweighs all with noise and its sum stays a number.
+        least = (1e-6 * np.abs(tensor.values, dtype=np.float64).max(initial=1e-20)) ** 2
+        inverse[tensor.visible] = 1 / np.maximum(np.square(tensor.sigma, dtype=np.float64), least)
+        row = (values * inverse).reshape(num_classes, -1).sum(1)
+        told = inverse.reshape(num_classes, -1).sum(1)
+        sure = np.abs(row) > _SURE * np.sqrt(told)
+        if name == names[0] and np.count_nonzero(sure & (row > 0)) == 1 < np.count_nonzero(sure & (row < 0)):
+            row = -row  # the sum of the features is negative
+        sums, precision = sums + row, precision + told
+    seen = precision > 0
+    lowest = np.where(seen, sums / np.sqrt(np.where(seen, precision, 1.0)), 0.0)
+    order = np.argsort(lowest, kind="stable")
+    possible = lowest[order] < lowest[order[0]] + _SURE * np.sqrt(2)
+    return tuple(order[possible | ~seen[order]].tolist())
+
+
+def batch_labels(
+    update: ObservedUpdate, batch: int, num_classes: int, form: str, probabilities: NDArray[np.float64]
+) -> list[int]:
+    """Labels of a batch, repeats among them, in ascending order.
+
+    The bias gradient of class i is the mean of p_n[i] over the examples minus n_i / B; with the model's mean
+    probabilities for p, n_i = B (p_i - G_b[i]). The rest of B goes in equal parts to classes whose bias is hidden:
+    those with a visible negative entry in their row of weights, or else those whose row is entirely hidden (after ReLU
+    or sigmoid the row of a class that is not in the batch has no negative entry). For the same reason, without noise a
+    class with a visible negative entry occurs at least once, and a class whose visible entries are all non-negative
+    does not occur. This holds for a sum over steps too. Counts are rounded by largest remainders.
+
+    Args:
+        update: a gradient (estimate), sign +1.
+        batch: B.
+        num_classes: K.
+        form: `adaptive` or `naive`, which treats hidden entries as 0.
+        probabilities: (K,), the model's mean prediction for inputs like the batch's.
+    """
+    bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
+    gradient = np.full(num_classes, np.nan)
+    if bias is not None:
+        gradient = update.tensor(bias).dense(0.0 if form == "naive" else np.nan).astype(np.float64)
+    lowest = row_minima(update, num_classes, form) if weight is not None else np.full(num_classes, np.nan)
+    shares = np.clip(np.nan_to_num(batch * (probabilities - gradient)), 0, batch)
+    hidden = np.isnan(gradient)
+    if hidden.any():
+        choices = (hidden & (lowest < 0), hidden & np.isnan(lowest), hidden)
+        chosen = next(choice for choice in choices if choice.any())
+        shares[chosen] = max(0.0, batch - shares.sum()) / chosen.sum()
+    least = np.zeros(num_classes)
+    if form == "adaptive" and not update.sigma.any():
+        there = (gradient < 0) | (lowest < 0)
+        # With features of any sign every row has negative entries, which gives no information.
+        if 0 < there.sum() <= batch:
+            # A class that occurs once has no negative entry either if the predictions for the other examples add up to
+            # more.
+            absent = (lowest >= 0) & (gradient >= 0) & (batch * probabilities < _CROWDED) & (shares < _WHOLE)
+            least, shares = there.astype(np.float64), np.where(absent, 0.0, shares)
+            shares = least + _scaled(np.maximum(shares - least, 0.0), batch - least.sum(), there)
+    shares = _scaled(shares, batch, np.ones(num_classes, np.bool_))
+    counts = np.floor(shares + 1e-9).astype(np.int64)
+    # Equal remainders: the lower row first.
+    order = np.lexsort((np.nan_to_num(lowest), -(shares - counts).round(9)))
+    counts[order[: batch - int(counts.sum())]] += 1
+    return [int(k) for k in np.repeat(np.arange(num_classes), counts)]
+
+
+def _scaled(shares: NDArray[np.float64], total: float, among: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Shares with this sum; equal ones among some classes if there are none."""
+    chosen = shares if shares.sum() > 0 else among.astype(np.float64)
+    scaled: NDArray[np.float64] = chosen * (total / chosen.sum())
+    return scaled
+
+
+def row_minima(update: ObservedUpdate, num_classes: int, form: str) -> NDArray[np.float64]:
+    """The lowest visible entry of each row of the last layer's weight gradient, NaN where none is; (K,)."""
+    name = role(update.layout, "last_weight", num_classes)
+    assert name is not None
+    values = update.tensor(name).dense(0.0 if form == "naive" else np.inf).astype(np.float64).min(1)
+    return np.where(np.isinf(values), np.nan, values)
+
+
+def _row_means(
+    update: ObservedUpdate, name: str, num_classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean of the visible entries for each class (NaN without any), and how far from 0 it must be to have a sign."""
+    tensor = update.tensor(name)
+    values, sigma = np.full((2, *tensor.states.shape), 0.0)
+    values[tensor.visible], sigma[tensor.visible] = tensor.values, np.nan_to_num(tensor.sigma)
+    count = tensor.visible.reshape(num_classes, -1).sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = values.reshape(num_classes, -1).sum(1) / count
+        margins = _SURE * np.sqrt(np.square(sigma).reshape(num_classes, -1).sum(1)) / count
+    return means, margins
+
 
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
 # where a model is trained and its probabilities are nearly the labels themselves.
@@ -83,7 +460,7 @@ class Labels(Formed):
         """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
         layer = last_layer(view)
         if not layer.finite:
-            return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
+            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
         hidden = float(layer.hidden)
         if self.options.form == "naive":
             layer = zero_filled(layer)
@@ -96,7 +473,7 @@ class Labels(Formed):
             shares = expected - complete(layer, examples.features.mean(0))[1]
         counts = largest_remainder(shares, layer.examples)
         attacker.progress(1, 1, None)
-        return AttackReport(FINISHED, {"hidden_entries": hidden}, counts=counts, seed=view.seed)
+        return AttackReport("finished", {"hidden_entries": hidden}, counts=counts, seed=view.seed)
 
 
 class Ilrg(Formed):
@@ -128,7 +505,7 @@ class Ilrg(Formed):
         if not layer.has_bias and self.options.form == "naive":
             raise ViewError("the last layer has no bias, and the naive form takes its gradient")
         if not layer.finite:
-            return AttackReport(DIVERGED, reason="the last layer's gradient holds values that are not finite")
+            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
         if self.options.form == "naive":
             grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
             features = _quotients(grad_weight, grad_bias)
@@ -143,7 +520,7 @@ class Ilrg(Formed):
         attacker.progress(1, 1, None)
         missing = float(counts.sum() - layer.examples)
         return AttackReport(
-            FINISHED, {"hidden_entries": float(layer.hidden), "surplus": missing}, counts=counts, seed=view.seed
+            "finished", {"hidden_entries": float(layer.hidden), "surplus": missing}, counts=counts, seed=view.seed
         )
 
 

@@ -16,9 +16,8 @@ import numpy as np
 from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
 
-from fedplug_attacks import _images
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.truth import Truth
+from fedplug_attacks import AttackReport, Truth
+from fedplug_attacks.image_metrics import image_pair, torchmetrics_image
 
 Net = Literal["alex", "vgg", "squeeze"]
 
@@ -57,7 +56,7 @@ class Lpips(fedplug.Metric):
                 shape, not finite, not in [0, 1], too small for the network or of neither 1 nor 3 channels.
         """
         net = self.options.net
-        pair = _images.both(found, truth, "lpips", _SMALLEST[net], f"the poolings of {net}")
+        pair = image_pair(found, truth, "lpips", _SMALLEST[net], f"the poolings of {net}")
         channels = pair[1].shape[1]
         if channels not in (1, 3):
             raise MetricError(f"lpips: images of {channels} channels must have 3 or 1 (gray); use attacks.ssim instead")
@@ -95,7 +94,7 @@ def _network(net: str, path: Path) -> Any:
     Raises:
         MetricError: the file cannot be read, or is not of this network.
     """
-    lpips = _images.torchmetrics_image().lpips
+    lpips = torchmetrics_image().lpips
 
     import torch
     from fedplug_std.torch_model import seeded

@@ -38,13 +38,10 @@ from fedplug.api.errors import ViewError
 from fedplug.api.streams import stream
 from pydantic import model_validator
 
+from fedplug_attacks import Attacker, AttackReport, Needs, ObservedUpdate, View
 from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks._shadows import Schooling, learns_of, shadows
-from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.observation import ObservedUpdate
-from fedplug_attacks.api.report import DIVERGED, FINISHED, AttackReport
-from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     import torch
@@ -231,7 +228,7 @@ class Membership(OnView):
         }
         for name, found in seen.items():
             if reason := _lost(found, name):
-                return AttackReport(DIVERGED, reason=reason)
+                return AttackReport("diverged", reason=reason)
         metrics = self._metrics(which, view, seen[which][0]) | {"public_examples": float(sum(map(len, sets[1:])))}
         if from_released and len(sets[0]):
             metrics["loss_under_released"] = float(np.mean(seen["released"][0].loss))
@@ -243,7 +240,7 @@ class Membership(OnView):
             members = statistics[0]
             if from_public:
                 members = above_non_members(members, sets[0].labels, statistics[1], sets[1].labels, view.num_classes)
-        return AttackReport(FINISHED, metrics, members=members, seed=view.seed)
+        return AttackReport("finished", metrics, members=members, seed=view.seed)
 
     def _by_shadows(self, method: str, which: str, view: View, attacker: Attacker) -> AttackReport:
         """By `lira` or `rmia`; of the candidates under the target and under every shadow model."""
@@ -259,13 +256,13 @@ class Membership(OnView):
         out = [_confidence(view, one.vector, view.candidates, buffers=one.buffers) for one in trained]
         told(1, 1, None)
         if reason := _lost([target], which) or _lost(out, "shadow"):
-            return AttackReport(DIVERGED, reason=reason)
+            return AttackReport("diverged", reason=reason)
         held = np.stack([one.held for one in trained]) if self.options.online else None
         statistic, score = ("log_odds", gaussian_scores) if method == "lira" else ("log_label", ratios)
         members = score(getattr(target, statistic), np.stack([getattr(one, statistic) for one in out]), held)
         numbers = {"shadow_models": float(len(trained)), "public_examples": float(len(public.examples))}
         metrics = self._metrics(which, view, target) | numbers
-        return AttackReport(FINISHED, metrics, members=members, seed=attacker.facts.seed)
+        return AttackReport("finished", metrics, members=members, seed=attacker.facts.seed)
 
     def _by_gradients(self, view: View, attacker: Attacker) -> AttackReport:
         """By the weight of each candidate in the gradient estimated from the visible part of the update."""
@@ -296,7 +293,7 @@ class Membership(OnView):
             float(np.mean(sigma_of(found)[part] ** 2)), shortened=found.meaning.clip_norm is not None,
         )  # fmt: skip
         metrics = {"public_examples": float(count), "visible_share": float(np.mean(found.visible))}
-        return AttackReport(FINISHED, metrics, members=members, seed=view.seed, gradient_evaluations=total)
+        return AttackReport("finished", metrics, members=members, seed=view.seed, gradient_evaluations=total)
 
     def _metrics(self, which: str, view: View, found: Confidence) -> dict[str, float]:
         metrics = {f"loss_under_{which}": float(np.mean(found.loss))} if len(found.loss) else {}

@@ -8,8 +8,7 @@ import fedplug
 import numpy as np
 from fedplug import Measures, MetricError
 
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.truth import Truth
+from fedplug_attacks import AttackReport, Truth
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,9 +8,7 @@ import fedplug
 import numpy as np
 from fedplug import Field, Measures, MetricError, stream
 
-from fedplug_attacks.api.observation import Seen
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.truth import Truth
+from fedplug_attacks import AttackReport, Seen, Truth
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,11 +10,10 @@ from fedplug import Field, Finds, Layout
 from fedplug.api.blocks import ENCRYPTED
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks import Attacker, AttackReport, Needs, View
 from fedplug_attacks._forms import OnView
-from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import FINISHED, AttackReport
+from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 from fedplug_attacks.api.told import Told, examples_of
-from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,7 +80,7 @@ class Negotiation(OnView):
         placed = float(np.mean([told.placed for _, told in found[view.target]]))
         own = {"placed": placed, "told": float(len(found[view.target])), "kind": float(_KINDS.index(kind))}
         counts = counts_of(scores, examples_of(view.told))
-        return AttackReport(FINISHED, own, counts=counts, presence=presence, seed=view.seed)
+        return AttackReport("finished", own, counts=counts, presence=presence, seed=view.seed)
 
     def _read(
         self, view: View, layout: Layout, rows: NDArray[np.int64]

@@ -11,13 +11,10 @@ import numpy as np
 from fedplug import Field, Finds, Measures, stream
 from fedplug.api.errors import MetricError, ViewError
 
+from fedplug_attacks import Attacker, AttackReport, Needs, Truth, View
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._public import sigma_of
 from fedplug_attacks._shadows import learns_of, trained
-from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import FINISHED, AttackReport
-from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import Attacker, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +85,7 @@ class Property(Formed):
             "shadow_error_of_mean": trivial,
         }  # fmt: skip
         return AttackReport(
-            FINISHED, metrics, share=float(np.clip(share, 0, 1)), seed=view.seed, unfit=unfit,
+            "finished", metrics, share=float(np.clip(share, 0, 1)), seed=view.seed, unfit=unfit,
             gradient_evaluations=len(shares) * int(view.observed.meaning.steps or 1),
         )  # fmt: skip
 

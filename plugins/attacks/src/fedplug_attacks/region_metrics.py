@@ -13,10 +13,8 @@ from fedplug import Field, Measures
 from fedplug.api.errors import MetricError
 from pydantic import model_validator
 
-from fedplug_attacks import _images
-from fedplug_attacks.api.report import AttackReport
-from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, squared_errors, ssim_map
+from fedplug_attacks import AttackReport, Truth
+from fedplug_attacks.image_metrics import MARGIN, WINDOW, decibels, image_pair, per_channel, squared_errors, ssim_map
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +75,7 @@ class Regions(fedplug.Metric):
             raise MetricError(
                 "regions: the data has no regions; a data set such as fedre.receipts knows them, or give a box"
             )
-        pair = _images.both(found, truth, "regions", WINDOW if self.options.ssim else 1, "SSIM's window; ssim: false")
+        pair = image_pair(found, truth, "regions", WINDOW if self.options.ssim else 1, "SSIM's window; ssim: false")
         inside = self._inside(truth, (len(pair[1]), *pair[1].shape[2:]))
         numbers: dict[str, float] = {}
         errors = squared_errors(*pair)
@@ -85,7 +83,7 @@ class Regions(fedplug.Metric):
             each = _means(errors, mask, side)
             numbers |= {f"mse_{side}": float(each.mean()), f"psnr_{side}": float(decibels(each).mean())}
         if self.options.ssim:
-            similarity = _images.per_channel(ssim_map, *pair).mean(axis=1)
+            similarity = per_channel(ssim_map, *pair).mean(axis=1)
             centres = inside[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
             for side, mask in (("inside", centres), ("outside", ~centres)):
                 each = _means(similarity, mask, side, "; for MSE and PSNR alone write ssim: false")

@@ -10,13 +10,10 @@ import numpy as np
 from fedplug import Field, Finds, stream
 from fedplug.api.errors import ViewError
 
+from fedplug_attacks import Attacker, AttackReport, Needs, View, each_round, of_the_same, stacked
 from fedplug_attacks._forms import Formed
-from fedplug_attacks._last_layer import batch_labels, single_label
-from fedplug_attacks.api.needs import Needs
-from fedplug_attacks.api.report import FINISHED, AttackReport
-from fedplug_attacks.api.several import coverage, each_round, of_the_same, stacked
-from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.labels import MOST_LABELS, largest_remainder
+from fedplug_attacks.api.several import coverage
+from fedplug_attacks.labels import MOST_LABELS, batch_labels, largest_remainder, single_label
 
 if TYPE_CHECKING:
     from fedplug_attacks._matching import SeveralRounds
@@ -111,7 +108,7 @@ class Rounds(Formed):
                 report = exact.learn(each_round(some)[0] if len(chosen) == 1 else stacked(some), attacker)
             except ViewError:
                 continue
-            if report.status != FINISHED:
+            if report.status != "finished":
                 continue
             if best is None or report.metrics["exact"] >= best.metrics["exact"]:
                 best = report

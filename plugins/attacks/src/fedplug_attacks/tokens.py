@@ -10,17 +10,13 @@ import numpy as np
 from fedplug import Field, Finds, Measures
 from fedplug.api.errors import MetricError, ViewError
 
+from fedplug_attacks import Attacker, AttackReport, Needs, ObservedUpdate, TensorView, Truth, View
 from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks.api.needs import FIRST_WEIGHT, Needs, role
-from fedplug_attacks.api.report import FINISHED, AttackReport
-from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks.api.needs import FIRST_WEIGHT, role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from fedplug_attacks.api.observation import ObservedUpdate, TensorView
 
 
 class Tokens(OnView):
@@ -64,7 +60,7 @@ class Tokens(OnView):
         there = moving(update, rows, self.options.least, self.options.deviations)
         attacker.progress(1, 1, None)
         metrics = {"rows_hidden": float(np.count_nonzero(~rows.visible.any(1)))}
-        return AttackReport(FINISHED, metrics, tokens=np.flatnonzero(there), seed=view.seed)
+        return AttackReport("finished", metrics, tokens=np.flatnonzero(there), seed=view.seed)
 
 
 def moving(update: ObservedUpdate, rows: TensorView, least: float, deviations: float) -> NDArray[np.bool_]:

@@ -28,7 +28,8 @@ from fedplug.round.base import facts_of
 from fedplug.round.steps import Steps, unsealed
 from fedplug_runs.wire_record import Message
 
-from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen
+from fedplug_attacks import Meaning, ObservedUpdate, Seen
+from fedplug_attacks.api.observation import Clipped
 from fedplug_attacks.api.told import Told, groups_seen, memberships, sizes_in, tellings
 from fedplug_attacks.views import public_facts
 from fedplug_attacks.views.adversaries import Adversary, Insider

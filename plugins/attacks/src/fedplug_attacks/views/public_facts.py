@@ -17,7 +17,8 @@ from fedplug.api.operations import Noise, Scramble
 from fedplug.mechanisms.rotation import rotate
 from fedplug_ledger.public_sizes import sized_in_public
 
-from fedplug_attacks.api.observation import Clipped, Meaning, Seen
+from fedplug_attacks import Meaning, Seen
+from fedplug_attacks.api.observation import Clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import overload
 
 from fedplug_runs.files import read_bytes, write_bytes
 
-from fedplug_attacks.api.observation import Observation
+from fedplug_attacks import Observation
 
 # Memory for the observations of one target before further ones go to files.
 _IN_MEMORY = 1 << 28

@@ -15,10 +15,8 @@ from fedplug.recipe.composition import Composition
 from fedplug.round.base import facts_of
 from numpy.typing import NDArray
 
-from fedplug_attacks.api.planting import Plants
-from fedplug_attacks.api.report import FINISHED, INCONCLUSIVE, NOT_APPLICABLE, AttackReport, checked
-from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import Attacker, View
+from fedplug_attacks import Attacker, AttackReport, Plants, Truth, View
+from fedplug_attacks.api.report import FINISHED, INCONCLUSIVE, NOT_APPLICABLE, checked
 from fedplug_attacks.views.observer import Known
 from fedplug_attacks.workshop.fit import unexplained
 from fedplug_attacks.workshop.scope import AskedAttacks

@@ -74,8 +74,6 @@ def default_sections(
 ) -> list[dict[str, Any]]:
     """The default set for a run: sections `attack`, one for each question that an adversary of the run can ask.
 
-    One target of each attack by each adversary is drawn as a picture.
-
     Args:
         stage: the run.
         asked: the scope from the recipe and the command line; it replaces that of the set. A probe's size changes the
@@ -84,7 +82,6 @@ def default_sections(
         minutes: after which no further target is started; None: `MINUTES`.
     """
     sections = []
-    stage.pictures = 1
     stage.timer.allow(MINUTES if minutes is None else minutes)
     stage.ladder = tuple(attack["use"] for attack in (LEAK, EXACT, SEARCH))
     rounds = asked.get("rounds") or rounds_of_each_kind(stage)

@@ -13,9 +13,8 @@ from typing import Any, Protocol, TextIO
 
 from fedplug_runs.shown import say
 
-from fedplug_attacks.workshop.findings import summary_lines
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult
-from fedplug_attacks.workshop.words import interruption, target_line
+from fedplug_attacks.workshop.words import interruption, summary_lines, target_line
 
 
 class AttackDisplay(Protocol):

@@ -20,22 +20,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedplug_attacks.workshop.findings import (
-    FAILED,
-    HEADER,
-    INCONCLUSIVE,
-    NOT_APPLICABLE,
-    SUCCEEDED,
-    conclusion,
-    findings,
-    idle,
-)
+from fedplug_attacks.workshop import words
 from fedplug_attacks.workshop.records import AttackSummary, TargetResult
-from fedplug_attacks.workshop.words import FORMS, forms, interruption, target_line
 
 _COLOURS = {"success": "red", "failed": "green", "inconclusive": "yellow", "not_applicable": "dim"}
 """Colours of an attack's outcomes; its success is the bad news."""
-_STATES = {SUCCEEDED: "red", FAILED: "green", INCONCLUSIVE: "yellow", NOT_APPLICABLE: "dim"}
+_STATES = dict(zip(words.STATES, ("red", "yellow", "green", "dim"), strict=True))
 """Colours of the outcome of all targets."""
 
 
@@ -55,7 +45,7 @@ class LiveAttackDisplay(Picture):
         self._total = self._done = self._skipped = 0
         self._key = ""
         self._forms: list[str] = []  # started forms of the current target
-        self._forms_a_target = len(FORMS)  # number of forms of the last target; both at first
+        self._forms_a_target = len(words.FORMS)  # number of forms of the last target; both at first
         self._step = _Step()
         super().__init__(console, clock, refresh)  # draws the first picture
 
@@ -77,10 +67,10 @@ class LiveAttackDisplay(Picture):
         self._done += 1
         self._forms_a_target = max(1, len(self._forms))
         self._step, self._forms, self._key = _Step(), [], ""
-        tried = forms(result)
+        tried = words.forms(result)
         outcome = tried.get(result.headline or next(iter(tried), ""))
         colour = _COLOURS.get(outcome.status, "") if outcome else ""
-        self._console.print(Text.assemble(("■ ", colour), target_line(result)))
+        self._console.print(Text.assemble(("■ ", colour), words.target_line(result)))
         self.redraw()
 
     def skipped(self, key: str) -> None:
@@ -89,11 +79,11 @@ class LiveAttackDisplay(Picture):
 
     def finish(self, summary: AttackSummary, folder: Path, pages: Sequence[Path]) -> None:
         self.close()
-        rows = Rows(HEADER, [
+        rows = Rows(words.HEADER, [
             [*map(Text, finding.cells[:-1]), Text(finding.status, _STATES[finding.state])]
-            for finding in findings(summary)
+            for finding in words.findings(summary)
         ])  # fmt: skip
-        said = [*map(Whole, map(Text, idle(summary))), Whole(Text(conclusion(summary), "bold"))]
+        said = [*map(Whole, map(Text, words.idle(summary))), Whole(Text(words.conclusion(summary), "bold"))]
         self._console.print(Group(Text(), rows, Text(), *said, Text()), crop=False)
         self.path("Attacks  ", str(folder))
         for page in pages:
@@ -101,7 +91,7 @@ class LiveAttackDisplay(Picture):
 
     def interrupted(self, done: int, total: int, folder: Path, command: str) -> None:
         self.close()
-        self.path("", f"{interruption(done, total, folder)} To go on:")
+        self.path("", f"{words.interruption(done, total, folder)} To go on:")
         self.path("", f"  {command}")
 
     # ---- the picture

@@ -17,9 +17,7 @@ from fedplug_attacks.api.needs import FIRST_WEIGHT, LAST_BIAS, role
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug_attacks.api.observation import ObservedUpdate, TensorView
-    from fedplug_attacks.api.report import AttackReport
-    from fedplug_attacks.api.view import View
+    from fedplug_attacks import AttackReport, ObservedUpdate, TensorView, View
 
 _LEFT = 0.1
 """Share of what the first layer shows, beyond the noise, that images may leave unexplained."""

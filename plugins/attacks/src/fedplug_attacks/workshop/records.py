@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fedplug.api.records import Amount, Count, Number, Record, Text
 from pydantic import Field
 
-from fedplug_attacks.api.observation import Meaning
+from fedplug_attacks import Meaning
 from fedplug_attacks.api.report import FAILED, Status
 
 Whole = Annotated[int, Field(strict=True)]
@@ -111,6 +111,7 @@ class Outcome(Record):
         recovered: the recovered true images, by their places in the truth.
         remedy: for `not_applicable`, the adversary or option with which the attack would apply.
         evidence: for each measure that decides, how it compares with guesses.
+        roc: of members' scores, false and true positive rates, the highest score first; empty without a challenge.
     """
 
     status: Status
@@ -128,6 +129,7 @@ class Outcome(Record):
     recovered: list[Count] = dataclasses.field(default_factory=list)
     remedy: Text = ""
     evidence: list[Evidence] = dataclasses.field(default_factory=list)
+    roc: list[tuple[Number, Number]] = dataclasses.field(default_factory=list)
 
     def excuse(self, reason: str) -> None:
         """Names a possible reason of a failure, if there is none yet."""
@@ -175,7 +177,7 @@ class TargetResult(Record):
         forms: by form.
         headline: the stronger form; None if no form has the number that ranks them.
         truth: the truth that the scorer compared with.
-        picture: the name of its file; None if nothing is drawn.
+        picture: the name of the file with its images; None if no images are drawn.
         same_as: the adversary that saw the same, so that its result holds here too; empty if the attack was made.
     """
 

@@ -1,7 +1,7 @@
 """The report's section on attacks, from the files in the folder `attacks` of a run.
 
 `summary.json` has a row for each attack, adversary and form; every other JSON file is one target, and the PNG it names
-is its picture. Files may be missing after an interruption, or damaged: the section shows the readable ones and names
+has its images. Files may be missing after an interruption, or damaged: the section shows the readable ones and names
 the others. All their content is escaped.
 """
 
@@ -26,30 +26,14 @@ from fedplug_runs import units
 from fedplug_runs.files import read_bytes, read_text
 from fedplug_std.handed import alarms
 
-from fedplug_attacks.workshop.findings import HEADER, conclusion, findings, idle, left
+from fedplug_attacks.workshop import words
+from fedplug_attacks.workshop.pictures import MOST_IMAGES, chart
 from fedplug_attacks.workshop.records import AttackSummary, FormMeans, Leakage, SummaryRow, TargetResult
-from fedplug_attacks.workshop.results import STRIP, SUMMARY, read_summary
-from fedplug_attacks.workshop.words import (
-    best_guess,
-    examples,
-    forms,
-    mean_words,
-    metric_names,
-    metric_number,
-    metric_title,
-    outcome_words,
-    shares_words,
-    success_words,
-    target_line,
-    target_words,
-    trivial_guesses,
-    when_words,
-    who_words,
-)
+from fedplug_attacks.workshop.results import SUMMARY, read_summary
 
 SHOWN, LISTED = 24, 500
-"""Largest number of embedded pictures, and of listed targets."""
-ROWS, TILES = 24, 10
+"""Largest number of pictures and charts, and of listed targets."""
+ROWS, TILES = 24, 16
 """Number of findings, and of images in the strip, that are visible at once; the rest is folded."""
 NOTICED = ("change", "parallel_rows", "emptied_rows", "silent_rows")
 """The reported signs of planted models (`fedplug_std.handed.signs`)."""
@@ -59,7 +43,6 @@ _CAUTION = (
 )
 _UNFOLDED = 6  # lines of a cell of the summary that are visible at once
 _LARGEST = 4_000_000  # bytes of a picture that is embedded
-_WIDE = 1100  # pixels from which on a picture fills the width of the page
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -89,7 +72,7 @@ def attacks_section(run_dir: Path) -> str:
         return ""
     parts = []
     if folder.summary:
-        parts += [f'<p class="conclusion">{sentence(conclusion(folder.summary))}</p>', _strip(folder)]
+        parts += [f'<p class="conclusion">{sentence(words.conclusion(folder.summary))}</p>', _strip(folder)]
         parts += [_findings(folder.summary)]
     elif folder.results:
         parts.append("<p>There is no summary: the attacks were interrupted, or are still going on.</p>")
@@ -119,7 +102,7 @@ def write_attack_page(run_dir: Path) -> Path | None:
 def leakage_line(run_dir: Path) -> str:
     """The conclusion in sentences for the top of the page; empty if no attack was made."""
     summary = _read(Path(run_dir) / "attacks").summary
-    return conclusion(summary) if summary else ""
+    return words.conclusion(summary) if summary else ""
 
 
 # ---- reading
@@ -144,7 +127,7 @@ def _read(path: Path) -> _Folder:
 
 def _findings(summary: AttackSummary) -> str:
     """A row for each question: the adversary, the findings, and the result of a guess that looks at nothing."""
-    found = findings(summary)
+    found = words.findings(summary)
     caption = (
         "Who found what. An image is recovered where it alone meets the rule of the attack and comes nearer than the "
         "mean image. Inconclusive: the search did not fit what it saw, so that it says nothing."
@@ -154,10 +137,10 @@ def _findings(summary: AttackSummary) -> str:
          text(one.guess), f"<strong>{text(one.state)}</strong>{_line_below(one.remark)}"]
         for one in found
     ]  # fmt: skip
-    rest = table("The other rows.", HEADER, body[ROWS:], whole=True)
+    rest = table("The other rows.", words.HEADER, body[ROWS:], whole=True)
     more = f"<details><summary>{len(body) - ROWS} more rows</summary>{rest}</details>" if rest else ""
-    idle_ones = "".join(f'<p class="note">{text(said)}</p>' for said in idle(summary))
-    return f"{table(caption, HEADER, body[:ROWS], whole=True)}{more}{idle_ones}"
+    idle_ones = "".join(f'<p class="note">{text(said)}</p>' for said in words.idle(summary))
+    return f"{table(caption, words.HEADER, body[:ROWS], whole=True)}{more}{idle_ones}"
 
 
 def _line_below(remark: str) -> str:
@@ -168,17 +151,14 @@ def _strip(folder: _Folder) -> str:
     """The true images, and below them the found ones: recovered images first, else the nearest ones."""
     shown, room, seen = list[str](), TILES, set[tuple[int, str]]()
     for result in sorted(folder.results, key=_by_what_it_shows):
-        data = _png(folder, f"{result.key}{STRIP}")
+        data = _png(folder, result.picture or "")
         people = {(result.client, person) for person in result.truth.people}
-        if data is None or room <= 0 or (people and people <= seen):  # each person once, for any adversary
-            continue
-        width, height = _size(data)
-        count = round(2 * width / max(height, 1)) or 1
-        if count > room:
+        count = max(1, min(len(result.truth.labels), MOST_IMAGES))
+        if data is None or count > room or (people and people <= seen):  # each person once, for any adversary
             continue
         room, seen = room - count, seen | people
-        words = _strip_words(result)
-        shown.append(f"<figure>{_image(data, words)}<figcaption>{text(words)}</figcaption></figure>")
+        alt = _strip_words(result)
+        shown.append(f"<figure>{_image(data, alt)}<figcaption>{text(alt)}</figcaption></figure>")
     label = "True images above, what was found below."
     return f'<p class="note">{label}</p><div class="strip">{"".join(shown)}</div>' if shown else ""
 
@@ -194,7 +174,8 @@ def _by_what_it_shows(result: TargetResult) -> tuple[float, float, str]:
 def _strip_words(result: TargetResult) -> str:
     recovered = max((len(outcome.recovered) for outcome in result.forms.values()), default=0)
     return (
-        f"client {result.client}, by {who_words(result.adversary)}: {recovered} of {len(result.truth.labels)} recovered"
+        f"client {result.client}, by {words.who_words(result.adversary)}: "
+        f"{recovered} of {len(result.truth.labels)} recovered"
     )
 
 
@@ -215,21 +196,22 @@ def _summary_table(folder: _Folder) -> str:
 
 def _summary_cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
     first, form, size = row.ranking.metric, text(row.form), row.probe_batch_size
-    names = [name for name in metric_names(row.metrics, first) if name in row.metrics]
-    numbers = [mean_words(name, row.metrics[name]) for name in names]
-    trivial = trivial_guesses(row.baselines, first)
-    guesses = [f"{guess}: {metric_number(first, value)}" for guess, value in trivial.items()]
-    shares = shares_words(row.states)
+    names = [name for name in words.metric_names(row.metrics, first) if name in row.metrics]
+    numbers = [words.mean_words(name, row.metrics[name]) for name in names]
+    trivial = words.trivial_guesses(row.baselines, first)
+    guesses = [f"{guess}: {words.metric_number(first, value)}" for guess, value in trivial.items()]
+    shares = words.shares_words(row.states)
     seen = [f"entries: {shares}" if shares else "", f"{row.unplaced:,} values unplaced" if row.unplaced else ""]
     fate = [f"{units.percent(row.wilson[0])} to {units.percent(row.wilson[1])}"] if row.applicable else []
-    fate += [f"if {success_words(row.success)}"] if row.applicable and row.success and not row.people.attacked else []
+    decides = row.applicable and row.success and not row.people.attacked
+    fate += [f"if {words.success_words(row.success)}"] if decides else []
     fate += [f"{count} {state}" for count, state in (
         (row.not_applicable, "not applicable"), (row.inconclusive, "inconclusive")
     ) if count]  # fmt: skip
     gradients = f"{row.gradient_evaluations} gradients" if row.gradient_evaluations > 0 else ""
-    probes = "" if size is None else f"probes with {examples(size)}"
+    probes = "" if size is None else f"probes with {words.examples(size)}"
     return [
-        text(row.attack), _lines([row.adversary, when_words(row.adversary, row.round), probes, *seen]),
+        text(row.attack), _lines([row.adversary, words.when_words(row.adversary, row.round), probes, *seen]),
         f'<strong>{form}</strong> <span class="note">stronger</span>' if is_stronger(row, rows) else form,
         _lines([tried(row), *fate]), _lines([*numbers[:1], *guesses, *numbers[1:]]),
         _lines([units.duration(row.seconds), gradients]),
@@ -250,7 +232,8 @@ def _differences(folder: _Folder) -> str:
     naive = {_kind(row): row for row in folder.rows if row.form == "naive"}
     pairs = [(naive[_kind(row)], row) for row in folder.rows if row.form == "adaptive" and _kind(row) in naive]
     items = "".join(
-        f"<li>{text(row.attack)} by {text(who_words(row.adversary))}: zero-filling made it look protected. Treating "
+        f"<li>{text(row.attack)} by {text(words.who_words(row.adversary))}: zero-filling made it look protected. "
+        "Treating "
         f"hidden entries as 0, the attack succeeded on {tried(weak)} targets; using only what is visible, on "
         f"{tried(row)}.</li>" for weak, row in pairs if weak.succeeded < row.succeeded
     )  # fmt: skip
@@ -302,7 +285,7 @@ def _reasons(folder: _Folder) -> str:
     for row in folder.rows:
         counted.update({(row.attack, row.adversary, row.form, reason): n for reason, n in row.reasons.items()})
     for result in () if folder.rows else folder.results:
-        named = ((form, outcome.reason) for form, outcome in forms(result).items() if outcome.reason)
+        named = ((form, outcome.reason) for form, outcome in words.forms(result).items() if outcome.reason)
         counted.update((result.attack, result.adversary, *pair) for pair in named)
     caption = "Where an attack did not apply or broke off. That it did not apply does not protect against others."
     return _counted(caption, ["attack", "adversary", "form", "reason", "targets"], counted)
@@ -343,55 +326,51 @@ def _targets(folder: _Folder) -> str:
 
 def _target(result: TargetResult) -> str:
     seeds = dict.fromkeys(str(one.seed) for one in result.forms.values() if one.seed is not None)
-    seen = shares_words(result.states)
-    return ". ".join([target_line(result), *([f"Entries it saw: {seen}"] if seen else []),
+    seen = words.shares_words(result.states)
+    return ". ".join([words.target_line(result), *([f"Entries it saw: {seen}"] if seen else []),
                       *([f"Seeds: {', '.join(seeds)}"] if seeds else [])])  # fmt: skip
 
 
 def _pictures(folder: _Folder) -> str:
     """The first pictures of every attack and adversary, in turn, until there are enough; the rest by name."""
-    kinds: dict[tuple[str, str], list[tuple[TargetResult, str]]] = {}
+    kinds: dict[tuple[str, str], list[TargetResult]] = {}
     for result in folder.results:
-        if result.picture is not None:
-            kinds.setdefault((result.attack, result.adversary), []).append((result, result.picture))
-    in_turn = [pair for turn in zip_longest(*kinds.values()) for pair in turn if pair is not None]
-    figures = "".join(_figure(folder, number, *pair) for number, pair in enumerate(in_turn[:SHOWN], 1))
-    rest = in_turn[SHOWN:]
-    names = ", ".join(f"<code>{text(picture)}</code>" for _, picture in rest)
-    more = (f"<details><summary>{len(rest)} more pictures are in the folder attacks</summary><p>{names}</p></details>"
-            if rest else "")  # fmt: skip
-    return f'<div class="targets">{figures}</div>{more}' if figures else ""
+        if not result.same_as:
+            kinds.setdefault((result.attack, result.adversary), []).append(result)
+    shown, rest = list[str](), list[str]()
+    for result in (one for turn in zip_longest(*kinds.values()) for one in turn if one is not None):
+        if len(shown) < SHOWN:
+            shown += filter(None, [_figure(folder, len(shown) + 1, result)])
+        elif result.picture is not None:
+            rest.append(f"<code>{text(result.picture)}</code>")
+    more = f"<details><summary>{len(rest)} more pictures are in the folder attacks</summary><p>{', '.join(rest)}</p>"
+    return f'<div class="targets">{"".join(shown)}</div>{more + "</details>" if rest else ""}' if shown else ""
 
 
-def _figure(folder: _Folder, number: int, result: TargetResult, picture: str) -> str:
-    title, words = f"{result.attack}: {target_words(result)}", alternative(result)
-    data = _png(folder, picture)
-    if data is None:
-        return f"<figure><h3>{text(title)}</h3><p>{text(picture)} is missing or is not a picture.</p>" \
-               f"<figcaption>{text(words)}</figcaption></figure>"  # fmt: skip
-    wide = " class=wide" if _size(data)[0] > _WIDE else ""
-    return (f'<figure id="attack-{number}"{wide}><h3>{text(title)}</h3>'
-            f'<div class="pan" tabindex="0">{_image(data, words)}</div>'
-            f"<figcaption>{text(words)}</figcaption></figure>")  # fmt: skip
+def _figure(folder: _Folder, number: int, result: TargetResult) -> str:
+    """The images of a target, or a chart; empty where there is neither."""
+    title, alt = f"{result.attack}: {words.target_words(result)}", alternative(result)
+    if result.picture is None:
+        inside = chart(result, f"attack-{number}", alt)
+    elif (data := _png(folder, result.picture)) is None:
+        inside = f"<p>{text(result.picture)} is missing or is not a picture.</p>"
+    else:
+        inside = f'<div class="pan" tabindex="0">{_image(data, alt)}</div>'
+    caption = f"<figcaption>{text(alt)}</figcaption></figure>"
+    return f'<figure id="attack-{number}"><h3>{text(title)}</h3>{inside}{caption}' if inside else ""
 
 
-def _image(data: bytes, words: str) -> str:
+def _image(data: bytes, alt: str) -> str:
     """A PNG within the page, and the words for those who do not see it."""
-    width, height = _size(data)
-    address = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
-    return f'<img src="{address}" width="{width}" height="{height}" alt="{text(words)}">'
-
-
-def _size(data: bytes) -> tuple[int, int]:
-    """Width and height of a PNG."""
     width, height = struct.unpack(">II", data[16:24])
-    return width, height
+    address = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
+    return f'<img src="{address}" width="{width}" height="{height}" alt="{text(alt)}">'
 
 
 def alternative(result: TargetResult) -> str:
     """The content of a target's picture, in words."""
-    parts = [f"{form.capitalize()}: {outcome_words(result, form).rstrip('.')}." for form in forms(result)]
-    seen = shares_words(result.states)
+    parts = [f"{form.capitalize()}: {words.outcome_words(result, form).rstrip('.')}." for form in words.forms(result)]
+    seen = words.shares_words(result.states)
     return " ".join([*parts, *([f"Entries it saw: {seen}."] if seen else [])]) or "No form was tried."
 
 
@@ -433,7 +412,8 @@ class Attacks(Section):
         several = len({row.round for row in rows}) > 1
         found: dict[str, Leakage] = {}
         for row in rows:
-            name = f"{row.attack} {row.adversary}" + (f" {when_words(row.adversary, row.round)}" if several else "")
+            when = f" {words.when_words(row.adversary, row.round)}" if several else ""
+            name = f"{row.attack} {row.adversary}{when}"
             name += f" probe {row.probe_batch_size}" if row.probe_batch_size else ""
             entry = found.setdefault(name, Leakage(row.ranking, row.form, row.baselines, {}, row.adversary))
             if row.headline:
@@ -452,12 +432,12 @@ class Attacks(Section):
         for name, entry in _leakages(record).items():
             metric, low = entry.ranking.metric, entry.ranking.better == "low"
             outcome = entry.forms[entry.stronger]
-            guess, reached = best_guess(entry.guesses, entry.ranking) or ("", None)
+            guess, reached = words.best_guess(entry.guesses, entry.ranking) or ("", None)
             found.append(
                 Leak(
-                    name, metric_title(metric), units.last([outcome.metrics.get(metric)]), reached, guess, low,
+                    name, words.metric_title(metric), units.last([outcome.metrics.get(metric)]), reached, guess, low,
                     outcome.succeeded, outcome.applicable, outcome.people, outcome.recovered, entry.adversary,
-                    who_words(entry.adversary), outcome.states, outcome.state,
+                    words.who_words(entry.adversary), outcome.states, outcome.state,
                 )
             )  # fmt: skip
         return found
@@ -465,7 +445,7 @@ class Attacks(Section):
     def untried(self, run_dir: Path) -> Sequence[str]:
         """Kinds of rounds that were not probed, and what there was no time for."""
         summary = read_summary(run_dir / "attacks")
-        return [] if summary is None else [*summary.unseen, *left(summary)]
+        return [] if summary is None else [*summary.unseen, *words.left(summary)]
 
     def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
         """Whether the recipe has attacks that were not made or not finished."""

@@ -23,8 +23,6 @@ from fedplug_attacks.workshop.judge import judged
 from fedplug_attacks.workshop.records import AttackSummary, Averaged, Outcome, People, SummaryRow, TargetResult
 
 SUMMARY = "summary.json"
-STRIP = ".strip.png"
-"""Suffix of the name of a target's strip of pictures, after its key."""
 
 
 def key_of(attack: str, adversary: str, round: int, client: int, batch_size: int | None, batch: int) -> str:

@@ -5,7 +5,7 @@ for each moment      the recorded updates of a round, or the uploads of a probe
     observe          from recorded messages and the adversary's keys: the view
     attack           in its adaptive form, and also in its naive form if entries are hidden
     score            by the scorer, the only one with the truth
-    write            attacks/KEY.json and attacks/KEY.png
+    write            attacks/KEY.json, and attacks/KEY.png with images
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,11 +31,8 @@ from fedplug_runs.patterns import Pattern, words_of
 from fedplug_std.handed import signs
 from numpy.typing import NDArray
 
-from fedplug_attacks.api.observation import Observation
-from fedplug_attacks.api.planting import Plants
-from fedplug_attacks.api.report import NOT_APPLICABLE, AttackReport
-from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.api.view import View
+from fedplug_attacks import AttackReport, Observation, Plants, Truth, View
+from fedplug_attacks.api.report import NOT_APPLICABLE
 from fedplug_attacks.views.adversaries import Adversary, plants, read_client
 from fedplug_attacks.views.differences import Beyond
 from fedplug_attacks.views.observer import Known
@@ -47,7 +43,6 @@ from fedplug_attacks.workshop import results as attack_results
 from fedplug_attacks.workshop.attributes import Attributes
 from fedplug_attacks.workshop.calls import Calls
 from fedplug_attacks.workshop.occasions import Occasion, Occasions
-from fedplug_attacks.workshop.pictures import Challenge
 from fedplug_attacks.workshop.records import (
     AttackSummary,
     Outcome,
@@ -63,8 +58,6 @@ from fedplug_attacks.workshop.stage import OutOfTime, Stage
 from fedplug_attacks.workshop.target_truth import Truths
 from fedplug_attacks.workshop.words import by_words, examples, who_words
 
-STRIP = 4
-"""Largest number of images of a target in the strip."""
 _SUBTRACTS = "it subtracts its knowledge of all others from opened sums, which leaves the target's update"
 OTHERS = ("server", "client", "key_server", "server+client", "server+key_server", "server+client+key_server")
 """Adversaries to consider for an attack that does not apply, fewer parties first."""
@@ -109,7 +102,6 @@ class AttackRun:
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
         self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
-        self._drawn: Counter[tuple[str, str, int]] = Counter()
         self._alike: dict[tuple[Any, ...], TargetResult] = {}
 
     def execute(self) -> AttackSummary:
@@ -426,7 +418,7 @@ class AttackRun:
                 truth.counts.tolist(), truth.labels.tolist(), _people(truth, finds, outcomes),
                 "text" if truth.texts is not None else "image" if truth.scale is None else "row",
             ),
-            picture=f"{task.key}.png",
+            picture=None,
         )  # fmt: skip
         if alike is not None and any(outcome.status != NOT_APPLICABLE for outcome in outcomes.values()):
             self._alike[alike] = result
@@ -443,41 +435,33 @@ class AttackRun:
             digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
         return task.use.name, occasion.round, task.target, occasion.batch, digest.digest()
 
-    def _draw(self, result: TargetResult, truth: Truth, reports: dict[str, AttackReport]) -> None:
-        images = {form: report.images for form, report in reports.items()}
-        scores = {form: report.members for form, report in reports.items() if report.members is not None}
-        kind = result.attack, result.adversary, result.round
-        found = any(report.images is not None or report.counts is not None or report.labels is not None
-                    or report.members is not None for report in reports.values())  # fmt: skip
-        if found:
-            private_folder(self.folder)
-            self._draw_strip(result, truth, reports)
-        of_images = truth.images.ndim == 4  # a row of a table has no picture
-        if not found or not of_images or self._drawn[kind] >= self.stage.pictures:
-            result.picture = None
+    def _draw(self, result: TargetResult, truth: Truth, reports: Mapping[str, AttackReport]) -> None:
+        """Writes the true images and those of each form: of the stronger one the recovered ones, else the nearest."""
+        result.picture = None
+        if "images" not in result.finds or truth.images.ndim != 4:  # a row of a table has no picture
             return
-        self._drawn[kind] += 1
-        members = Challenge(truth.members, scores) if scores and truth.members is not None else None
+        partners = dict[str, dict[int, NDArray[np.float32]]]()
+        for form in sorted(reports, key=lambda form: form != result.headline):
+            images, pairs = reports[form].images, matched(reports[form], truth)
+            if images is not None and pairs is not None:
+                partners[form] = {int(place): images[guess] for place, guess in zip(*pairs, strict=True)}
+        if not partners:
+            return
+        first, best = next(iter(partners.items()))
+        recovered = result.forms[first].recovered
+        off = {
+            place: float(np.square(truth.images[place] - np.nan_to_num(image)).mean()) for place, image in best.items()
+        }  # fmt: skip
+        shown = sorted(off, key=lambda place: (place not in recovered, off[place]))[: attack_pictures.MOST_IMAGES]
+        rows: list[list[NDArray[np.float32] | None]] = [[truth.images[place] for place in shown]]
+        rows += [[images.get(place) for place in shown] for images in partners.values()]
+        private_folder(self.folder)
         try:
-            attack_pictures.draw(self.folder / f"{result.key}.png", result, truth.images, images, members)
+            attack_pictures.draw(self.folder / f"{result.key}.png", rows)
         except Exception as error:  # a picture matters less than its numbers
             self.watch.note(f"the picture of {result.key} is left out: {describe(error)}")
-            result.picture = None
-
-    def _draw_strip(self, result: TargetResult, truth: Truth, reports: Mapping[str, AttackReport]) -> None:
-        """The recovered or else nearest images of the stronger form, paired with the truth."""
-        form = result.headline or next(iter(reports))
-        found, outcome = reports[form], result.forms[form]
-        if "images" not in result.finds or found.images is None or truth.images.ndim != 4:
             return
-        if (pairs := matched(found, truth)) is None:
-            return
-        errors = np.square(truth.images[pairs[0]] - np.nan_to_num(found.images[pairs[1]])).reshape(len(pairs[0]), -1)
-        # Recovered ones first, then the nearest ones.
-        lost = [place not in outcome.recovered for place in pairs[0]]
-        best = sorted(range(len(errors)), key=lambda place: (lost[place], errors[place].mean()))
-        chosen = [(truth.images[pairs[0][place]], found.images[pairs[1][place]]) for place in best[:STRIP]]
-        attack_pictures.draw_strip(self.folder / f"{result.key}{attack_results.STRIP}", chosen)
+        result.picture = f"{result.key}.png"
 
     def _remedy(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
         """The adversary or option with which an attack that does not apply to this view would apply; empty: none.

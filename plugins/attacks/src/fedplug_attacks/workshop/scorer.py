@@ -15,6 +15,7 @@ import numpy as np
 from fedplug.api.errors import describe
 from fedplug.api.streams import stream
 
+from fedplug_attacks import Truth
 from fedplug_attacks.api.report import (
     DIVERGED,
     FAILED,
@@ -25,7 +26,6 @@ from fedplug_attacks.api.report import (
     AttackReport,
     Status,
 )
-from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.labels import largest_remainder
 from fedplug_attacks.membership_metrics import RATES
 from fedplug_attacks.workshop.judge import (
@@ -38,6 +38,7 @@ from fedplug_attacks.workshop.judge import (
     recovered_rows,
     recovered_texts,
 )
+from fedplug_attacks.workshop.pictures import roc_curve
 from fedplug_attacks.workshop.records import Evidence, Guesses, Outcome, Success
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class Scorer:
             gradient_evaluations=report.gradient_evaluations, seed=report.seed, losses=list(report.losses),
             own=dict(report.metrics), undefined=scored.undefined, counts=_listed(report.counts),
             labels=_listed(report.labels), presence=_listed(report.presence), recovered=places or [],
+            roc=[] if report.members is None or truth.members is None else roc_curve(report.members, truth.members),
         )  # fmt: skip
         if status in (SUCCESS, FAILED):
             if places is None:

@@ -93,8 +93,6 @@ class Stage:
         shared_key: whether all clients hold the secret key of an encryption.
         shares: number of clients whose shares open an upload; None if no encryption is opened by shares.
         done, total: targets so far, and in all.
-        pictures: number of targets to draw for each attack by each adversary in each round; drawing takes longer than
-            most attacks.
         timer: the time that the command allows; `left` has the key of each target that there is no time for, and what
             it is.
         ladder: attacks on images in the order in which the default set tries them, each only where those before it
@@ -153,7 +151,7 @@ class Stage:
         self.shares = min((seal.opens_with for seal in seals if seal.opened_by == "shares"), default=None)
         self.shelf = Shelf()
         self.done = self.total = 0
-        self.pictures, self.timer = math.inf, Timer(watch.progress)
+        self.timer = Timer(watch.progress)
         self.left: dict[str, str] = {}
         self.ladder: tuple[str, ...] = ()
 

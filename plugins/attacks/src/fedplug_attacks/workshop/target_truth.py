@@ -12,8 +12,7 @@ from fedplug.api.errors import FedplugError
 from fedplug.api.streams import stream
 from fedplug_runs.evaluation import matched_test
 
-from fedplug_attacks.api.observation import ObservedUpdate
-from fedplug_attacks.api.truth import Truth
+from fedplug_attacks import ObservedUpdate, Truth
 from fedplug_attacks.views.rewind import Moment, Restored
 from fedplug_attacks.workshop.attributes import Attributes
 from fedplug_attacks.workshop.scorer import are_tokens, pixels
