@@ -271,6 +271,19 @@ def test_sixty_lines_use_rounds_labels_and_a_coalition(tmp_path: Path, third_par
     assert len(Path(__file__).with_name("sixty_lines.py").read_text(encoding="utf-8").splitlines()) <= 60
 
 
+def test_an_early_round_has_its_model_where_that_of_the_attacked_one_is_unknown(tmp_path: Path) -> None:
+    """SelectiveShield's server knows the model before round 1, and of later ones the shared parameters alone."""
+    folder = finished_run(shield(rounds=3, model=MLP, train=SGD), tmp_path)
+    with machinery(folder, "attacks.rounds", adversaries=["server"], targets=[0], rounds=[3],
+                   probe={"batch_size": 4, "rounds": 3}) as run:  # fmt: skip
+        view, _ = view_of(run, "server", 0)
+    assert view.vector is None
+    first, *_, last = each_round(view)
+    assert last.model is None
+    np.testing.assert_array_equal(first.model.get_vector(), view.initial)
+    np.testing.assert_array_equal(first.vector, view.initial)
+
+
 @pytest.mark.parametrize("size", [1, 4])
 def test_selective_shields_moving_mask_is_seen_through(size: int, tmp_path: Path) -> None:
     """The same batch in three rounds of SelectiveShield, without noise: more entries are seen than in one."""

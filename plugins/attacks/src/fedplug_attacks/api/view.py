@@ -53,7 +53,8 @@ class View:
         initial: float32 (P,), the public model that the first round started from.
         learns: for each round before this one, the trainer's public declaration; shorter if it declares nothing for
             some.
-        model: the adversary's own copy of the recipe's model (a `TorchModel`), holding `vector`; None if unknown.
+        model: the adversary's own copy of the recipe's model (a `TorchModel`), holding `vector`. Where that is unknown,
+            None; or with observations the public parameters of `initial`, for rounds whose parameters are known.
         num_classes: outputs of the model.
         shape: (C, H, W) of one example.
         mean, std: per channel; inputs in [0, 1] are standardised with them.

@@ -57,9 +57,9 @@ class Calls:
         """Fills in the adversary's knowledge, and for a challenge the candidates, from `batch` or all its data."""
         data = self.rewound.somebody().data
         model: Model | None = None
-        if known.vector is not None:
+        if known.vector is not None or view.observations:  # of an earlier round the parameters may be known
             model = copy.deepcopy(self.stage.model)
-            model.set_vector(known.vector)
+            model.set_vector(self.stage.initial if known.vector is None else known.vector)
             model.set_buffers(known.buffers or self.stage.buffers)
         view = dataclasses.replace(
             view,
