@@ -110,6 +110,9 @@ def test_directions_of_the_clients_own_examples_are_refused() -> None:
     public.name = "other"
     with pytest.raises(DataError, match="2 training examples of toy are among those of other"):
         made(Whitening, Toy(rows), public=public, size=2).load(None)
+    # Nor do features of them hide that.
+    with pytest.raises(DataError, match="2 training examples of toy are among those of made"):
+        made(Whitening, Toy(rows), public=made(Projection, public, size=4), size=2).load(None)
 
 
 # -- nesting, and what is kept -----------------------------------------------------------------------------------------

@@ -108,15 +108,12 @@ class Features(fedplug.DataSource):
         Raises:
             DataError: the inner data set cannot be loaded, or there are no such features of it.
         """
-        chain, source = [self], self.of
-        while isinstance(source, Features):
-            chain.insert(0, source)
-            source = source.of
+        chain, source = _taken_apart(self)
         data = source.load(root)
         if data.train.targets is not None and data.train.targets.ndim > 2:
             raise DataError(f"{self.name} has no features of {source.name}, whose answers are classes of pixels")
         for known in {public.name: public for each in chain for public in each.publics}.values():
-            if shared := len(_rounded(data) & _rounded(known.load(root))):
+            if shared := len(_rounded(data) & _rounded(_taken_apart(known)[1].load(root))):
                 raise DataError(
                     f"{self.name}: {shared} training examples of {source.name} are among those of {known.name}, from "
                     "which features follow that everybody has; choose another public data set"
@@ -139,6 +136,15 @@ class Features(fedplug.DataSource):
             for part, found in zip((data.train, data.test), inputs, strict=True)
         )
         return dataclasses.replace(data, train=train, test=test, mean=(), std=(), columns=(), region_names=())
+
+
+def _taken_apart(source: fedplug.DataSource) -> tuple[list[Features], fedplug.DataSource]:
+    """The features that nest in a data set, the innermost first, and the data set that they are of."""
+    chain: list[Features] = []
+    while isinstance(source, Features):
+        chain.insert(0, source)
+        source = source.of
+    return chain, source
 
 
 def _rounded(data: Dataset) -> set[bytes]:
