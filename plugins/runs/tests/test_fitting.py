@@ -178,7 +178,7 @@ def test_a_model_that_fits_twice_is_not_refused(
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "std.image_folder": {"path": "."}, "std.text": {"file": "text.txt"}, "std.table": {"answer": "y"},
-    "std.torchvision": {"dataset": "KMNIST"},
+    "std.torchvision": {"dataset": "KMNIST"}, "features.projection": {"size": 10}, "features.whitening": {"size": 10},
 }  # fmt: skip
 TOLD_BY_FILES = {"std.arrays", "std.table", "std.huggingface", "std.torchvision"}
 
@@ -188,6 +188,10 @@ def test_every_data_set_declares_its_shape(name: str) -> None:
     entry = Catalog.discover().get("dataset", name)
     assert entry is not None
     found: Any = entry.load()
-    declares = found(found.Options.model_validate(OPTIONS.get(name, {}))).declares
+    source = found(found.Options.model_validate(OPTIONS.get(name, {})))
+    for within in found.inner:  # features of images
+        digits: Any = Catalog.discover().groups["dataset"]["std.digits"].load()
+        setattr(source, within, digits(digits.Options()))
+    declares = source.declares
     assert (declares.shape is None) == (name in TOLD_BY_FILES)
     assert (declares.num_classes is None) == (name in TOLD_BY_FILES | {"std.image_folder"})
