@@ -1,0 +1,23 @@
+"""Rules for recipes (`fedplug.rules`): features that there are none of, where the shape of an input is known before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedplug.api.errors import DataError
+
+from fedplug_features.base import Features
+
+
+def problems(rules: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """A transform of what is no image, more directions than numbers."""
+    for use, part in rules.defined:
+        path = use.path
+        while isinstance(part, Features):
+            if (shape := part.of.declares.shape) is not None:
+                try:
+                    part.shape(shape)
+                except DataError as error:
+                    yield path, str(error)
+            part, path = part.of, (*path, "of")
