@@ -197,7 +197,7 @@ def test_a_recipe_on_features_runs_and_its_plan_says_what_they_are(tmp_path: Pat
     result = fedplug.run(recipe, output=tmp_path, quiet=True)
     with pytest.raises(RecipeError, match="size=2000 of 324 numbers"):
         fedplug.check(recipe | {"data": recipe["data"] | {"size": 2000}})
+    within = {"use": "features.scattering", "of": "std.digits", "groups": 10}
     with pytest.raises(RecipeError, match=r"data\.of.*groups=10 does not divide its 81 maps; write 9"):
-        within = {"use": "features.scattering", "of": "std.digits", "groups": 10}
         fedplug.check(recipe | {"data": recipe["data"] | {"of": within}})
     assert result.metrics[-1].accuracy > 0.8
