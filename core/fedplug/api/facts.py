@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
@@ -169,29 +170,32 @@ class Facts:
     @property
     def plans_are_public(self) -> bool:
         """Whether the plans of all rounds follow from facts alone: not from data, nor from who takes part."""
-        return all(public for public, _ in self._schedule)
+        return self._schedule[0]
 
     def times(self, zone: str) -> int:
         """In how many rounds of the run clients may send something in this zone; at least 1."""
-        return max(1, sum(zone in sent for _, sent in self._schedule))
+        return max(1, self._schedule[1].get(zone, [0])[-1])
 
     def turn(self, zone: str) -> int:
         """In how many rounds before this one they may have done so."""
-        return sum(zone in sent for _, sent in self._schedule[: max(0, self.round)])
+        turns = self._schedule[1].get(zone)
+        return turns[max(0, self.round)] if turns else 0
 
     @property
-    def _schedule(self) -> tuple[tuple[bool, frozenset[str]], ...]:
-        """For each round of the run, whether its plan is public, and the zones in which something may be sent."""
+    def _schedule(self) -> tuple[bool, dict[str, list[int]]]:
+        """Whether the plans of all rounds are public; by zone, in how many rounds before each something may be sent."""
         key = "schedule", self.layout.size, self._published_digest
         if key not in self._memo:
             parts = (part for part in self.components.values() if isinstance(part, Negotiates))
             fixed = any(part.plans.fixed for part in parts)
-            each = tuple(
-                (now.plan is not None, frozenset(zone for zone in self.links if now.sent(zone)))
+            each = [
+                (now.plan is not None, [now.sent(zone) for zone in self.links])
                 for now in map(self.at, range(1 if fixed else self.rounds))
-            )
-            self._memo[key] = each * (self.rounds if fixed else 1)
-        schedule: tuple[tuple[bool, frozenset[str]], ...] = self._memo[key]
+            ] * (self.rounds if fixed else 1)
+            sent = zip(*(zones for _, zones in each), strict=True)
+            turns = {z: [*itertools.accumulate(ever, initial=0)] for z, ever in zip(self.links, sent, strict=False)}
+            self._memo[key] = all(public for public, _ in each), turns
+        schedule: tuple[bool, dict[str, list[int]]] = self._memo[key]
         return schedule
 
     # -- the recipe's parts --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from types import MappingProxyType
@@ -239,10 +240,12 @@ class Openings:
     """
 
     def __init__(self, noted: Iterable[Opening] = (), keep: Callable[[bytes], None] | None = None) -> None:
-        self._noted, self._keep = list(noted), keep
+        self._noted, self._keep, self._many = defaultdict[tuple[int, str], list[Opening]](list), keep, 0
+        for each in noted:
+            self._add(each)
 
     def __len__(self) -> int:
-        return len(self._noted)
+        return self._many
 
     @contextlib.contextmanager
     def once(
@@ -261,7 +264,7 @@ class Openings:
             OpenedBefore: another sum of the round and zone was opened, of this group or with a client of this one.
         """
         this, line = _noting(round, zone, group, tuple(clients), _digest(tuple(ciphertexts)))
-        for noted in self._noted:
+        for noted in self._noted[round, zone]:
             if noted.bars(this):
                 differs = "with other ciphertexts" if noted.clients == this.clients else "from other clients"
                 raise OpenedBefore(
@@ -286,7 +289,8 @@ class Openings:
             ProtectionError: it has served so many others in this round.
         """
         this, line = _noting(round, what, "", (), _digest(tuple(content)))
-        if this not in self._noted and sum(noted.bars(this) for noted in self._noted) >= most:
+        noted = self._noted[round, what]
+        if this not in noted and sum(each.bars(this) for each in noted) >= most:
             times = f"{most} times" if most > 1 else "before"
             raise ProtectionError(
                 f"{what} in round {round + 1} was used {times}, for something else; together, its uses would show what "
@@ -295,10 +299,14 @@ class Openings:
         self._note(this, line)
 
     def _note(self, this: Opening, line: bytes) -> None:
-        if this not in self._noted:
+        if this not in self._noted[this.round, this.zone]:
             if self._keep is not None:
                 self._keep(line)
-            self._noted.append(this)
+            self._add(this)
+
+    def _add(self, this: Opening) -> None:
+        self._noted[this.round, this.zone].append(this)
+        self._many += 1
 
 
 @functools.lru_cache(maxsize=4)

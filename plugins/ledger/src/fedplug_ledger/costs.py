@@ -315,6 +315,8 @@ class SoFar:
         reproducible: whether any noise follows from the recipe's seed.
         exposed: whether any round showed who took part.
         distributed: whether any noise was shared out among the clients of a sum.
+        executed: whether any noise rests on nobody's word.
+        words: the components on whose word any noise rests.
     """
 
     central: Counter[float] = dataclasses.field(default_factory=Counter)
@@ -324,6 +326,8 @@ class SoFar:
     reproducible: bool = False
     exposed: bool = False
     distributed: bool = False
+    executed: bool = False
+    words: set[str] = dataclasses.field(default_factory=set)
 
     def enter(self, entry: RoundEntry) -> None:
         """Adds what one entry of the log says."""
@@ -337,6 +341,8 @@ class SoFar:
             for release in facts.releases:
                 self.reproducible |= release.source == "reproducible"
                 self.distributed |= release.trust == "distributed"
+                self.executed |= not release.words
+                self.words.update(release.words)
                 if release.trust != "distributed":
                     self.single.add(zone)
                 if release.scored:

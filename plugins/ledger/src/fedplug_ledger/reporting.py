@@ -28,7 +28,6 @@ from fedplug_ledger.spent import priced_part
 from fedplug_ledger.views import (
     SEED_IS_KNOWN,
     levels,
-    logged_releases,
     loose,
     verdict,
     voided,
@@ -79,7 +78,7 @@ def warnings(ledger: Book) -> Iterator[str]:
             yield f"{beyond}; a delta of 1 / n allows publishing one whole {level or 'client'} of n, drawn by lot"
     if ledger.so_far.reproducible:
         yield SEED_IS_KNOWN
-    releases = logged_releases(ledger)
+    releases = _releases(ledger)
     for zone, release in releases:
         if release.as_published:
             yield (
@@ -173,15 +172,20 @@ def _first_voided(ledger: Book) -> str:
 
 
 def _noise(ledger: Book) -> list[NoiseReport]:
-    distinct = {NoiseReport(zone=zone, **shared(each, NoiseKind)) for zone, each in logged_releases(ledger)}
+    distinct = {NoiseReport(zone=zone, **shared(each, NoiseKind)) for zone, each in _releases(ledger)}
     return sorted(distinct, key=lambda each: (each.zone, *dataclasses.astuple(each)))
 
 
 def _trust(ledger: Book) -> str:
-    trusts = sorted({release.trust for _, release in logged_releases(ledger)})
+    trusts = sorted({release.trust for _, release in _releases(ledger)})
     return " and ".join(trusts) or "none"
 
 
 def actual_rounds(ledger: Book) -> int:
     """How many rounds were run, those that were repeated once."""
     return len({entry.round for entry in ledger.log})
+
+
+def _releases(ledger: Book) -> list[tuple[str, Release]]:
+    """Every noise of the log, with its zone."""
+    return [(zone, each) for entry in ledger.log for zone, facts in entry.zones.items() for each in facts.releases]

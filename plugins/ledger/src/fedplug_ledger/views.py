@@ -440,9 +440,8 @@ def _everybody(
 
 def _noise_by(ledger: Book) -> tuple[str, ...]:
     """On whose word the noise is what it is priced at."""
-    releases = [release for _, release in logged_releases(ledger)]
-    words = sorted({word for release in releases for word in release.words})
-    return (*((EXECUTED,) if any(not release.words for release in releases) else ()), *map(_word, words))
+    so_far = ledger.so_far
+    return (*((EXECUTED,) if so_far.executed else ()), *map(_word, sorted(so_far.words)))
 
 
 def _limit(ledger: Book, epsilon: float, level: str = "") -> str:
@@ -464,7 +463,3 @@ def loose(ledger: Book, level: str = "") -> str:
     if math.isinf(count):
         return f"delta {ledger.delta:g} is per {level}, and nobody says how many there are"
     return f"delta {ledger.delta:g} is not below 1 / {count:g} {who}" if count and ledger.delta >= 1 / count else ""
-
-
-def logged_releases(ledger: Book) -> list[tuple[str, Release]]:
-    return [(zone, each) for entry in ledger.log for zone, facts in entry.zones.items() for each in facts.releases]
