@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fedplug import Aggregator, Field, Options, WeightedSum
@@ -101,6 +101,12 @@ class TakenWord(Odd):
         name: str = Field("x", description="x")
 
 
+class TakenInner(Odd):
+    """Calls an inner component by a word that recipes reserve."""
+
+    inner: ClassVar[Mapping[str, str]] = {"name": "aggregate"}
+
+
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
@@ -114,6 +120,7 @@ class TakenWord(Odd):
         (CheckFails, "component odd: its check fails: KeyError: 'x'"),
         (NoOptions, "plugin test: odd has no nested class Options(fedplug.Options)"),
         (TakenWord, "plugin test: odd has an option named name, which recipes reserve"),
+        (TakenInner, "plugin test: odd has an option named name, which recipes reserve"),
     ],
 )
 def test_faulty_components_are_named(

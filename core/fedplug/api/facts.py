@@ -174,12 +174,11 @@ class Facts:
 
     def times(self, zone: str) -> int:
         """In how many rounds of the run clients may send something in this zone; at least 1."""
-        return max(1, self._schedule[1].get(zone, [0])[-1])
+        return max(1, self._schedule[1][zone][-1])
 
     def turn(self, zone: str) -> int:
         """In how many rounds before this one they may have done so."""
-        turns = self._schedule[1].get(zone)
-        return turns[max(0, self.round)] if turns else 0
+        return self._schedule[1][zone][max(0, self.round)]
 
     @property
     def _schedule(self) -> tuple[bool, dict[str, list[int]]]:

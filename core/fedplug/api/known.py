@@ -395,7 +395,9 @@ class Known:
         bounds = self.bounds
         if not toward_zero:
             bounds = tuple(norms.widened(bound, step / 2, self.layers) for bound in self.bounds)
-        off = any(r.mechanism in INTEGER and not _divides(step, r.step) for r in self.releases)
+        # Rounding changes no whole number whose grid is a multiple of the step.
+        whole = [release.step for release in self.releases if release.mechanism in INTEGER]
+        off = not all(grid >= step and (grid / step).is_integer() for grid in whole)
         known = self._off_grid(off)
         releases = tuple(
             r if r.mechanism in INTEGER else dataclasses.replace(r, step=max(r.step, step)) for r in known.releases
@@ -484,6 +486,3 @@ class Known:
         )  # fmt: skip
 
 
-def _divides(step: float, grid: float) -> bool:
-    """Whether multiples of the grid are multiples of the step, so that rounding to it changes none."""
-    return grid >= step and (grid / step).is_integer()

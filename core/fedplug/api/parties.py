@@ -240,12 +240,12 @@ class Openings:
     """
 
     def __init__(self, noted: Iterable[Opening] = (), keep: Callable[[bytes], None] | None = None) -> None:
-        self._noted, self._keep, self._many = defaultdict[tuple[int, str], list[Opening]](list), keep, 0
+        self._noted, self._keep = defaultdict[tuple[int, str], list[Opening]](list), keep
         for each in noted:
-            self._add(each)
+            self._noted[each.round, each.zone].append(each)
 
     def __len__(self) -> int:
-        return self._many
+        return sum(map(len, self._noted.values()))
 
     @contextlib.contextmanager
     def once(
@@ -299,14 +299,11 @@ class Openings:
         self._note(this, line)
 
     def _note(self, this: Opening, line: bytes) -> None:
-        if this not in self._noted[this.round, this.zone]:
+        noted = self._noted[this.round, this.zone]
+        if this not in noted:
             if self._keep is not None:
                 self._keep(line)
-            self._add(this)
-
-    def _add(self, this: Opening) -> None:
-        self._noted[this.round, this.zone].append(this)
-        self._many += 1
+            noted.append(this)
 
 
 @functools.lru_cache(maxsize=4)

@@ -285,9 +285,7 @@ class Record:
         return record
 
 
-@functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_adapter = functools.cache(TypeAdapter)
 
 
 @functools.cache

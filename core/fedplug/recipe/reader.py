@@ -166,7 +166,8 @@ class _Reading:
         use, name = self._full_name(place.group, place.raw["use"]), place.raw.get("name")
         if not isinstance(name, str) or taken.get(name) != place.path:
             own = _automatic(use, self.files)
-            name = own if own not in taken else f"{own}@{_second_name(place.path)}"
+            zone_or_section = next(key for key in reversed(place.path) if isinstance(key, str))
+            name = own if own not in taken else f"{own}@{zone_or_section}"
             if name in taken:
                 message = f"another component is named {name} already; add name: to this one"
                 self.source.complain(place.path, message)
@@ -302,14 +303,12 @@ class _Reading:
     def _files_of(self, place: Place, options: Options) -> list[tuple[str, Own]] | None:
         """The files that options name, by option; None after a complaint."""
         named = [(key, value) for key, value in options if isinstance(value, File)]
-        read = [
-            (key, self._read((*place.path, key), functools.partial(self._file_named, value))) for key, value in named
-        ]
-        found = [(key, own) for key, own in read if own is not None]
+        found = []
+        for key, file in named:
+            read = functools.partial(self.files.read_file, Path(file.file), sha256=file.sha256)
+            if (own := self._read((*place.path, key), read)) is not None:
+                found.append((key, own))
         return found if len(found) == len(named) else None
-
-    def _file_named(self, named: File, folders: list[Path]) -> Own:
-        return self.files.read_file(Path(named.file), folders, named.sha256)
 
     def _hint(self, group: str, use: str, plain: bool) -> str:
         """What may have been meant by an unknown component; a plain name may refer to one of this recipe."""
@@ -334,11 +333,6 @@ class _Reading:
         return None
 
 
-def _second_name(path: KeyPath) -> str:
-    """The zone, the list or the section: what an automatic second name ends in."""
-    return next(key for key in reversed(path) if isinstance(key, str))
-
-
 def _automatic(use: str, files: Resolver) -> str:
     """What an instance is called whose name is not written."""
     return files.parts(use)[1] if files.is_own(use) else use
@@ -351,7 +345,8 @@ def _unusable(component_class: type, group: str, reserved: tuple[str, ...]) -> s
     model: Any = component_class.Options
     if not (isinstance(model, type) and issubclass(model, Options)):
         return "has no nested class Options(fedplug.Options)"
-    clash = [key for key in (*reserved, *component_class.inner) if key in model.model_fields]
+    own = [*component_class.inner, *model.model_fields]
+    clash = [key for key in own if key in reserved or own.count(key) > 1]
     return f"has an option named {clash[0]}, which recipes reserve" if clash else ""
 
 

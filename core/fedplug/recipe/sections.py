@@ -243,7 +243,8 @@ class Resolved:
 def _contradictions(cls: type[Section]) -> Iterator[str]:
     """What a class declares that cannot be read, as half sentences."""
     declared: dict[str, Any] = {"Options": cls.Options} | ({"Item": cls.Item} if cls.Item is not None else {})
-    if wrong := [name for name, value in declared.items() if not _are_options(value)]:
+    wrong = [k for k, kind in declared.items() if not (isinstance(kind, type) and issubclass(kind, component.Options))]
+    if wrong:
         yield from (f"{name} must be a subclass of fedplug.Options" for name in wrong)
     elif cls.Item is not None and (cls.lists or cls.Options.model_fields):
         yield "a list of Item has no keys; leave out Options and lists, or Item"
@@ -252,10 +253,6 @@ def _contradictions(cls: type[Section]) -> Iterator[str]:
     for name, group in cls.lists.items():
         if group not in GROUPS:
             yield f"{name} has the group {group!r}; {closest(group, GROUPS)}"
-
-
-def _are_options(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, component.Options)
 
 
 def load(entry: Entry) -> type[Section]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -142,8 +142,9 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
+        ballots = {name: self._handing for name, part in composition.components.items() if isinstance(part, Ballots)}
         self._receiver = Receiver(
-            "client", self.components, recipe.digest, self.store.folder, self._handings(), self._watching
+            "client", self.components, recipe.digest, self.store.folder, ballots, self._watching
         )
         world = World(recipe, composition, data_root) if world is None else world
         self.public = world.public
@@ -152,6 +153,7 @@ class ClientHost:
         # What is not of fedplug itself may keep more than its vector and buffers, and carry it to the next client.
         self._keeps_more = not composition.shipped(recipe.model.name)
         self.model_user: HostedClient | None = None
+        self.asked: Sequence[HostedClient] = ()
         self._last_vector: NDArray[np.float32] | None = None
         initial, self.buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
         sections = recipe.sections
@@ -214,10 +216,6 @@ class ClientHost:
         """What looks through a client's replies for its plain values, where the store has something that does."""
         client.comparison = client.comparison or self.store.comparison()
         return None if client.comparison is None else client.comparison.look
-
-    def _handings(self) -> dict[str, Any]:
-        """Of which components the answers are looked at."""
-        return {name: self._handing for name, part in self.composition.components.items() if isinstance(part, Ballots)}
 
     @contextlib.contextmanager
     def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[Callable[[Any], Any]]:

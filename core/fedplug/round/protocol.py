@@ -443,9 +443,9 @@ class Protocol:
         self._facts.clear()
 
     def _tell_evaluate(self, cohort: Cohort) -> None:
-        for group in cohort.groups:
-            members = cohort.group(group)
-            members.tell_now(self.steps.evaluate, members.client_ids)
+        for members in map(cohort.group, cohort.groups):
+            places = {c: [place, len(members)] for place, c in enumerate(members.client_ids)}
+            members.tell_each_now(self.steps.evaluate, places)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,8 @@ class Training(PartySteps):
             published[group] = with_published(published_to(published, group), key_server.facts.round, name, values)
 
     def _require_published(self, name: Any, values: Any) -> None:
-        if name not in self.composition.components or not isinstance(values, dict) or not all(map(_is_name, values)):
+        named = isinstance(values, dict) and all(isinstance(key, str) for key in values)
+        if name not in self.composition.components or not named:
             raise MessageError(f"{shown(name)} is said to publish {shown(values)}, which are no values by name")
 
     @at_client
@@ -240,7 +241,9 @@ class Protecting(PartySteps):
                 if zone == RETAINED or not size:
                     continue
                 steps = client.facts.steps(zone)
-                gathered = zone not in plans.own and not self._shows_positions(steps)
+                # The aggregator must know where the values of a zone that is not encrypted belong.
+                where_known = self.composition.aggregator.wants.positions and seal_of(steps) is None
+                gathered = zone not in plans.own and not where_known
                 positions = None if gathered else plan.positions(zone)
                 if size != plan.labels.size:
                     values = client.update.take(plan.positions(zone), mode="clip")  # none lies beyond
@@ -282,10 +285,6 @@ class Protecting(PartySteps):
             if sealed and sealed[1].position_block:
                 plan = plan.widened(zone, sealed[1].position_block)
         return plan
-
-    def _shows_positions(self, steps: Sequence[Step]) -> bool:
-        """Whether the aggregator must know where the values of a zone that is not encrypted belong."""
-        return self.composition.aggregator.wants.positions and seal_of(steps) is None
 
 
 def hides(steps: Sequence[Step]) -> bool:
@@ -562,8 +561,12 @@ class Adopting(PartySteps):
             block = execute(step, block, client, client.facts)
 
     @at_client
-    def evaluate(self, client: HostedClient, members: list[int]) -> None:
+    def evaluate(self, client: HostedClient, place: list[int]) -> None:
         """Evaluates the global model, as the service `evaluation` does.
+
+        Args:
+            client: who evaluates.
+            place: of the client among those of its group that do, from 0, and how many these are.
 
         Once a round, and once after the last: a model's right answers tell of the examples it is tried on, and a party
         that could choose models without end could read them.
@@ -579,7 +582,7 @@ class Adopting(PartySteps):
             )
         memory.evaluated = round
         if self._evaluation is not None:
-            found = self._evaluation.evaluated(self.recipe, self.composition, client, members)
+            found = self._evaluation.evaluated(self.recipe, self.composition, client, place)
             client.reports.evaluation = found.to_plain()
 
     @at_client
@@ -599,10 +602,6 @@ class Adopting(PartySteps):
 
 def _opens_here(link: Link) -> bool:
     return link.hook == "postprocess" and link.site == "client"
-
-
-def _is_name(key: Any) -> bool:
-    return isinstance(key, str)
 
 
 class Steps(Joining, Training, Protecting, Adopting, Opening):

@@ -263,7 +263,7 @@ class UploadRules:
             return f"says weighted={block.weighted}, which must be {block.zone in self._weighted}"
         letters = block.meta.get("letters", {})
         letters_alone = block.meta.keys() <= {"letters"} and isinstance(letters, dict)
-        if not letters_alone or not all(map(_is_letter, letters.items())):
+        if not letters_alone or not all(type(to) is int and isinstance(sent, bytes) for to, sent in letters.items()):
             return "has in its meta something else than letters, bytes by receiver"
         if block.contributors != 1:
             return f"claims {block.contributors} contributors; an upload holds one update"
@@ -274,10 +274,6 @@ class UploadRules:
         if block.positions is not None and len(block.positions) and int(block.positions[-1]) >= self._size:
             return f"has position {int(block.positions[-1])}, but the model has {self._size} scalars"
         return ""
-
-
-def _is_letter(item: tuple[Any, Any]) -> bool:
-    return type(item[0]) is int and isinstance(item[1], bytes)
 
 
 Shape = tuple[int | None, int | None]

@@ -45,7 +45,7 @@ def made(kind: Any, of: Any, name: str = "made", **options: Any) -> Any:
     feature = kind(kind.Options(**options))
     feature.name, feature.of = name, of
     if public is not None:
-        feature.public = public
+        feature.fitted_on = public
     return feature
 
 
@@ -101,6 +101,28 @@ def test_whitened_public_examples_have_no_correlation_left() -> None:
     np.testing.assert_allclose(found.mean(0), 0, atol=0.1)
     only = made(Whitening, Toy(private), public=Toy(public), size=2, least=1e-9).load(None).train.inputs
     np.testing.assert_allclose(np.abs(only), np.abs(found[:, :2]), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [Projection, Whitening])
+def test_every_example_has_the_length_that_is_asked_for(kind: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
+    public = {"public": Toy(rows + 1)} if kind is Whitening else {}
+    own, scaled = (made(kind, Toy(rows), size=3, length=length, **public).load(None).train for length in (None, 5))
+    np.testing.assert_allclose(np.linalg.norm(scaled.inputs, axis=1), 5, rtol=1e-5)
+    directions = own.inputs / np.linalg.norm(own.inputs, axis=1, keepdims=True)
+    np.testing.assert_allclose(scaled.inputs, 5 * directions, rtol=1e-4, atol=1e-6)
+    zeros = made(Projection, Toy(np.zeros((3, 6), np.float32)), size=3, length=5).load(None).train.inputs
+    np.testing.assert_array_equal(zeros, 0)
+
+
+def test_directions_follow_from_the_first_public_examples() -> None:
+    rng = np.random.default_rng(0)
+    rows, public, more = (rng.normal(size=(50, 4)).astype(np.float32) for _ in range(3))
+    one = made(Whitening, Toy(rows), public=Toy(public), size=2).load(None).train.inputs
+    many = Toy(np.concatenate([public, 9 * more]))
+    first = made(Whitening, Toy(rows), public=many, size=2, examples=50).load(None).train.inputs
+    np.testing.assert_array_equal(first, one)
+    assert not np.allclose(made(Whitening, Toy(rows), public=many, size=2).load(None).train.inputs, one)
 
 
 def test_directions_of_the_clients_own_examples_are_refused() -> None:

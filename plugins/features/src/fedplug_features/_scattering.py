@@ -6,6 +6,7 @@ Filters, borders and the order of the channels are those of `kymatio` 0.3 (Andre
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -88,19 +89,16 @@ class Scattering:
 
 
 def _moduli(spectrum: torch.Tensor, wavelets: torch.Tensor, halvings: int) -> torch.Tensor:
-    """|U * psi| at a resolution that is halved so often."""
-    moduli: torch.Tensor = torch.fft.ifft2(_halved(spectrum * wavelets, halvings)).abs()
+    """|U * psi| at a resolution that is halved so often: at every 2^halvings-th pixel."""
+    parts = 2**halvings
+    high, wide = (side // parts for side in spectrum.shape[-2:])
+    # What stays of a product after halving is the mean of its parts; part by part, no large product is written.
+    folded = torch.zeros(())
+    for top, left in itertools.product(range(0, parts * high, high), range(0, parts * wide, wide)):
+        part = ..., slice(top, top + high), slice(left, left + wide)
+        folded = folded + spectrum[part] * wavelets[part]
+    moduli: torch.Tensor = torch.fft.ifft2(folded).abs() / parts**2
     return moduli
-
-
-def _halved(spectrum: torch.Tensor, times: int) -> torch.Tensor:
-    """The spectrum of every 2^times-th pixel."""
-    if not times:
-        return spectrum
-    parts = 2**times
-    *rest, high, wide = spectrum.shape
-    folded: torch.Tensor = spectrum.reshape(*rest, parts, high // parts, parts, wide // parts).mean((-4, -2))
-    return folded
 
 
 def _spectrum(filters: NDArray[np.float64], resolution: int) -> torch.Tensor:

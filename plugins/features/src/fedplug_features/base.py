@@ -11,7 +11,9 @@ import abc
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias
 
 import fedplug
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = "Callable[[NDArray[np.float32]], NDArray[np.float32]]"
 """Gives the features of examples, (n, ...) of (n, ...); an example's follow from it alone."""
-Public: TypeAlias = "Callable[[fedplug.DataSource], NDArray[np.float32]]"
-"""Gives the inputs of a public data set as a function would get them."""
+Public: TypeAlias = "Callable[[fedplug.DataSource, int], NDArray[np.float32]]"
+"""Gives inputs of a public data set as a function would get them, at most so many."""
 
 _AT_ONCE = 64
 """Examples that are worked on at once: what lies between is much larger than their features."""
-_FORMAT = 1
+_FORMAT = 2
 """Changes when features of the same inputs would be others."""
 
 
@@ -60,7 +62,7 @@ class Features(fedplug.DataSource):
 
         Args:
             of: the shape of an example's inputs.
-            public: gives what this function would get of another data set's training examples.
+            public: gives what this function would get of another data set's first training examples.
         """
 
     def follows_from(self, root: str | None) -> list[Any]:
@@ -171,10 +173,10 @@ def digest(data: Dataset) -> str:
 
 
 def _of_training(
-    functions: Sequence[Function], root: str | None, source: fedplug.DataSource
+    functions: Sequence[Function], root: str | None, source: fedplug.DataSource, most: int
 ) -> NDArray[np.float32]:
     data = source.load(root)
-    return _applied(functions, data, data.train.inputs)
+    return _applied(functions, data, data.train.inputs[:most])
 
 
 def applied(functions: Sequence[Function], data: Dataset) -> list[NDArray[np.float32]]:
@@ -184,12 +186,24 @@ def applied(functions: Sequence[Function], data: Dataset) -> list[NDArray[np.flo
 
 def _applied(functions: Sequence[Function], data: Dataset, inputs: NDArray[Any]) -> NDArray[np.float32]:
     parts = []
-    for start in range(0, len(inputs) or 1, _AT_ONCE):
+    for start in _shown(range(0, len(inputs) or 1, _AT_ONCE)):
         some = as_models_get(data, inputs[start : start + _AT_ONCE])
         for function in functions:
             some = function(some)
         parts.append(some)
     return np.concatenate(parts)
+
+
+def _shown(starts: range) -> Iterator[int]:
+    """The same, and a line about them in a terminal where they take seconds."""
+    began, written = time.monotonic(), False
+    for start in starts:
+        if sys.stderr.isatty() and time.monotonic() > began + 2:
+            sys.stderr.write(f"\rfeatures, once for this data set: {start:,} of {starts.stop:,} examples ")
+            written = True
+        yield start
+    if written:
+        sys.stderr.write("\r\x1b[K")
 
 
 def as_models_get(data: Dataset, inputs: NDArray[Any]) -> NDArray[np.float32]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import fedplug
 import numpy as np
@@ -12,63 +13,27 @@ from fedplug.api.errors import DataError
 
 from fedplug_features.base import Features, Function, Public, digest
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-class Projection(Features):
-    """Random directions that everybody knows: a model has fewer weights, and lengths stay nearly as they are.
+_LEAST = 1e-6
+"""The length below which an example stays as it is."""
 
-    By the Johnson-Lindenstrauss lemma, distances between examples change by a factor of 1 +- sqrt(8 ln n / size).
-    """
+
+class Directions(Features):
+    """How far an example goes along some directions: its product with a matrix."""
 
     class Options(fedplug.Options):
-        """How many."""
+        """How many, and how long an example is then."""
 
         size: int = Field(1000, ge=1, description="numbers of an example")
-        seed: int = Field(0, ge=0, description="of the directions")
+        length: float | None = Field(
+            None, gt=0, allow_inf_nan=False,
+            description="every example is scaled to this L2 norm, which bounds what one of them adds to a gradient; "
+            "null: it keeps its own",
+        )  # fmt: skip
 
     options: Options
-
-    def shape(self, of: tuple[int, ...]) -> tuple[int, ...]:
-        """As many numbers as asked for."""
-        if (given := int(np.prod(of))) < self.options.size:
-            raise DataError(f"{self.name}: size={self.options.size} of {given} numbers is no fewer; lower size")
-        return (self.options.size,)
-
-    def function(self, of: tuple[int, ...], public: Public) -> Function:
-        """The product with a matrix of independent normal numbers of variance 1 / size."""
-        (size,) = self.shape(of)
-        drawn = stream(self.options.seed, "features.projection").standard_normal((int(np.prod(of)), size), np.float32)
-        drawn /= np.float32(np.sqrt(size))
-        return lambda inputs: inputs.reshape(len(inputs), -1) @ drawn
-
-    def describe(self) -> str:
-        """A line for the plan of the run."""
-        return f"{self.options.size} random directions ({self.follows_from_public()}) of {self._inside}"
-
-
-class Whitening(Features):
-    """The principal directions of public examples, each divided by its spread there (PCA whitening).
-
-    Mean and directions follow from the data set `public` alone, of which no example may be a client's: that nobody
-    checks but for equal inputs, where the recipe's section `public` names the same data set.
-    """
-
-    inner: ClassVar[Mapping[str, str]] = {"of": "dataset", "public": "dataset"}
-    public: fedplug.DataSource
-
-    class Options(fedplug.Options):
-        """How many directions."""
-
-        size: int = Field(ge=1, description="numbers of an example, those along which public examples differ most")
-        least: float = Field(
-            0.01, gt=0, description="added to each variance, as a share of the largest: weak directions stay weak"
-        )
-
-    options: Options
-
-    @property
-    def publics(self) -> Sequence[fedplug.DataSource]:
-        """The one of which the directions are."""
-        return (self.public,)
 
     def shape(self, of: tuple[int, ...]) -> tuple[int, ...]:
         """As many numbers as asked for."""
@@ -76,35 +41,105 @@ class Whitening(Features):
             raise DataError(f"{self.name}: size={self.options.size} of {given} numbers is too many; lower size")
         return (self.options.size,)
 
+    def function(self, of: tuple[int, ...], public: Public) -> Function:
+        """The product, and the length."""
+        import torch
+        from fedplug_std.torch_model import use_one_thread
+
+        self.shape(of)
+        directions, origin = self.directions(int(np.prod(of)), public)
+        matrix, length = torch.from_numpy(directions), self.options.length
+        use_one_thread()  # a product of a few rows by several threads takes ten times as long where others work
+
+        def along(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+            found: NDArray[np.float32] = (torch.from_numpy(inputs.reshape(len(inputs), -1) - origin) @ matrix).numpy()
+            if length is None:
+                return found
+            own = np.linalg.norm(found, axis=1, keepdims=True)
+            return np.where(own > _LEAST, found / own.clip(_LEAST) * np.float32(length), found)
+
+        return along
+
+    @abc.abstractmethod
+    def directions(self, count: int, public: Public) -> tuple[NDArray[np.float32], NDArray[np.float32] | float]:
+        """The directions, (count, size), and from where they lead: (count,), or a number."""
+
+
+class Projection(Directions):
+    """Random directions that everybody knows: a model has fewer weights, and lengths stay nearly as they are.
+
+    By the Johnson-Lindenstrauss lemma, distances between examples change by a factor of 1 +- sqrt(8 ln n / size).
+    """
+
+    class Options(Directions.Options):
+        """Which directions."""
+
+        seed: int = Field(0, ge=0, description="of the directions")
+
+    options: Options
+
+    def directions(self, count: int, public: Public) -> tuple[NDArray[np.float32], float]:
+        """Independent normal numbers of variance 1 / size."""
+        size = self.options.size
+        drawn = stream(self.options.seed, "features.projection").standard_normal((count, size), np.float32)
+        return drawn / np.float32(np.sqrt(size)), 0.0
+
+    def describe(self) -> str:
+        """A line for the plan of the run."""
+        return f"{self.options.size} random directions ({self.follows_from_public()}) of {self._inside}"
+
+
+class Whitening(Directions):
+    """The principal directions of public examples, each divided by its spread there (PCA whitening).
+
+    Mean and directions follow from the data set `fitted_on` alone, of which no example may be a client's: that nobody
+    checks but for equal inputs, where the recipe's section `public` names the same data set.
+    """
+
+    inner: ClassVar[Mapping[str, str]] = {"of": "dataset", "fitted_on": "dataset"}
+    fitted_on: fedplug.DataSource
+
+    class Options(Directions.Options):
+        """From what."""
+
+        least: float = Field(
+            0.01, gt=0, description="added to each variance, as a share of the largest: weak directions stay weak"
+        )
+        examples: int = Field(10000, ge=2, description="public examples that directions follow from, the first so many")
+
+    options: Options
+
+    @property
+    def publics(self) -> Sequence[fedplug.DataSource]:
+        """The one of which the directions are."""
+        return (self.fitted_on,)
+
     def follows_from(self, root: str | None) -> list[Any]:
         """Its options, and the public examples."""
-        return [*super().follows_from(root), digest(self.public.load(root))]
+        return [*super().follows_from(root), digest(self.fitted_on.load(root))]
 
-    def function(self, of: tuple[int, ...], public: Public) -> Function:
-        """Subtracts the mean of public examples and multiplies by a matrix.
+    def directions(self, count: int, public: Public) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Those along which public examples differ most, from their mean.
 
         Raises:
             DataError: there are fewer public examples than directions, or they are of another shape.
         """
-        (size,) = self.shape(of)
-        known = public(self.public)
+        size, least = self.options.size, self.options.least
+        known = public(self.fitted_on, self.options.examples)
         rows = known.reshape(len(known), -1)
-        if rows.shape[1] != int(np.prod(of)):
+        if rows.shape[1] != count:
             raise DataError(
-                f"{self.name}: examples of {self.public.name} have {rows.shape[1]} numbers, and those of "
-                f"{self.of.name} {int(np.prod(of))}; choose a public data set of the same kind"
+                f"{self.name}: examples of {self.fitted_on.name} have {rows.shape[1]} numbers, and those of "
+                f"{self.of.name} {count}; choose a public data set of the same kind"
             )
         if len(rows) <= size:
             raise DataError(
-                f"{self.name}: size={size} directions of {len(rows)} examples of {self.public.name}; lower size"
+                f"{self.name}: size={size} directions of {len(rows)} examples of {self.fitted_on.name}; lower size"
             )
-        middle = rows.mean(0)
-        covariance = np.cov(rows, rowvar=False, dtype=np.float64)
-        variances, directions = np.linalg.eigh(covariance)
+        variances, axes = np.linalg.eigh(np.cov(rows, rowvar=False, dtype=np.float64))
         chosen = slice(None, -size - 1, -1)
-        scales = np.sqrt(variances[chosen].clip(0) + self.options.least * variances[-1])
-        matrix = (directions[:, chosen] / scales).astype(np.float32)
-        return lambda inputs: (inputs.reshape(len(inputs), -1) - middle) @ matrix
+        scales = np.sqrt(variances[chosen].clip(0) + least * variances[-1])
+        return (axes[:, chosen] / scales).astype(np.float32), rows.mean(0)
 
     def describe(self) -> str:
         """A line for the plan of the run."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from fedplug.api.errors import PluginError, of_component
-from fedplug.api.known import Release
 from fedplug.api.operations import Party
 from fedplug.api.roles import Accountant
 

@@ -166,7 +166,7 @@ class _Tests:
         return counted(found.outputs, self.sets[place].answers, self.classes)
 
 
-def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, members: list[int]) -> Evaluated:
+def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, place: list[int]) -> Evaluated:
     """Evaluates the global model on a client's share of the common test set, and on test data like its own.
 
     With data at sites, evaluates on the site's held-out examples alone, and gives shares of right answers in place of
@@ -175,9 +175,12 @@ def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, me
     Args:
         recipe, composition: of the run.
         client: who evaluates.
-        members: who share the common test set, in order.
+        place: of the client among those who share the common test set, from 0, and how many these are.
+
+    Raises:
+        ValueError: there is no such place.
     """
-    tests, at_site = _tests(recipe, client, members), recipe.data.at == "sites"
+    tests, at_site = _tests(recipe, client, place), recipe.data.at == "sites"
     with client.timed("evaluate"):
         public, own = _judged(client, client.vector, tests)
         counts = Evaluated(
@@ -238,11 +241,14 @@ def _judged(client: HostedClient, vector: NDArray[np.float32], tests: _Tests) ->
     return found[0], found[-1]
 
 
-def _tests(recipe: Recipe, client: HostedClient, members: list[int]) -> _Tests:
+def _tests(recipe: Recipe, client: HostedClient, told: list[int]) -> _Tests:
     """What a client evaluates on; the same object as long as its share of the common test set is the same."""
     data = client.data
     at_site = recipe.data.at == "sites"
-    place = (0, 1) if at_site else (members.index(client.client_id), len(members))
+    position, parties = told
+    if not 0 <= position < parties:
+        raise ValueError(f"client {client.client_id} has no place {position} of {parties}")
+    place = (0, 1) if at_site else (position, parties)
     tests: _Tests | None = client.cache.get(NAME)
     if tests is not None and tests.place == place:
         return tests
