@@ -30,9 +30,9 @@ from fedplug.api.data import PublicData
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.inverting import InvertingGradients
 from fedplug_attacks.labels import Labels, batch_labels
 from fedplug_attacks.linear_leak import LinearLeak
+from fedplug_attacks.matching import InvertingGradients
 from fedplug_std.datasets import Digits, FashionMnist, ImageFolder
 from fedplug_std.models import Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor

@@ -10,11 +10,12 @@ import pytest
 import torch
 from examples import examples
 from fedplug.api.blocks import Layout
-from fedplug_attacks._matching import Matcher, thinned
+from fedplug_attacks._matching import Matcher
+from fedplug_attacks._search import thinned
 from fedplug_attacks.api.observation import Meaning, Seen, all_clear
 from fedplug_attacks.api.view import View
-from fedplug_attacks.dlg import Dlg, Idlg
 from fedplug_attacks.labels import batch_labels, single_label
+from fedplug_attacks.matching import Dlg, Idlg
 from fedplug_kit.static import check_component
 from fedplug_std.torch_model import to_tensor
 from gradient_toys import DIGITS, attacker, digits, error, gradient, relu_net, run, sigmoid_lenet, top, view

@@ -14,10 +14,8 @@ from fedplug_attacks import _matching
 from fedplug_attacks._matching import Matcher, schedule_of
 from fedplug_attacks.api.observation import Clipped, Meaning
 from fedplug_attacks.api.view import View
-from fedplug_attacks.dlg import Idlg
-from fedplug_attacks.gradinversion import GradInversion
-from fedplug_attacks.inverting import InvertingGradients
 from fedplug_attacks.labels import batch_labels
+from fedplug_attacks.matching import GradInversion, Idlg, InvertingGradients
 from fedplug_std.torch_model import TorchModel
 from fedplug_std.training import Sgd
 from gradient_toys import DIGITS, error, relu_net, run, sigmoid_lenet, view

@@ -12,7 +12,7 @@ from fedplug.api.errors import ViewError
 from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedplug_attacks._descent import adam, cosine, total_variation
+from fedplug_attacks._search import adam, cosine, total_variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

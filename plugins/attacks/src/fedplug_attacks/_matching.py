@@ -28,7 +28,7 @@ from fedplug_std.training import batch_slices
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedplug_attacks import Attacker, AttackReport, Meaning, ObservedUpdate, Seen, View
+from fedplug_attacks import Attacker, Meaning, ObservedUpdate, Seen, View
 from fedplug_attacks._public import Clips, least_sigma_of, with_noise
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def too_long(schedule: Schedule, parameters: int, width: int) -> str:
 
 
 class LocalSteps:
-    """Takes the steps of a schedule from the public model, on candidates.
+    """Takes the steps of a schedule from the public model, on candidates; a gradient is one step of length 1.
 
     Args:
         schedule: the steps.
@@ -248,11 +248,6 @@ class LocalSteps:
 _PRECISION = 1e-2
 # Examples for the model's mean prediction.
 _ANSWERED = 256
-# Losses that a report keeps.
-_KEPT = 200
-# A search fits the observed update if its loss exceeds the noise's share by at most this part of the rest. Total
-# variation and rounding keep a good search above 0.
-_FITTED = 0.1
 # Standard deviations by which the energy of noise may be above its mean.
 _CHANCE = 3.0
 
@@ -330,9 +325,10 @@ class Matcher:
         self.evaluations = 0
         weights = self.update.meaning.class_weights
         self._class_weights = None if weights is None else torch.tensor(weights, device=self.device, dtype=self.dtype)
-        single = max(schedule.lengths if schedule else [batch]) == 1
-        self._prepare(view.model.module, self.update.meaning.training_mode, single)
-        self.local = None if schedule is None else LocalSteps(schedule, self._parameters, self._loss)
+        taken = schedule or Schedule(1, (batch,), 1.0, 0.0, 0.0, 1.0)
+        self._prepare(view.model.module, self.update.meaning.training_mode, single=max(taken.lengths) == 1)
+        self._steps = LocalSteps(taken, self._parameters, self._loss)
+        self.local = self._steps if schedule else None
 
     @classmethod
     def of(cls, view: View, form: str, attacker: Attacker, double: bool = False) -> Matcher:
@@ -381,27 +377,8 @@ class Matcher:
             sum over batch norm layers of |mean - running mean| + |variance - running variance| (Yin et al. 2021,
             eq. 9); 0 where the model has no such layers.
         """
-        if self.local is not None:
-            self.evaluations += len(inputs) * self.local.schedule.steps
-            return self.local.gradients(inputs, labels)
-        self.evaluations += len(inputs)
-        if len(inputs) == 1:  # the same numbers without the cost of torch.func
-            return self._gradient_of_one(inputs[0], labels[0])
-        of_one = torch.func.grad(self._loss, has_aux=True)
-        parts, penalties = torch.func.vmap(of_one, in_dims=(None, 0, 0))(self._parameters, inputs, labels)
-        return torch.cat([part.reshape(len(inputs), -1) for part in parts.values()], dim=1), penalties
-
-    def _gradient_of_one(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        differentiable = torch.is_grad_enabled() and (inputs.requires_grad or labels.requires_grad)
-        with torch.enable_grad():
-            own = {name: tensor.detach().requires_grad_() for name, tensor in self._parameters.items()}
-            loss, penalty = self._loss(own, inputs, labels)
-            parts = torch.autograd.grad(
-                loss, tuple(own.values()), create_graph=differentiable, retain_graph=differentiable,
-                materialize_grads=True,
-            )  # fmt: skip
-        penalty = penalty if differentiable else penalty.detach()
-        return torch.cat([part.reshape(-1) for part in parts])[None], penalty[None]
+        self.evaluations += len(inputs) * self._steps.schedule.steps
+        return self._steps.gradients(inputs, labels)
 
     def _loss(
         self, parameters: Mapping[str, torch.Tensor], inputs: torch.Tensor, labels: torch.Tensor
@@ -508,6 +485,10 @@ class Matcher:
         mean = to_tensor(public.examples.inputs, self.view.mean, self.view.std).mean(0)
         return mean.to(self.device, self.dtype) + 0.1 * noise
 
+    def starts(self, purpose: str, count: int, init: str, public: PublicData | None) -> list[torch.Tensor]:
+        """This many batches to start from, each drawn for a purpose and its number; for the rest see `start`."""
+        return [self.start(stream(self.view.seed, purpose, number), init, public) for number in range(count)]
+
     def images(self, inputs: torch.Tensor) -> NDArray[np.float32]:
         """Standardised inputs (B, C, H, W) as images in [0, 1]."""
         pixels = (inputs.detach() * self.std + self.mean).clamp(0, 1)
@@ -582,79 +563,3 @@ def _rms(values: NDArray[np.float32]) -> float:
     """Root mean square of the finite values; 0 without any."""
     finite = values[np.isfinite(values)]
     return float(np.sqrt(np.square(finite, dtype=np.float64).sum() / max(1, len(finite))))
-
-
-@dataclasses.dataclass
-class Record:
-    """The results of the searches of one attack: the best one, and the numbers of the report.
-
-    `measure` names the losses. `score`, if given, selects the best search.
-    """
-
-    matcher: Matcher
-    attacker: Attacker
-    total: int = 1
-    best: float = math.inf
-    inputs: torch.Tensor | None = None
-    labels: list[int] = dataclasses.field(default_factory=list)
-    losses: list[float] = dataclasses.field(default_factory=list)
-    searches: int = 0
-    diverged: int = 0
-    measure: Measure = "squared"
-    score: float = math.inf
-
-    def progress(self, done: int, loss: float) -> None:
-        """Notes a loss and reports progress; `done` of `total` steps of all searches."""
-        self.losses.append(loss)
-        self.attacker.progress(min(done, self.total), self.total, loss)
-
-    def offer(self, loss: float, inputs: torch.Tensor, labels: Sequence[int], score: float | None = None) -> bool:
-        """Takes the result of one search; it is kept if its score (None: its loss) is the lowest so far. True if so."""
-        score = loss if score is None else score
-        self.searches += 1
-        if not math.isfinite(loss) or math.isnan(score):
-            self.diverged += 1
-            return False
-        if score >= self.score:
-            return False
-        self.best, self.score, self.inputs, self.labels = loss, score, inputs.detach().clone(), list(labels)
-        return True
-
-    def report(self, **metrics: float) -> AttackReport:
-        """The attack's report. It is selected by the attack's own loss, since the truth is not known here."""
-        losses = tuple(thinned(self.losses))
-        self.attacker.progress(self.total, self.total, losses[-1] if losses else None)
-        common: dict[str, Any] = {
-            "seed": self.matcher.view.seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
-            "metrics": {
-                "searches": self.searches, "diverged": self.diverged, "loss": self.best,
-                **({"steps_unrolled": self.matcher.local.schedule.steps} if self.matcher.local else {}), **metrics,
-            },
-        }  # fmt: skip
-        if self.inputs is None:
-            reason = f"the loss of every search ({self.searches}) became NaN or infinite"
-            return AttackReport("diverged", reason=reason, **common)
-        labels = np.array(self.labels, np.int64)
-        counts = np.bincount(labels, minlength=self.matcher.view.num_classes)
-        images = self.matcher.images(self.inputs)
-        unfit = "; ".join(filter(None, (self.unfit(), self.matcher.estimated)))
-        return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
-
-    def unfit(self) -> str:
-        """Distance between the best search and the observed update, in a clause; empty if noise explains it.
-
-        A search fits its observation if its loss exceeds that of the truth by at most a tenth of the rest. For example,
-        noise of ten times the gradient explains 0.9 of a cosine and leaves 0.1 of it.
-        """
-        floor = self.matcher.floor_of(self.measure)
-        if self.best <= floor + _FITTED * max(0.0, 1 - floor):
-            return ""
-        noise = f", of which noise explains {floor:.2g}" if floor > 0.01 else ""
-        return f"the best search ended with a mismatch of {self.best:.2g}{noise}; more steps may find more"
-
-
-def thinned(losses: Sequence[float]) -> list[float]:
-    """At most 200 of the losses, evenly spaced, the first and the last among them."""
-    if len(losses) <= _KEPT:
-        return list(losses)
-    return [losses[place] for place in np.linspace(0, len(losses) - 1, _KEPT).round().astype(int)]

@@ -117,8 +117,8 @@ class Rounds(Formed):
         return best
 
     def _by_search(self, view: View, attacker: Attacker) -> AttackReport:
-        from fedplug_attacks._descent import Matching, matched, stepped
         from fedplug_attacks._matching import SeveralRounds
+        from fedplug_attacks._search import Matching, stepped
 
         options = self.options
         views = [one for one in each_round(view, options.most) if one.model is not None]
@@ -129,10 +129,9 @@ class Rounds(Formed):
             raise ViewError(lacks)
         matcher = SeveralRounds(views, options.form, view.observed.meaning.examples or 1, attacker.device)
         start = matcher.start(stream(view.seed, "attacks.rounds"), "normal", attacker.facts.public)
-        matching = Matching("cosine", functools.partial(stepped, options.lr), (options.tv,), signed=True)
-        labels = _labels(matcher, attacker)
-        record, _ = matched(matcher, attacker, matching, [start], labels, options.iterations, screened=False)
-        return record.report()
+        rates = functools.partial(stepped, options.lr)
+        matching = Matching(matcher, attacker, "cosine", rates=rates, tv=(options.tv,), signed=True)
+        return matching.run([start], _labels(matcher, attacker), options.iterations).report()
 
 
 def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
