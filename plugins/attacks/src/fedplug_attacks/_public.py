@@ -83,6 +83,23 @@ def marked(tensor: TensorView, hidden: float = np.nan) -> NDArray[np.float64]:
     return found
 
 
+def layer_of(
+    update: ObservedUpdate, weight: str, bias: str | None, hidden: float = np.nan
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """A layer's weight (h, d) and bias (h,), `marked`, and the noise on each, stated or estimated.
+
+    Args:
+        update: the update that contains it.
+        weight, bias: their names; a bias of None is NaN.
+        hidden: what stands for hidden entries.
+    """
+    noised = with_noise(update)
+    parts = [noised.tensor(name) for name in (weight, bias) if name]
+    values, noise = [marked(part, hidden) for part in parts], [noise_of(part) for part in parts]
+    rows = len(values[0])
+    return values[0], values[1] if bias else np.full(rows, np.nan), noise[0], noise[1] if bias else np.zeros(rows)
+
+
 class Clips:
     """Applies the clips of an update to gradients of candidates: (T, P) to (T, P), differentiable.
 

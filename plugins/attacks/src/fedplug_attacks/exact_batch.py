@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,12 @@ from fedplug_attacks import _low_rank as low_rank
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
 from fedplug_attacks.api.planting import parameter
-from fedplug_attacks.linear_leak import (
-    FirstLayer,
-    feature_layer,
-    first_layer,
-    first_matrix,
-    largest_scale,
-)
+from fedplug_attacks.linear_leak import FirstLayer, first_layer, largest_scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
 # Searches that run at once.
@@ -110,20 +106,14 @@ class ExactBatch(Formed):
 
     def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
-        naive, layout, front = self.options.form == "naive", view.observed.layout, None
-        behind = None if role(layout, FIRST_WEIGHT) else first_matrix(layout)
+        naive, layout = self.options.form == "naive", view.observed.layout
+        behind = None if role(layout, FIRST_WEIGHT) else _behind_convolutions(layout)
         needs = dataclasses.replace(
             self.finds.needs, tensors=((behind[0] if behind else FIRST_WEIGHT, "any"),), model=behind is not None
         )
         if reason := needs.unmet(view, attacker.facts.public):
             raise ViewError(reason)
-        if behind is None:
-            layer = first_layer(view, naive)
-        else:
-            from fedplug_attacks._features import Front, nearest
-
-            layer = feature_layer(view, naive, *behind)
-            front = Front(view, behind[0].rpartition(".")[0], training=True)
+        layer = first_layer(view, naive, behind)
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport("diverged", reason="the first layer's gradient holds values that are not finite")
         examples = int(view.observed.meaning.examples or 1)
@@ -138,16 +128,20 @@ class ExactBatch(Formed):
         }  # fmt: skip
         if not np.isnan(found.agreement).any():
             metrics["agreement"] = float(found.agreement.min())
-        if front is not None:
-            searched, shares = nearest(found.images, front, view, attacker, _STEPS)
-            metrics["feature_mismatch"] = float(shares.max())
-            missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
-            return AttackReport(
-                "finished", metrics, images=np.concatenate([searched, missing]), seed=view.seed,
-                unfit=_unfit(problem, found) or _unmatched(shares),
-            )  # fmt: skip
-        images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
-        return AttackReport("finished", metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
+        unfit = _unfit(problem, found)
+        if behind is None:
+            images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
+            return AttackReport("finished", metrics, images=images, seed=view.seed, unfit=unfit)
+        from fedplug_attacks._features import Front, nearest
+
+        images, shares = nearest(found.images, Front(view, behind[0], training=True), view, attacker, _STEPS)
+        metrics["feature_mismatch"] = missed = float(shares.max())
+        if missed > _MATCHED and not unfit:
+            unfit = f"the features are exact, but the images found miss up to {missed:.2g} of the features of one"
+        missing = np.full((examples - len(images), *view.shape), images.mean(), np.float32)
+        return AttackReport(
+            "finished", metrics, images=np.concatenate([images, missing]), seed=view.seed, unfit=unfit
+        )
 
     def _search(self, problem: _Problem, model: _Model | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""
@@ -196,6 +190,16 @@ class ExactBatch(Formed):
         return best
 
 
+def _behind_convolutions(layout: Layout) -> tuple[str, str | None] | None:
+    """Weight and bias of the first fully connected layer behind convolutions; None where there is none."""
+    parameters = layout.parameters
+    weight = next((parameter for parameter in parameters if len(parameter.shape) == 2), None)
+    if weight is None or len(parameters[0].shape) != 4:
+        return None
+    biases = (p.name for p in parameters if p.layer == weight.layer and p.shape == weight.shape[:1])
+    return weight.name, next(biases, None)
+
+
 def _sorted(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Most zeros first: columns of dL/dZ are the sparsest independent directions, sparser than their sums."""
     return directions[np.argsort(-low_rank.zeros_of(left, directions).sum(1), kind="stable")]
@@ -241,9 +245,10 @@ class _Model:
         meaning = view.observed.meaning
         single = meaning.loss == "cross_entropy" and meaning.steps == 1 and not view.segmentation
         if single and most <= _NUMBERS and view.model is not None:  # rounds that are stacked have no one model
-            from fedplug_attacks._features import columns_behind
+            from fedplug_attacks._features import Front
 
-            columns = columns_behind(view, weight.rpartition(".")[0])
+            with contextlib.suppress(ViewError):
+                columns = Front(view, weight, meaning.training_mode).columns
         return cls(matrix, biases, columns)
 
     def outputs(
@@ -262,13 +267,6 @@ class _Model:
         outputs = np.where(unknown, mean[:, None], inputs) @ weight.T + self.bias[rows]
         spread = 2 * np.sqrt(variance[:, None] * (unknown.astype(np.float64) @ (weight**2).T))
         return outputs, spread + _ROUNDED * outputs.std(1, keepdims=True)
-
-
-def _unmatched(shares: NDArray[np.float64]) -> str:
-    """Whether images were found for the features, in a clause; empty if so."""
-    if float(shares.max()) <= _MATCHED:
-        return ""
-    return f"the features are exact, but the images found miss up to {shares.max():.2g} of the features of one"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from fedplug.api.errors import ViewError
 
 from fedplug_attacks import Attacker, AttackReport, Needs, ObservedUpdate, Seen, View
 from fedplug_attacks._forms import Formed
-from fedplug_attacks._public import marked, noise_of, with_noise
+from fedplug_attacks._public import layer_of, with_noise
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 from fedplug_attacks.api.planting import parameter
 
@@ -93,19 +93,16 @@ def last_layer(view: View) -> LastLayer:
     weight, bias = role(layout, LAST_WEIGHT, classes), role(layout, LAST_BIAS, classes)
     if weight is None:
         raise ViewError(_no_last_weight(layout, classes))
-    gradient = with_noise(view.observed.as_gradient(view.start))
-    parts = [gradient.tensor(name) for name in (weight, bias) if name]
-    if not any(part.visible.any() for part in parts):
-        raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
+    gradient = view.observed.as_gradient(view.start)
+    names = [name for name in (weight, bias) if name]
+    if not any(gradient.tensor(name).visible.any() for name in names):
+        raise ViewError(f"all entries of the last layer are hidden ({', '.join(names)})")
     return LastLayer(
-        weight=parameter(view.start, layout, weight).astype(np.float64),
-        bias=parameter(view.start, layout, bias).astype(np.float64) if bias else np.zeros(classes),
-        has_bias=bias is not None,
-        grad_weight=marked(parts[0]),
-        grad_bias=marked(parts[1]) if bias else np.full(classes, np.nan),
-        sigma_weight=noise_of(parts[0]),
-        sigma_bias=noise_of(parts[1]) if bias else np.zeros(classes),
-        examples=int(view.observed.meaning.examples or 0),
+        parameter(view.start, layout, weight).astype(np.float64),
+        parameter(view.start, layout, bias).astype(np.float64) if bias else np.zeros(classes),
+        bias is not None,
+        *layer_of(gradient, weight, bias),
+        int(view.observed.meaning.examples or 0),
     )
 
 
@@ -137,7 +134,7 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
 
     The random inputs are standard normal after standardisation, since only the mean and std of the data are known. The
     model runs in the client's mode, in batches of the client's size where it trains (batch norm takes its statistics
-    from the batch); its buffers are left as they were.
+    from the batch).
 
     Raises:
         ViewError: the last layer's parameters belong to no module whose input is one vector an example.
@@ -145,6 +142,8 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
     import torch
     from fedplug import stream
     from fedplug_std.torch_model import seeded, to_tensor, use_one_thread
+
+    from fedplug_attacks._features import Front
 
     use_one_thread()
     model, meaning = view.model, view.observed.meaning
@@ -154,28 +153,18 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
         noise = stream(view.seed, "labels", "inputs").standard_normal((PSEUDO_EXAMPLES, *view.shape), np.float32)
         inputs = torch.from_numpy(noise)
     name = role(model.layout, LAST_WEIGHT, view.num_classes) or ""
-    module = dict(model.module.named_modules()).get(name.rpartition(".")[0])
-    if not isinstance(module, torch.nn.Linear):
-        raise ViewError(f"{name} belongs to no fully connected layer whose input could be read")
+    front = Front(view, name, meaning.training_mode, dropout=True)
     step = max(1, _VALUES // max(1, int(np.prod(view.shape))))
     if meaning.training_mode:
         step = min(step, max(2, meaning.batch_size or layer.examples))
         # A smaller last batch would have other statistics; but one batch there must be.
         inputs = inputs[: len(inputs) // step * step or len(inputs)]
-    entering: list[torch.Tensor] = []
-    hook = module.register_forward_pre_hook(lambda _, arguments: entering.append(arguments[0].detach().double().cpu()))
-    was_training, buffers = model.module.training, model.get_buffers()
-    model.module.train(meaning.training_mode)
-    try:
-        with torch.no_grad(), seeded(view.seed % 2**63, model.device):
-            logits = torch.cat(
-                [model.module(batch.to(model.device)).double().cpu() for batch in torch.split(inputs, step)]
-            )
-    finally:
-        hook.remove()
-        model.module.train(was_training)
-        model.set_buffers(buffers)
-    features = torch.cat(entering)
+    with torch.no_grad(), seeded(view.seed % 2**63, model.device):
+        passed = [
+            (front(batch.to(model.device)).double().cpu(), front.outputs.double().cpu())
+            for batch in torch.split(inputs, step)
+        ]
+    features, logits = (torch.cat(part) for part in zip(*passed, strict=True))
     if features.shape != (len(logits), layer.weight.shape[1]):
         raise ViewError(f"{name} takes inputs of shape {list(features.shape)}, not one vector an example")
     labels = public.examples.labels[: len(logits)] if public is not None else None
