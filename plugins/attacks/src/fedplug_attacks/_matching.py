@@ -246,8 +246,6 @@ class LocalSteps:
 # Relative to the size of a gradient entry: how precisely a clear entry can be matched. It bounds the weight that an
 # entry without noise has over one with noise of a known standard deviation.
 _PRECISION = 1e-2
-# Examples for the model's mean prediction.
-_ANSWERED = 256
 # Standard deviations by which the energy of noise may be above its mean.
 _CHANCE = 3.0
 
@@ -329,6 +327,11 @@ class Matcher:
         self._prepare(view.model.module, self.update.meaning.training_mode, single=max(taken.lengths) == 1)
         self._steps = LocalSteps(taken, self._parameters, self._loss)
         self.local = self._steps if schedule else None
+
+    @property
+    def parts(self) -> Sequence[Matcher]:
+        """The matchers of single rounds."""
+        return [self]
 
     @classmethod
     def of(cls, view: View, form: str, attacker: Attacker, double: bool = False) -> Matcher:
@@ -452,19 +455,6 @@ class Matcher:
         known = torch.as_tensor(labels, device=self.device)
         return torch.nn.functional.one_hot(known, self.view.num_classes).to(self.dtype)
 
-    @torch.no_grad()
-    def probabilities(self, public: PublicData | None) -> NDArray[np.float64]:
-        """The model's mean prediction (K,) for public examples, or else for noise around the mean pixel."""
-        if public is None:
-            rng = stream(self.view.seed, "attacks.probabilities")
-            inputs = torch.from_numpy(rng.standard_normal((_ANSWERED, *self.view.shape)))
-        else:
-            inputs = to_tensor(public.examples.inputs[:_ANSWERED], self.view.mean, self.view.std)
-        logits = self.module(inputs.to(self.device, self.dtype))
-        self._penalties.clear()
-        mean: NDArray[np.float64] = logits.softmax(-1).mean(0).to("cpu", torch.float64).numpy()
-        return mean
-
     def start(self, rng: np.random.Generator, init: str, public: PublicData | None) -> torch.Tensor:
         """One batch (B, C, H, W) to start from.
 
@@ -512,7 +502,7 @@ class SeveralRounds(Matcher):
 
     def __init__(self, views: Sequence[View], form: str, batch: int, device: str, double: bool = False) -> None:
         super().__init__(views[-1], form, batch, device, double)
-        self.parts = [Matcher(view, form, batch, device, double) for view in views]
+        self._parts = [Matcher(view, form, batch, device, double) for view in views]
         shown = torch.tensor([float((part.weight > 0).sum()) for part in self.parts])
         shares = (shown / shown.sum()).tolist()
         self.target = torch.cat([part.target for part in self.parts])
@@ -521,6 +511,11 @@ class SeveralRounds(Matcher):
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = sum(share * part.floor for share, part in zip(shares, self.parts, strict=True))
         self.local = None  # each round repeats its own steps
+
+    @property
+    def parts(self) -> Sequence[Matcher]:
+        """One for each round."""
+        return self._parts
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients (T, R P) in every round's model, and (T,) the sum of the distances of batch statistics there."""

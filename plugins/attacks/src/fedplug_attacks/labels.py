@@ -7,6 +7,7 @@ nearly G_b[i] times a mean feature, and both sum to 0 over the classes. Hidden e
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import heapq
 import math
@@ -23,6 +24,8 @@ from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 from fedplug_attacks.api.planting import parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedplug.api.blocks import Layout
     from fedplug.api.data import PublicData
     from numpy.typing import NDArray
@@ -322,69 +325,6 @@ def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) ->
     return tuple(order[possible | ~seen[order]].tolist())
 
 
-def batch_labels(
-    update: ObservedUpdate, batch: int, num_classes: int, form: str, probabilities: NDArray[np.float64]
-) -> list[int]:
-    """Labels of a batch, repeats among them, in ascending order.
-
-    The bias gradient of class i is the mean of p_n[i] over the examples minus n_i / B; with the model's mean
-    probabilities for p, n_i = B (p_i - G_b[i]). The rest of B goes in equal parts to classes whose bias is hidden:
-    those with a visible negative entry in their row of weights, or else those whose row is entirely hidden (after ReLU
-    or sigmoid the row of a class that is not in the batch has no negative entry). For the same reason, without noise a
-    class with a visible negative entry occurs at least once, and a class whose visible entries are all non-negative
-    does not occur. This holds for a sum over steps too. Counts are rounded by largest remainders.
-
-    Args:
-        update: a gradient (estimate), sign +1.
-        batch: B.
-        num_classes: K.
-        form: `adaptive` or `naive`, which treats hidden entries as 0.
-        probabilities: (K,), the model's mean prediction for inputs like the batch's.
-    """
-    bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
-    gradient = np.full(num_classes, np.nan)
-    if bias is not None:
-        gradient = update.tensor(bias).dense(0.0 if form == "naive" else np.nan).astype(np.float64)
-    lowest = row_minima(update, num_classes, form) if weight is not None else np.full(num_classes, np.nan)
-    shares = np.clip(np.nan_to_num(batch * (probabilities - gradient)), 0, batch)
-    hidden = np.isnan(gradient)
-    if hidden.any():
-        choices = (hidden & (lowest < 0), hidden & np.isnan(lowest), hidden)
-        chosen = next(choice for choice in choices if choice.any())
-        shares[chosen] = max(0.0, batch - shares.sum()) / chosen.sum()
-    least = np.zeros(num_classes)
-    if form == "adaptive" and not update.sigma.any():
-        there = (gradient < 0) | (lowest < 0)
-        # With features of any sign every row has negative entries, which gives no information.
-        if 0 < there.sum() <= batch:
-            # A class that occurs once has no negative entry either if the predictions for the other examples add up to
-            # more.
-            absent = (lowest >= 0) & (gradient >= 0) & (batch * probabilities < _CROWDED) & (shares < _WHOLE)
-            least, shares = there.astype(np.float64), np.where(absent, 0.0, shares)
-            shares = least + _scaled(np.maximum(shares - least, 0.0), batch - least.sum(), there)
-    shares = _scaled(shares, batch, np.ones(num_classes, np.bool_))
-    counts = np.floor(shares + 1e-9).astype(np.int64)
-    # Equal remainders: the lower row first.
-    order = np.lexsort((np.nan_to_num(lowest), -(shares - counts).round(9)))
-    counts[order[: batch - int(counts.sum())]] += 1
-    return [int(k) for k in np.repeat(np.arange(num_classes), counts)]
-
-
-def _scaled(shares: NDArray[np.float64], total: float, among: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Shares with this sum; equal ones among some classes if there are none."""
-    chosen = shares if shares.sum() > 0 else among.astype(np.float64)
-    scaled: NDArray[np.float64] = chosen * (total / chosen.sum())
-    return scaled
-
-
-def row_minima(update: ObservedUpdate, num_classes: int, form: str) -> NDArray[np.float64]:
-    """The lowest visible entry of each row of the last layer's weight gradient, NaN where none is; (K,)."""
-    name = role(update.layout, "last_weight", num_classes)
-    assert name is not None
-    values = update.tensor(name).dense(0.0 if form == "naive" else np.inf).astype(np.float64).min(1)
-    return np.where(np.isinf(values), np.nan, values)
-
-
 def _row_means(
     update: ObservedUpdate, name: str, num_classes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -405,6 +345,8 @@ _PASSES = 2
 # Least variance of a count, since entries of a row err together. Nats by which counts may be less probable than the
 # best ones and still be tried.
 _DOUBT, _IMPROBABLE = 0.1, 6.0
+# Variance of the count of a class that signs exclude.
+_SURELY = 1e-3
 # Powers of ten between which the quotient of two entries is kept, as in the authors' published code.
 _EXPONENT = 10
 MOST_LABELS = 16
@@ -525,17 +467,42 @@ def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int
     return counts
 
 
-def likely_counts(view: View, public: PublicData | None, form: str, most: int) -> list[NDArray[np.int64]]:
+def likely_counts(
+    views: Sequence[View], public: PublicData | None, form: str, examples: int, most: int
+) -> list[NDArray[np.int64]]:
     """Counts of each class (K,) that explain the last layer's gradient best, the best first.
 
     They are those of `attacks.labels`, and others within its uncertainty: whole numbers that sum to B, in the order of
-    the sum over classes of (n_i - B s_i)^2 / (2 v_i).
+    the sum over classes of (n_i - B s_i)^2 / (2 v_i). Of several rounds each counts by its certainty.
 
     Args:
-        view: with an update and the model that it was made from.
+        views: of rounds with the same examples, each with an update and the model that it was made from. Those whose
+            last layer does not fit, or of which nothing is visible or finite, are left out; without any other, classes
+            count alike.
         public: the public facts.
         form: `adaptive` or `naive`.
+        examples: B.
         most: largest number of results.
+    """
+    found = []
+    for view in views:
+        with contextlib.suppress(ViewError):
+            found.append(_evidence(view, public, form))
+    if not found:
+        return [largest_remainder(np.ones(views[0].num_classes), examples)]
+    expected, variance, least = (np.array(part) for part in zip(*found, strict=True))
+    precision = (1 / variance).sum(0)
+    return _nearest_counts((expected / variance).sum(0) / precision, 1 / precision, examples, most, least.max(0))
+
+
+def _evidence(
+    view: View, public: PublicData | None, form: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Expected counts of each class, their variance, and the least number that signs prove; (K,) each.
+
+    After ReLU or sigmoid, without noise, a class with a visible negative entry in its row or its bias occurs, also in a
+    sum over steps. One without any does not occur. A class that occurs once has none either if the predictions for the
+    other examples add up to more.
 
     Raises:
         ViewError: the last layer does not fit, or nothing of it is visible or finite.
@@ -545,44 +512,60 @@ def likely_counts(view: View, public: PublicData | None, form: str, most: int) -
         raise ViewError("the last layer's gradient holds values that are not finite")
     if form == "naive":
         layer = zero_filled(layer)
-    examples = known(view, layer, public)
+    examples, size = known(view, layer, public), layer.examples
+    predicted = examples.probabilities.mean(0)
     if examples.labels is not None:
         shares, doubt = _rows(layer, examples.features, examples.probabilities, examples.labels)
     else:
-        shares = examples.probabilities.mean(0) - complete(layer, examples.features.mean(0))[1]
+        shares = predicted - complete(layer, examples.features.mean(0))[1]
         # Probabilities differ from example to example.
-        doubt = examples.probabilities.var(0) / layer.examples
-    size = layer.examples
-    return _nearest_counts(np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT), size, most)
+        doubt = examples.probabilities.var(0) / size
+    expected, variance = np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT)
+    there: NDArray[np.bool_] = np.any(np.hstack([layer.grad_weight, layer.grad_bias[:, None]]) < 0, axis=1)
+    # With features of any sign every row has negative entries, which gives no information.
+    if form == "naive" or layer.sigma or not 0 < there.sum() <= size:
+        return expected, variance, np.zeros(len(there), np.int64)
+    absent = (layer.grad_bias >= 0) & ~there & (size * predicted < _CROWDED) & (expected < _WHOLE)
+    rest = np.maximum(np.where(absent, 0.0, expected) - there, 0.0)
+    rest = rest if rest.any() else there.astype(np.float64)
+    expected = there + rest * (size - there.sum()) / rest.sum()
+    return expected, np.where(absent, _SURELY, variance), there.astype(np.int64)
 
 
 def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> list[list[int]]:
     """Labels to try for the examples of a batch, in ascending order each, the most plausible first.
 
-    For one example: those that the signs of the last layer's rows leave open (`single_label`), up to 16. For more:
-    those of `likely_counts`, if it can read the last layer, and that of `batch_labels`.
+    For one example: those that the signs of the last layer's rows leave open (`single_label`), up to 16; of several
+    rounds the class that most of them are sure of, or else the highest ranks. For more: those of `likely_counts`.
 
     Args:
-        matcher: of the observed gradient.
+        matcher: of the observed gradient, or of those of several rounds.
         public: the public facts.
         most: largest number of batches of labels to try.
     """
-    view, form = matcher.view, matcher.form
-    if matcher.batch == 1:
-        return [[label] for label in single_label(matcher.update, view.num_classes, form)[:MOST_LABELS]]
-    simple = batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(public))
-    try:
-        counts = likely_counts(view, public, form, most)
-    except ViewError:
-        return [simple]
-    found = [np.repeat(np.arange(view.num_classes), each).tolist() for each in counts]
-    return found if simple in found or most == 1 else [*found[: most - 1], simple]
+    classes, form = matcher.view.num_classes, matcher.form
+    if matcher.batch > 1:
+        counts = likely_counts([part.view for part in matcher.parts], public, form, matcher.batch, most)
+        return [np.repeat(np.arange(classes), each).tolist() for each in counts]
+    guesses = [single_label(part.update, classes, form) for part in matcher.parts]
+    if sure := [guess[0] for guess in guesses if len(guess) == 1]:
+        return [[int(np.bincount(sure).argmax())]]
+    ranks = np.full((len(guesses), classes), classes)
+    for row, guess in zip(ranks, guesses, strict=True):
+        row[list(guess)] = np.arange(len(guess))
+    likely = np.argsort(ranks.sum(0), kind="stable")[: min(map(len, guesses))]
+    return [[int(label)] for label in likely[:MOST_LABELS]]
 
 
 def _nearest_counts(
-    expected: NDArray[np.float64], variance: NDArray[np.float64], total: int, most: int
-) -> list[NDArray[np.int64]]:
-    """Whole counts that sum to `total`, in the order of their squared distance in standard deviations; (K,) each."""
+    expected: NDArray[np.float64], variance: NDArray[np.float64], total: int, most: int,
+    at_least: NDArray[np.int64] | None = None,
+) -> list[NDArray[np.int64]]:  # fmt: skip
+    """Whole counts that sum to `total`, in the order of their squared distance in standard deviations; (K,) each.
+
+    None is below `at_least`.
+    """
+    bound = np.zeros(len(expected), np.int64) if at_least is None else at_least
     if expected.sum() > 0:
         expected = expected * (total / expected.sum())
 
@@ -603,7 +586,7 @@ def _nearest_counts(
         back = np.where(np.array(counts) > 0, (1 - 2 * (np.array(counts) - expected)) / (2 * variance), np.inf)
         for source in np.argsort(back, kind="stable")[: most + 1]:
             for place in np.argsort(step, kind="stable")[: most + 1]:
-                if source != place and counts[source]:
+                if source != place and counts[source] > bound[source]:
                     moved = list(counts)
                     moved[source], moved[place] = moved[source] - 1, moved[place] + 1
                     if (key := tuple(moved)) not in met:
