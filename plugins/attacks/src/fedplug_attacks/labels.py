@@ -7,6 +7,7 @@ nearly G_b[i] times a mean feature, and both sum to 0 over the classes. Hidden e
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import heapq
@@ -353,7 +354,32 @@ MOST_LABELS = 16
 """This many classes are tried one after the other if the label of a single example is ambiguous."""
 
 
-class Labels(Formed):
+class _Counts(Formed):
+    """An attack that restores the counts of classes from the last layer."""
+
+    finds = Finds(
+        needs=Needs(batch_size=(1, 1_000_000)),
+        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
+    )  # fmt: skip
+
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
+        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
+        layer = last_layer(view)
+        if not layer.finite:
+            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
+        counts, more = self._counts(layer, view, attacker.facts.public)
+        attacker.progress(1, 1, None)
+        metrics = {"hidden_entries": float(layer.hidden), **more}
+        return AttackReport("finished", metrics, counts=counts, seed=view.seed)
+
+    @abc.abstractmethod
+    def _counts(
+        self, layer: LastLayer, view: View, public: PublicData | None
+    ) -> tuple[NDArray[np.int64], dict[str, float]]:
+        """Counts (K,) from a layer that is finite, and further numbers for the report."""
+
+
+class Labels(_Counts):
     """Class counts from every visible entry of the last layer's gradient, by least squares against public examples.
 
     Entry (i, j) of the gradient is mean_n(p_n[i] e_n[j]) - (n_i / B) f_i[j], where f_i is the mean feature of class i
@@ -369,11 +395,6 @@ class Labels(Formed):
     Naive: hidden entries are treated as 0.
     """
 
-    finds = Finds(
-        needs=Needs(batch_size=(1, 1_000_000)),
-        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
-    )  # fmt: skip
-
     class Options(Formed.Options):
         """How hidden entries are treated, and how counts follow from the gradient."""
 
@@ -387,27 +408,15 @@ class Labels(Formed):
         """A line for the plan."""
         return f"class counts from the last layer ({self.options.method}, {self.options.form})"
 
-    def learn(self, view: View, attacker: Attacker) -> AttackReport:
-        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
-        layer = last_layer(view)
-        if not layer.finite:
-            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
-        hidden = float(layer.hidden)
-        if self.options.form == "naive":
-            layer = zero_filled(layer)
-        examples = known(view, layer, attacker.facts.public)
-        if self.options.method == "rows" and examples.labels is not None:
-            shares, _ = _rows(layer, examples.features, examples.probabilities, examples.labels)
-        else:
-            equal = np.full(view.num_classes, 1 / view.num_classes)
-            expected = equal if self.options.method == "simple" else examples.probabilities.mean(0)
-            shares = expected - complete(layer, examples.features.mean(0))[1]
-        counts = largest_remainder(shares, layer.examples)
-        attacker.progress(1, 1, None)
-        return AttackReport("finished", {"hidden_entries": hidden}, counts=counts, seed=view.seed)
+    def _counts(
+        self, layer: LastLayer, view: View, public: PublicData | None
+    ) -> tuple[NDArray[np.int64], dict[str, float]]:
+        layer = zero_filled(layer) if self.options.form == "naive" else layer
+        shares, _ = _shares(layer, known(view, layer, public), self.options.method)
+        return largest_remainder(shares, layer.examples), {}
 
 
-class Ilrg(Formed):
+class Ilrg(_Counts):
     """Instance-wise batch label restoration: class counts from the last layer's gradient (Ma et al. 2023).
 
     Row i of the gradient over its bias is a feature e_i of class i, so p_i = softmax(W e_i + b) are its probabilities,
@@ -421,38 +430,27 @@ class Ilrg(Formed):
     The mean feature is that of the public examples; without them, of random inputs.
     """
 
-    finds = Finds(
-        needs=Needs(batch_size=(1, 1_000_000)),
-        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
-    )  # fmt: skip
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"class counts from the last layer (iLRG, {self.options.form})"
 
-    def learn(self, view: View, attacker: Attacker) -> AttackReport:
-        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
-        layer = last_layer(view)
-        if not layer.has_bias and self.options.form == "naive":
-            raise ViewError("the last layer has no bias, and the naive form takes its gradient")
-        if not layer.finite:
-            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
+    def _counts(
+        self, layer: LastLayer, view: View, public: PublicData | None
+    ) -> tuple[NDArray[np.int64], dict[str, float]]:
         if self.options.form == "naive":
-            grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
-            features = _quotients(grad_weight, grad_bias)
+            if not layer.has_bias:
+                raise ViewError("the last layer has no bias, and the naive form takes its gradient")
+            layer = zero_filled(layer)
+            grad_bias, features = layer.grad_bias, _quotients(layer.grad_weight, layer.grad_bias)
         else:
-            feature = known(view, layer, attacker.facts.public).features.mean(0)
+            feature = known(view, layer, public).features.mean(0)
             grad_weight, grad_bias = complete(layer, feature)
             features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
         solved = _solve(features @ layer.weight.T + layer.bias, grad_bias, layer.examples)
         counts = np.round(np.maximum(solved, 0.0)).astype(np.int64)
         # As in the authors' code, not clipped to B: such a count comes from a failed equation.
         counts[counts > layer.examples] = 0
-        attacker.progress(1, 1, None)
-        missing = float(counts.sum() - layer.examples)
-        return AttackReport(
-            "finished", {"hidden_entries": float(layer.hidden), "surplus": missing}, counts=counts, seed=view.seed
-        )
+        return counts, {"surplus": float(counts.sum() - layer.examples)}
 
 
 def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
@@ -510,22 +508,15 @@ def _evidence(
     layer = last_layer(view)
     if not layer.finite:
         raise ViewError("the last layer's gradient holds values that are not finite")
-    if form == "naive":
-        layer = zero_filled(layer)
+    layer = zero_filled(layer) if form == "naive" else layer
     examples, size = known(view, layer, public), layer.examples
-    predicted = examples.probabilities.mean(0)
-    if examples.labels is not None:
-        shares, doubt = _rows(layer, examples.features, examples.probabilities, examples.labels)
-    else:
-        shares = predicted - complete(layer, examples.features.mean(0))[1]
-        # Probabilities differ from example to example.
-        doubt = examples.probabilities.var(0) / size
+    shares, doubt = _shares(layer, examples, "rows")
     expected, variance = np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT)
     there: NDArray[np.bool_] = np.any(np.hstack([layer.grad_weight, layer.grad_bias[:, None]]) < 0, axis=1)
     # With features of any sign every row has negative entries, which gives no information.
     if form == "naive" or layer.sigma or not 0 < there.sum() <= size:
         return expected, variance, np.zeros(len(there), np.int64)
-    absent = (layer.grad_bias >= 0) & ~there & (size * predicted < _CROWDED) & (expected < _WHOLE)
+    absent = (layer.grad_bias >= 0) & ~there & (size * examples.probabilities.mean(0) < _CROWDED) & (expected < _WHOLE)
     rest = np.maximum(np.where(absent, 0.0, expected) - there, 0.0)
     rest = rest if rest.any() else there.astype(np.float64)
     expected = there + rest * (size - there.sum()) / rest.sum()
@@ -593,6 +584,18 @@ def _nearest_counts(
                         met.add(key)
                         heapq.heappush(waiting, (cost(key), key))
     return found
+
+
+def _shares(
+    layer: LastLayer, examples: Known, method: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """n / B by a method of `attacks.labels`, (K,), and the variance of each, (K,)."""
+    if method == "rows" and examples.labels is not None:
+        return _rows(layer, examples.features, examples.probabilities, examples.labels)
+    expected = 1 / len(layer.bias) if method == "simple" else examples.probabilities.mean(0)
+    # Probabilities differ from example to example.
+    doubt = examples.probabilities.var(0) / layer.examples
+    return expected - complete(layer, examples.features.mean(0))[1], doubt
 
 
 def _rows(

@@ -103,11 +103,10 @@ class Begun:
 
         def readable(earlier: int) -> bool:
             facts = facts_of(composition, layout, earlier, public)
-            try:
-                steps = [step for zone in facts.links for step in facts.steps(zone)]
-            except Exception:  # they follow from what was published, and that was not kept
-                return False
-            return not any(step.link.hook == "postprocess" and step.link.site == "client" for step in steps)
+            each = [public_facts.steps_of(zone, facts) for zone in facts.links]
+            return None not in each and not any(
+                step.link.hook == "postprocess" and step.link.site == "client" for steps in each for step in steps or ()
+            )
 
         known = all(map(readable, range(round - 1)))
         return cls(client.vector if known else None, client.remembered.published)
@@ -380,7 +379,7 @@ class Observer:
         for party in parties:
             try:
                 opened = block if block.sealed_by != Steps.name else unsealed(block, party)
-                for step in self._opening(block.zone, facts):
+                for step in _opening(block.zone, facts):
                     # A reply of the key server to the clients alone is clear once its lock is open.
                     if isinstance(step.link.component, Closer) and opened.values is None:
                         opened = execute(step, opened, party, facts)
@@ -397,18 +396,11 @@ class Observer:
         except Exception:  # a plugin's operations may fail in any way without what it has published
             return None
 
-    def _opening(self, zone: str, facts: Facts) -> list[Step]:
-        """The links after the aggregation of a zone; none if their effect follows from facts that were not heard."""
-        try:
-            return [step for step in facts.steps(zone) if step.link.hook == "postprocess"]
-        except Exception:  # a plugin's operations may fail in any way without what it has published
-            return []
-
     def sum_opened(self, zone: str, block: Block, client: Client, insiders: Sequence[Insider]) -> Block | None:
         """A sum as its receiver opens it: by public steps, or with a key on the adversary's side; None if it cannot."""
         try:
             opened = block
-            for step in self._opening(zone, client.facts):
+            for step in _opening(zone, client.facts):
                 if step.link.site == "client":
                     opened = execute(step, opened, client, client.facts)
             if opened.values is not None:
@@ -687,10 +679,7 @@ class Differences:
         recipe = self.observer.recipe
         if recipe.groups is not None or recipe.resting(self.facts.round):
             return None
-        try:
-            steps = self.facts.steps(zone)
-        except Exception:  # it follows from what was published, and this adversary has not heard it
-            return None
+        steps = public_facts.steps_of(zone, self.facts) or []
         behind = [o for step in steps if step.link.hook != "protect" for o in step.operations]
         adds = [o for o in behind if isinstance(o, WeightedSum)]
         plain = all(isinstance(o, WeightedSum | Open | Noise) for o in behind)
@@ -890,6 +879,11 @@ def _says_nothing_of_shares(closing: Closing, parties: Sequence[Any]) -> bool:
             "whether the upload is hidden from them; override open_upload(upload, parties, facts)"
         )
     return True
+
+
+def _opening(zone: str, facts: Facts) -> list[Step]:
+    """The links after the aggregation of a zone; none if their effect follows from facts that were not heard."""
+    return [step for step in public_facts.steps_of(zone, facts) or () if step.link.hook == "postprocess"]
 
 
 def _calls(messages: Sequence[Message], receiver: str) -> Iterator[Asked]:
