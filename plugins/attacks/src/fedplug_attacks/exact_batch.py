@@ -281,7 +281,6 @@ class _Found:
         exact: bool (k,), which images are certain in every pixel.
         inactive: bool (k, h), rows that they certainly leave inactive in the model; none if it is unknown.
         columns: (m, r), directions of the columns that the model gives images whose columns are certain.
-        scaled: the source of their scales.
     """
 
     images: NDArray[np.float64]
@@ -290,7 +289,6 @@ class _Found:
     exact: NDArray[np.bool_]
     inactive: NDArray[np.bool_]
     columns: NDArray[np.float64]
-    scaled: str
 
     @property
     def worth(self) -> tuple[int, int, int]:
@@ -308,7 +306,7 @@ class _Problem:
         pixels: bool (d,), likewise.
         factors: of the gradient of these weights, and of the bias as a last column where enough of it is visible.
         ones: (r,), right factor of the gradient of the bias; None where nothing tells it.
-        scaled: the source of `ones`.
+        scaled: what gives images their scale.
     """
 
     layer: FirstLayer
@@ -356,7 +354,8 @@ class _Problem:
         if columns[-1]:
             return cls(layer, rows, columns[:-1], factors, factors.right[:, -1], "the gradient of the bias")
         ones = _background(layer, columns[:-1], factors.right)
-        return cls(layer, rows, columns[:-1], factors, ones, "pixels that are black in every image")
+        told = "the range of images" if ones is None else "pixels that are black in every image"
+        return cls(layer, rows, columns[:-1], factors, ones, told)
 
     def predicted(
         self, known: NDArray[np.float64], model: _Model, rng: np.random.Generator
@@ -392,12 +391,10 @@ class _Problem:
         if self.ones is not None:
             scales = mixing @ self.ones
             inputs[:, shown] = found / np.where(scales == 0, np.nan, scales)[:, None]
-            scaled = self.scaled
         else:
             inputs[:, shown] = found
             scales = np.array([largest_scale(layer, image, self.pixels) for image in inputs])
             inputs *= scales[:, None]
-            scaled = "the range of images"
         images, agreement = layer.images(inputs), np.full(len(found), np.nan)
         explained = self.factors.residual <= _EXPLAINED and len(found) == left.shape[1]
         right_ones, inactive = np.zeros(len(found), bool), np.zeros((len(found), len(left)), bool)
@@ -423,7 +420,7 @@ class _Problem:
                 told = self._confirmed(inputs, decided, model.columns)
                 exact, columns = right_ones & told.any(1), told[told.any(1)]
             exact = exact & ~np.isnan(images).any(1)
-        return _Found(images, agreement, right_ones, exact, inactive, columns, scaled)
+        return _Found(images, agreement, right_ones, exact, inactive, columns)
 
     def _confirmed(
         self, inputs: NDArray[np.float64], decided: NDArray[np.bool_],
@@ -496,5 +493,5 @@ def _unfit(problem: _Problem, found: _Found) -> str:
         return "the model is unknown, so no test shows which images are exact"
     return (
         f"{exact} of {rank} images have the gradient that the model gives them; the others may be mixtures, or local "
-        f"steps moved what is active (scale by {found.scaled})"
+        f"steps moved what is active (scale by {problem.scaled})"
     )

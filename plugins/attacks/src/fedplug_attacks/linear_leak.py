@@ -227,8 +227,11 @@ class LinearLeak(Formed):
         if prior is not None and examples == 1:
             inputs, metrics["alignment"] = _likely(layer, prior, view.seed)
             images = layer.images(inputs)[None]
+        elif examples == 1 and self.options.form == "naive":
+            row = int(np.argmax(np.abs(layer.bias)))
+            images = layer.images(layer.weight[row] / layer.bias[row])[None]
         elif examples == 1:
-            images = (_quotient(layer) if self.options.form == "naive" else _single(layer))[None]
+            images = _single(layer)[None]
         elif not np.nan_to_num(layer.bias).any():
             raise ViewError(
                 f"no bias of the first layer is visible and not 0, and {examples} examples have no common direction"
@@ -251,12 +254,6 @@ class LinearLeak(Formed):
         from fedplug_attacks._priors import gaussian
 
         return gaussian(view, attacker.facts.public)
-
-
-def _quotient(layer: FirstLayer) -> NDArray[np.float64]:
-    """The image of the row with the largest bias; (d,)."""
-    row = int(np.argmax(np.abs(np.nan_to_num(layer.bias))))
-    return layer.images(layer.weight[row] / layer.bias[row])
 
 
 def _single(layer: FirstLayer) -> NDArray[np.float64]:
