@@ -275,19 +275,11 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> tuple[i
     visible = update.states[update.visible]
     if any(update.tensor(name).sigma.any() for name in (weight, bias) if name) and (visible == Seen.NOISED).any():
         return _noised_label(update, [name for name in (weight, bias) if name], num_classes)
-    signs = np.zeros(num_classes, np.int64)
-    order = np.zeros(num_classes)
-    for name in (weight, bias):  # the bias last: it overrules
-        if name is not None:
-            scores, margins = _row_means(update, name, num_classes)
-            sure = np.abs(scores) > margins
-            if name == bias and (sure & (scores < 0)).any():
-                # Its sign needs no assumption about the features.
-                return (int(np.argmin(np.where(sure, scores, np.inf))),)
-            if name == bias:
-                signs[sure & (scores > 0)], order[sure] = 1, np.inf
-                continue
-            signs, order = np.where(sure, np.sign(scores), 0).astype(np.int64), np.nan_to_num(scores)
+    rows, biases = (_row_means(update, name, num_classes) for name in (weight, bias))
+    if (biases < 0).any():  # its sign needs no assumption about the features
+        return (int(np.nanargmin(biases)),)
+    order = np.where(biases > 0, np.inf, np.nan_to_num(rows))
+    signs = np.sign(order)
     positive, negative = (np.flatnonzero(signs == sign) for sign in (1, -1))
     if len(negative) == 1:
         return (int(negative[0]),)
@@ -326,18 +318,15 @@ def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) ->
     return tuple(order[possible | ~seen[order]].tolist())
 
 
-def _row_means(
-    update: ObservedUpdate, name: str, num_classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean of the visible entries for each class (NaN without any), and how far from 0 it must be to have a sign."""
+def _row_means(update: ObservedUpdate, name: str | None, num_classes: int) -> NDArray[np.float64]:
+    """Mean of the visible entries for each class, NaN without any."""
+    if name is None:
+        return np.full(num_classes, np.nan)
     tensor = update.tensor(name)
-    values, sigma = np.full((2, *tensor.states.shape), 0.0)
-    values[tensor.visible], sigma[tensor.visible] = tensor.values, np.nan_to_num(tensor.sigma)
     count = tensor.visible.reshape(num_classes, -1).sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = values.reshape(num_classes, -1).sum(1) / count
-        margins = _SURE * np.sqrt(np.square(sigma).reshape(num_classes, -1).sum(1)) / count
-    return means, margins
+        means: NDArray[np.float64] = tensor.dense(0.0).astype(np.float64).reshape(num_classes, -1).sum(1) / count
+    return means
 
 
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
