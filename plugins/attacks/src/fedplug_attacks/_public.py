@@ -121,9 +121,6 @@ class Clips:
             norms = torch.tensor(clip.norm if each else [clip.norm], device=device, dtype=dtype)
             self._clips.append((where, torch.from_numpy(group.astype(np.int64)).to(device), norms, clip.order))
 
-    def __bool__(self) -> bool:
-        return bool(self._clips)
-
     def __call__(self, gradients: torch.Tensor) -> torch.Tensor:
         """Gradients as a client would have sent them, without noise."""
         for where, group, norms, order in self._clips:
