@@ -85,13 +85,15 @@ class Imprint(OnView, Plants):
         Raises:
             ViewError: the model has no such layer, or there are no public examples to tell its features by.
         """
+        from scipy.stats import norm
+
         planted, layout = view.start.copy(), attacker.facts.layout
         layer = _Layer.of(view, layout)
         weight, bias = parameter(planted, layout, layer.weight), parameter(planted, layout, layer.bias)
         direction = np.random.default_rng(view.seed).standard_normal(weight.shape[1])
         direction *= self.options.size * float(np.linalg.norm(weight[0])) / float(np.linalg.norm(direction))
-        quantiles = _quantiles(*_measured(direction, layer, view, attacker), len(weight))
-        weight[:], bias[:] = direction, -quantiles
+        centre, spread = _measured(direction, layer, view, attacker)
+        weight[:], bias[:] = direction, -(centre + spread * norm.ppf((np.arange(len(weight)) + 0.5) / len(weight)))
         after = parameter(planted, layout, layer.following)
         after[:] = self.options.gain * after[:, :1]
         if self.options.handed == "all" or (self.for_each_target and view.target is None):
@@ -222,11 +224,3 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, attacke
     images = in_range(attacker.facts.public.examples.inputs).reshape(-1, len(mean))
     measured = ((images - mean) / std) @ direction
     return float(measured.mean()), float(measured.std())
-
-
-def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
-    """(count,), ascending: of a normal variable."""
-    from scipy.stats import norm
-
-    quantiles: NDArray[np.float64] = centre + spread * norm.ppf((np.arange(count) + 0.5) / count)
-    return quantiles
