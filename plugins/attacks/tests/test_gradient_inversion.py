@@ -17,7 +17,7 @@ from fedplug_attacks.api.view import View
 from fedplug_attacks.labels import likely_labels, single_label
 from fedplug_attacks.matching import Dlg, Idlg
 from fedplug_kit.static import check_component
-from fedplug_std.torch_model import to_tensor
+from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from gradient_toys import DIGITS, attacker, digits, error, gradient, relu_net, run, sigmoid_lenet, top, view
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -336,6 +336,22 @@ def test_labels_of_a_batch_without_bias_agree_with_the_signs(hidden: float) -> N
         assert all(there <= set(each) and len(each) == 6 for each in tried)
         if not hidden:
             assert set(tried[0]) == set(labels)
+
+
+def test_labels_of_a_batch_from_the_bias_of_a_layer_of_another_kind() -> None:
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = torch.nn.Parameter(0.1 * torch.randn(10, 16)), torch.nn.Parameter(torch.zeros(10))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs @ self.weight.T + self.bias
+
+    with seeded(0):
+        model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.ReLU(), Own()))
+    inputs, labels = digits(5, 6)
+    matcher = Matcher(view(model, gradient(model, inputs, labels), 6), "adaptive", 6, "cpu")
+    assert likely_labels(matcher, None, 3)[0] == sorted(labels.tolist())
 
 
 def test_a_batch_whose_last_layer_is_hidden_may_have_any_label() -> None:

@@ -498,7 +498,12 @@ def _evidence(
     if not layer.finite:
         raise ViewError("the last layer's gradient holds values that are not finite")
     layer = zero_filled(layer) if form == "naive" else layer
-    examples, size = known(view, layer, public), layer.examples
+    size = layer.examples
+    try:
+        examples = known(view, layer, public)
+    except ViewError:  # what enters the layer cannot be read: the biases remain, and equal predictions
+        classes = len(layer.bias)
+        examples = Known(np.zeros((1, layer.weight.shape[1])), np.full((1, classes), 1 / classes), None)
     shares, doubt = _shares(layer, examples, "rows")
     expected, variance = np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT)
     there: NDArray[np.bool_] = np.any(np.hstack([layer.grad_weight, layer.grad_bias[:, None]]) < 0, axis=1)
