@@ -351,11 +351,9 @@ class Vifp(fedplug.Metric):
         return {"vifp": float(per_channel(measure, *pair).mean())}
 
 
+# FedRE does not say how it restricts structural similarity to a region. Here its map is averaged over the region.
 class Regions(fedplug.Metric):
-    """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as in FedRE's Table 2).
-
-    The paper does not say how it restricts structural similarity to a region. Here its map is averaged over the region.
-    """
+    """MSE, PSNR and MSSIM inside and outside the privacy-sensitive regions (as in FedRE's Table 2)."""
 
     measures = Measures(
         kind="images",
