@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     Loss = Callable[[Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Mean loss of a batch at some parameters, and how far its batch norm statistics are from the public ones."""
+    Slope = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+    """The gradient (P,) of that loss at parameters (P,), and the same distance."""
 
 # Bytes of the graph of a trial's steps, and steps, up to which they are unrolled; of more, a search takes hours.
 _GRAPH_BYTES, _MOST_STEPS = 1 << 32, 256
@@ -151,22 +153,34 @@ class LocalSteps:
             trials = torch.arange(len(inputs), device=inputs.device)[:, None]
             inputs, labels = inputs[trials, places], labels[trials, places]
 
-        def path(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def path(of_batch: Slope, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             if orders is None:
-                return self._path([inputs] * len(lengths), [labels] * len(lengths))
-            return self._path(torch.split(inputs, lengths), torch.split(labels, lengths))
+                return self._path(of_batch, [inputs] * len(lengths), [labels] * len(lengths))
+            return self._path(of_batch, torch.split(inputs, lengths), torch.split(labels, lengths))
 
-        if len(inputs) == 1:  # the same numbers without the cost of vmap
-            moved, penalty = path(inputs[0], labels[0])
+        if len(inputs) == 1:  # the same numbers without the cost of torch.func
+            moved, penalty = path(self._of_batch, inputs[0], labels[0])
             return moved[None], penalty[None]
-        moved, penalties = torch.func.vmap(path)(inputs, labels)
+        of_batch = torch.func.grad(self._flat_loss, has_aux=True)
+        moved, penalties = torch.func.vmap(functools.partial(path, of_batch))(inputs, labels)
         return moved, penalties
 
+    def _of_batch(
+        self, here: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A `Slope` for a single trial."""
+        differentiable = torch.is_grad_enabled() and any(part.requires_grad for part in (here, inputs, labels))
+        with torch.enable_grad():
+            point = here if here.requires_grad else here.detach().requires_grad_()
+            loss, penalty = self._flat_loss(point, inputs, labels)
+            (gradient,) = torch.autograd.grad(loss, point, create_graph=differentiable, retain_graph=differentiable)
+        return gradient, penalty if differentiable else penalty.detach()
+
     def _path(
-        self, inputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]
+        self, of_batch: Slope, inputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """All steps of one trial, on batches in the order in which they are taken."""
-        plan, of_batch = self.schedule, torch.func.grad(self._flat_loss, has_aux=True)
+        plan = self.schedule
         moved, velocity, penalties = torch.zeros_like(self._start), None, []
         for batch, answers in zip(inputs, labels, strict=True):
             here = self._start + moved
@@ -417,7 +431,7 @@ class Matcher:
         """Negative log likelihood of the observed update, in nats, up to a constant; (T, P) to (T,)."""
         return 0.5 * (self.precision * (self._sent(gradients) - self.target).square()).sum(1)
 
-    @cached_property
+    @functools.cached_property
     def precision(self) -> torch.Tensor:
         """One over the variance of the error of each entry, (P,); 0 where it does not count.
 
@@ -433,7 +447,7 @@ class Matcher:
             counts = np.ones_like(counts)
         return torch.from_numpy(np.where(counts, 1 / variance, 0.0)).to(self.device, self.dtype)
 
-    @cached_property
+    @functools.cached_property
     def noise(self) -> float:
         """The share of noise, stated or estimated, in the observed update; entries count by their precision."""
         return float((self.precision > 0).sum() / (self.precision * self.target.square()).sum())
