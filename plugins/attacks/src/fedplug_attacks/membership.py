@@ -244,10 +244,12 @@ class Membership(OnView):
             assert public is not None
             metrics |= {"shadow_models": float(len(models["shadow"])), "public_examples": float(len(public.examples))}
             attacker.progress(1, 1, None)
-            statistic, score = ("log_odds", gaussian_scores) if method == "lira" else ("log_label", ratios)
-            theirs = np.stack([getattr(one, statistic) for one in seen["shadow"][0]])
             held = np.stack([one.held for one in models["shadow"]]) if self.options.online else None
-            members = score(getattr(ours[0], statistic), theirs, held)
+            theirs = seen["shadow"][0]
+            if method == "lira":
+                members = gaussian_scores(ours[0].log_odds, np.stack([one.log_odds for one in theirs]), held)
+            else:
+                members = ratios(-ours[0].loss, np.stack([-one.loss for one in theirs]), held)
             return AttackReport("finished", metrics, members=members, seed=attacker.facts.seed)
         members = -ours[0].loss
         if ratio:
@@ -353,11 +355,6 @@ class Confidence:
 
     loss: NDArray[np.float64]
     log_odds: NDArray[np.float64]
-
-    @property
-    def log_label(self) -> NDArray[np.float64]:
-        """log p_y, (n,)."""
-        return -self.loss
 
 
 def local_model(vector: NDArray[np.float32], update: ObservedUpdate) -> NDArray[np.float32]:

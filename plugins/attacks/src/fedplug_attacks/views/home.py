@@ -53,7 +53,6 @@ class AtHome(Restored):
         self.client_id, self._wire = client_id, kept / "wire"
         self._composition = Composition(recipe)
         self._host = ClientHost(recipe, self._composition, [client_id], None, device, StateFiles(), world)
-        self._begun = dict[int, Begun]()
 
     @property
     def rounds(self) -> list[int]:
@@ -128,11 +127,11 @@ class AtHome(Restored):
 
     def begun(self, round: int, client_id: int) -> Begun:
         """See `Rewound.begun`."""
-        if round not in self._begun:
+        if (round, client_id) not in self._begun:
             self._take_back(round)
-            client = self._client
-            self._begun[round] = Begun.of(client, round, self._composition, self.layout, self.public)
-        return self._begun[round]
+            begun = Begun.of(self._client, round, self._composition, self.layout, self.public)
+            self._begun[round, client_id] = begun
+        return self._begun[round, client_id]
 
     # -- what others see -----------------------------------------------------------------------------------------------
 

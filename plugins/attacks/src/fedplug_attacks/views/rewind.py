@@ -82,7 +82,7 @@ class Restored(abc.ABC):
     def __init__(self, recipe: Recipe, public: PublicData | None, kept: Path) -> None:
         self.recipe, self.public, self.checkpoints = recipe, public, Checkpoints(kept)
         self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
-        self._moments = 0
+        self._moments, self._begun = 0, dict[tuple[int, int], Begun]()
 
     def close(self) -> None:
         """Forgets the parties, and what they saved here."""
@@ -163,7 +163,6 @@ class Rewound(Restored):
     ) -> None:
         super().__init__(recipe, world.public, run_dir)
         self.model, self.run_dir, self._recorded = model, run_dir, bool(recordings(run_dir / "wire"))
-        self._begun: dict[tuple[int, int], Begun] = {}
         job = Job(
             recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog, world=world,
             store=StateFiles(),
