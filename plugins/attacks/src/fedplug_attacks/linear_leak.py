@@ -44,22 +44,31 @@ class FirstLayer:
         images: NDArray[np.float64] = inputs * self.scale + self.zero
         return images
 
-    def stored(self, images: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Images in [0, 1], or rows of a table in the units of its columns."""
-        if self.standardised is None:
-            return images.clip(0, 1)
-        std, mean = self.standardised
-        return std * images + mean
-
     def finished(
         self, images: NDArray[np.float64], examples: int, public: PublicData | None, shape: tuple[int, ...]
     ) -> NDArray[np.float32]:
-        """Exactly this many examples (n, *shape) from images (k, d): gaps and missing ones are the public mean."""
+        """Exactly this many examples (n, *shape) in [0, 1], or rows of a table in the units of its columns.
+
+        Args:
+            images: (k, d), NaN where not known: gaps and missing images are the public mean, or the mean of what is
+                known; those of a table the mean of their columns.
+            examples: n, at least k.
+            public: the public facts.
+            shape: of an example.
+        """
+        shown = images[~np.isnan(images)]
+        fill = np.full(images.shape[1], shown.mean() if shown.size else 0.5)
         if self.standardised is not None:
-            mean: NDArray[np.float64] | None = np.zeros(images.shape[1])  # of standardised columns
+            fill = np.zeros(images.shape[1])
+        elif public is not None:
+            fill = in_range(public.examples.inputs).mean(0).reshape(-1)
+        missing = np.tile(fill, (examples - len(images), 1))
+        complete = np.concatenate([np.where(np.isnan(images), fill, images), missing])
+        if self.standardised is None:
+            complete = complete.clip(0, 1)
         else:
-            mean = None if public is None else in_range(public.examples.inputs).mean(0).reshape(-1)
-        complete = self.stored(filled(images, mean, examples))
+            std, mean = self.standardised
+            complete = std * complete + mean
         return complete.astype(np.float32).reshape(examples, *shape)
 
     @property
@@ -122,15 +131,6 @@ def in_range(inputs: NDArray[np.generic]) -> NDArray[np.float64]:
     """Stored inputs in [0, 1]."""
     scale = 255.0 if inputs.dtype == np.uint8 else 1.0
     return inputs.astype(np.float64) / scale
-
-
-def filled(images: NDArray[np.float64], mean: NDArray[np.float64] | None, count: int) -> NDArray[np.float64]:
-    """Exactly `count` images without NaN: gaps and missing images are the public mean, or the mean of what is known."""
-    shown = images[~np.isnan(images)]
-    fill = mean if mean is not None else np.full(images.shape[1], shown.mean() if shown.size else 0.5)
-    complete = np.where(np.isnan(images), fill, images)
-    missing = np.tile(fill, (count - len(complete), 1))
-    return np.concatenate([complete, missing])
 
 
 # Alternating least squares for rows without a bias: converges in a few steps, since the data has rank 1 except for
