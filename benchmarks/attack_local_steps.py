@@ -35,7 +35,7 @@ import torch
 from fedplug import Client, ClientData, Dataset, Facts, stream
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.inverting import InvertingGradients
+from fedplug_attacks.matching import InvertingGradients
 from fedplug_std.datasets import Digits
 from fedplug_std.torch_model import TorchModel, seeded
 from fedplug_std.training import Sgd

@@ -27,12 +27,11 @@ import numpy as np
 import torch
 from fedplug import Dataset, Facts, Layout
 from fedplug.api.data import PublicData
-from fedplug_attacks._matching import Matcher
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.inverting import InvertingGradients
-from fedplug_attacks.labels import Labels, batch_labels
+from fedplug_attacks.labels import Labels
 from fedplug_attacks.linear_leak import LinearLeak
+from fedplug_attacks.matching import InvertingGradients
 from fedplug_std.datasets import Digits, FashionMnist, ImageFolder
 from fedplug_std.models import Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
@@ -146,18 +145,14 @@ def noisy(name: str, data: Dataset, attack: str, level: float, targets: int) -> 
 def labelled(name: str, data: Dataset, targets: int) -> list[str]:
     """A row of the second table."""
     public, places = split(data, targets, BATCH)
-    right = {"simple": 0, "labels": 0, "inverting": 0}
+    right = {"labels": 0, "inverting": 0}
     for number, place in enumerate(places):
         model = convolutions(data, 1000 + number)
         update = gradient(model, data, place)
         hidden = np.abs(update) >= np.quantile(np.abs(update), 1 - HIDDEN)
         view = seen(data, model, update, BATCH, number, hidden=hidden)
         truth = np.bincount(data.train.labels[place], minlength=len(data.classes))
-        matcher = Matcher(view, "adaptive", BATCH, "cpu")
-        answer = matcher.probabilities(public)
-        simple = batch_labels(matcher.update, BATCH, len(data.classes), "adaptive", answer)
         found: dict[str, Any] = {
-            "simple": np.bincount(simple, minlength=len(data.classes)),
             "labels": Labels(Labels.Options()).attack(view, attacker(public)).counts,
             "inverting": InvertingGradients(InvertingGradients.Options(iterations=LABEL_STEPS))
             .attack(view, attacker(public))
@@ -188,7 +183,7 @@ def main() -> None:
         if chosen.only in f"{attack} {name} {level:g} "
     )
     written("attack-priors", noises, rows, chosen.folder)
-    labels = ["data", "targets", "bias and signs", "`attacks.labels`", "inside `attacks.inverting`"]
+    labels = ["data", "targets", "`attacks.labels`", "inside `attacks.inverting`"]
     rows = (labelled(name, data[name], chosen.targets) for name in ("digits", "Fashion-MNIST")
             if chosen.only in f"labels {name}")  # fmt: skip
     written("attack-inner-labels", labels, rows, chosen.folder)

@@ -34,8 +34,7 @@ import torch
 from fedplug import Dataset, Facts, stream
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import Attacker, View
-from fedplug_attacks.dlg import Dlg
-from fedplug_attacks.inverting import InvertingGradients
+from fedplug_attacks.matching import Dlg, InvertingGradients
 from fedplug_std.datasets import Digits
 from fedplug_std.models import LeNet5, Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor

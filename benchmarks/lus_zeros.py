@@ -22,8 +22,8 @@ from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
 from fedplug_attacks.api.view import View
-from fedplug_attacks.dlg import Dlg
-from fedplug_attacks.region_metrics import Regions
+from fedplug_attacks.image_metrics import Regions
+from fedplug_attacks.matching import Dlg
 from fedplug_baselines.lus import kept, tensors
 from fedplug_fedre.documents import Documents
 from fedplug_ledger.accounting import gaussian_noise_multiplier

@@ -10,8 +10,8 @@ import torch
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks.api.observation import Clipped, Meaning
 from fedplug_attacks.api.view import View
-from fedplug_attacks.dlg import Idlg
 from fedplug_attacks.labels import last_layer
+from fedplug_attacks.matching import Idlg
 from gradient_toys import digits, error, gradient, run, sigmoid_lenet, view
 
 

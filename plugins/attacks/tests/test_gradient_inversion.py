@@ -10,13 +10,14 @@ import pytest
 import torch
 from examples import examples
 from fedplug.api.blocks import Layout
-from fedplug_attacks._matching import Matcher, thinned
+from fedplug_attacks._matching import Matcher
+from fedplug_attacks._search import thinned
 from fedplug_attacks.api.observation import Meaning, Seen, all_clear
 from fedplug_attacks.api.view import View
-from fedplug_attacks.dlg import Dlg, Idlg
-from fedplug_attacks.labels import batch_labels, single_label
+from fedplug_attacks.labels import likely_labels, single_label
+from fedplug_attacks.matching import Dlg, Idlg
 from fedplug_kit.static import check_component
-from fedplug_std.torch_model import to_tensor
+from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from gradient_toys import DIGITS, attacker, digits, error, gradient, relu_net, run, sigmoid_lenet, top, view
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -311,20 +312,53 @@ def test_where_the_label_is_hidden_each_class_gets_a_search() -> None:
     assert naive.metrics["searches"] == 1
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=12), st.integers(0, 10**6), st.booleans())
-def test_labels_of_a_batch_from_the_bias(labels: list[int], seed: int, naive: bool) -> None:
-    """Exact where the mean answer is known, which an attacker estimates."""
-    update, answers = last_layer(labels, np.random.default_rng(seed))
-    form = "naive" if naive else "adaptive"
-    assert batch_labels(update, len(labels), 6, form, answers) == sorted(labels)
+@pytest.mark.parametrize("form", ["adaptive", "naive"])
+def test_labels_of_a_batch_from_the_bias(form: str) -> None:
+    for number in range(6):
+        model, (inputs, labels) = relu_net(number), digits(7 * number, 4 + number)
+        matcher = Matcher(view(model, gradient(model, inputs, labels), len(labels)), form, len(labels), "cpu")
+        assert likely_labels(matcher, None, 3)[0] == sorted(labels.tolist())
 
 
-@settings(max_examples=examples(50), deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True), st.integers(0, 10**6), st.floats(0, 1))
-def test_labels_of_a_batch_without_bias(labels: list[int], seed: int, hidden: float) -> None:
-    rng = np.random.default_rng(seed)
-    update, answers = last_layer(labels, rng, hidden, bias=False)
-    assert len(batch_labels(update, len(labels), 6, "adaptive", answers)) == len(labels)
-    update, answers = last_layer(labels[:1], rng, bias=False)
-    assert batch_labels(update, 1, 6, "adaptive", answers) == labels[:1]
+@pytest.mark.parametrize("hidden", [0.0, 0.3, 0.9])
+def test_labels_of_a_batch_without_bias_agree_with_the_signs(hidden: float) -> None:
+    """A class whose row has a visible negative entry is in every batch that is tried."""
+    for number in range(4):
+        model, (inputs, labels) = relu_net(number), digits(6 * number, 6)
+        update = gradient(model, inputs, labels)
+        mask = np.random.default_rng(number).random(len(update)) < hidden
+        mask[-10:] = True
+        seen = view(model, update, 6, hidden=mask)
+        rows = seen.observed.tensor(seen.observed.layout.parameters[-2].name).dense(np.nan)
+        there = set(np.flatnonzero((rows < 0).any(1)))
+        assert there <= set(labels)
+        tried = likely_labels(Matcher(seen, "adaptive", 6, "cpu"), None, 5)
+        assert all(there <= set(each) and len(each) == 6 for each in tried)
+        if not hidden:
+            assert set(tried[0]) == set(labels)
+
+
+def test_labels_of_a_batch_from_the_bias_of_a_layer_of_another_kind() -> None:
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = torch.nn.Parameter(0.1 * torch.randn(10, 16)), torch.nn.Parameter(torch.zeros(10))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs @ self.weight.T + self.bias
+
+    with seeded(0):
+        model = TorchModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.ReLU(), Own()))
+    inputs, labels = digits(5, 6)
+    matcher = Matcher(view(model, gradient(model, inputs, labels), 6), "adaptive", 6, "cpu")
+    assert likely_labels(matcher, None, 3)[0] == sorted(labels.tolist())
+
+
+def test_a_batch_whose_last_layer_is_hidden_may_have_any_label() -> None:
+    model, (inputs, labels) = relu_net(0), digits(0, 3)
+    update = gradient(model, inputs, labels)
+    hidden = np.zeros(len(update), bool)
+    last = model.layout.parameters[-2]
+    hidden[last.offset :] = True
+    matcher = Matcher(view(model, update, 3, hidden=hidden), "adaptive", 3, "cpu")
+    assert likely_labels(matcher, None, 8) == [[0, 1, 2]]

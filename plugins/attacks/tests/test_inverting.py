@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fedplug_attacks._descent import Descent, adam, total_variation
-from fedplug_attacks._matching import Matcher, Record
-from fedplug_attacks.gradinversion import GradInversion
-from fedplug_attacks.inverting import InvertingGradients
+from fedplug_attacks._matching import Matcher
+from fedplug_attacks._search import Descent, Matching, adam, total_variation
+from fedplug_attacks.matching import GradInversion, InvertingGradients
 from fedplug_kit.static import check_component
 from gradient_toys import attacker, digits, error, gradient, relu_net, run, top, view
 from pydantic import ValidationError
@@ -69,22 +68,19 @@ def test_trials_together_are_trials_apart(component: Any) -> None:
     matcher = Matcher(view(model, gradient(model, inputs, labels), 2), "adaptive", 2, "cpu", double=True)
     starts = torch.randn(3, 2, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
-    def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice, done: float) -> Any:
-        distance = matcher.cosine(matcher.gradients(candidates, known)[0])
-        return distance + 0.1 * total_variation(candidates), distance
-
-    signed = component is InvertingGradients
     found = []
     for at_once in (3, 2, 1):
-        record = Record(matcher, attacker())
-        descent = Descent(matcher, record, objective, [0.05] * 8, signed, at_once)
-        order = [found.trial for found in descent.run(starts, [[0, 1]] * 3)]
-        assert record.searches == 3
-        assert record.total == 8 * math.ceil(3 / at_once)
-        assert record.inputs is not None
-        found.append((order, record.inputs, record.best))
-    for order, candidates, best in found[1:]:
-        assert order == found[0][0]
+        search = Matching(
+            matcher, attacker(), "cosine", rates=lambda steps: [0.05] * steps, tv=(0.1,), at_once=at_once,
+            signed=component is InvertingGradients,
+        )  # fmt: skip
+        search.run(list(starts), [[0, 1]], 8)
+        assert search.searches == 3
+        assert search.total == 8 * math.ceil(3 / at_once)
+        assert search.state is not None
+        found.append((search.trial, search.state, search.best))
+    for trial, candidates, best in found[1:]:
+        assert trial == found[0][0]
         assert best == pytest.approx(found[0][2])
         torch.testing.assert_close(candidates, found[0][1])
 
@@ -96,15 +92,15 @@ def test_a_trial_that_diverges_does_not_touch_the_others() -> None:
     starts = torch.randn(2, 1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     spoilt = torch.tensor([math.nan, 0.0])
 
-    def objective(candidates: torch.Tensor, known: torch.Tensor, part: slice, done: float) -> Any:
-        distance = matcher.cosine(matcher.gradients(candidates, known)[0]) + spoilt[part]
-        return distance, distance
+    class Spoilt(Descent):
+        def objective(self, states: torch.Tensor, known: torch.Tensor, done: float) -> Any:
+            distance = matcher.cosine(matcher.gradients(states, known)[0]) + spoilt
+            return distance, distance
 
-    record = Record(matcher, attacker())
-    descent = Descent(matcher, record, objective, [0.1] * 5, signed=True)
-    assert [found.trial for found in descent.run(starts, [[0], [0]])] == [1, 0]
-    assert (record.searches, record.diverged) == (2, 1)
-    assert math.isfinite(record.best)
+    search = Spoilt(matcher, attacker(), rates=lambda steps: [0.1] * steps, signed=True).run(list(starts), [[0]], 5)
+    assert search.trial == 1
+    assert (search.searches, search.diverged) == (2, 1)
+    assert math.isfinite(search.best)
 
 
 def test_adam_is_that_of_torch() -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import fedplug
-import fedplug_attacks.membership
 import numpy as np
 import pytest
 import torch
 from fedplug import Examples, Facts, Learns
 from fedplug.api.blocks import BASE_ZONES
 from fedplug.api.data import PublicData
-from fedplug_attacks import _shadows
+from fedplug_attacks import membership
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -206,7 +205,7 @@ def test_the_model_is_in_evaluation_mode_and_left_as_it_was(game: Game) -> None:
 def test_batches_change_nothing_but_the_progress(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = attack(game.view(), game.public)
     told: list[tuple[int, int, float | None]] = []
-    monkeypatch.setattr(fedplug_attacks.membership, "_BATCH", 37)
+    monkeypatch.setattr(membership, "_BATCH", 37)
     parts = attack(game.view(), game.public, Attacker(progress=lambda *now: told.append(now)))
     np.testing.assert_allclose(scores_of(whole), scores_of(parts), rtol=1e-4, atol=1e-4)
     total = 2 * (MEMBERS + OTHERS + 200)
@@ -350,8 +349,8 @@ def test_every_candidate_is_in_half_of_the_online_shadow_models_and_these_find_m
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     overfit, cache, rows = released(by_members=True, rounds=20), dict[str, Any](), list[NDArray[np.int64]]()
-    train_one = _shadows.trained
-    monkeypatch.setattr(_shadows, "trained", lambda *args: [rows.append(args[3]), train_one(*args)])
+    train_one = membership.trained
+    monkeypatch.setattr(membership, "trained", lambda *args: [rows.append(args[3]), train_one(*args)])
     offline = overfit.score(cache, method="rmia", shadow_models=6)
     assert max(map(max, rows)) < 400
     del rows[:]
@@ -399,8 +398,8 @@ def test_gradients_name_the_members_of_one_step_on_a_batch(game: Game) -> None:
 
 def test_targets_of_a_run_share_their_shadow_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
-    train_one = _shadows.trained
-    monkeypatch.setattr(_shadows, "trained", lambda *args: [trained.append(args[4]), train_one(*args)])
+    train_one = membership.trained
+    monkeypatch.setattr(membership, "trained", lambda *args: [trained.append(args[4]), train_one(*args)])
     section = {
         "adversaries": ["released"], "targets": [0, 1], "attacks": [{"use": "attacks.membership", "shadow_models": 5}]
     }  # fmt: skip

@@ -13,9 +13,8 @@ from fedplug_attacks._matching import Matcher
 from fedplug_attacks._public import Clips, least_sigma_of, sigma_of
 from fedplug_attacks.api.observation import Clipped, Meaning, ObservedUpdate, Seen, all_clear
 from fedplug_attacks.api.view import View
-from fedplug_attacks.dlg import Dlg, Idlg
-from fedplug_attacks.inverting import InvertingGradients
 from fedplug_attacks.labels import last_layer, single_label
+from fedplug_attacks.matching import Dlg, Idlg, InvertingGradients
 from gradient_toys import digits, error, gradient, run, sigmoid_lenet, view
 from numpy.typing import NDArray
 

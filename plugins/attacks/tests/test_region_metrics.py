@@ -9,8 +9,7 @@ import pytest
 from fedplug.api.errors import MetricError
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
-from fedplug_attacks.image_metrics import Mse, Ssim
-from fedplug_attacks.region_metrics import Regions
+from fedplug_attacks.image_metrics import Mse, Regions, Ssim
 from fedplug_kit.static import check_component
 from hypothesis import given, settings
 from hypothesis import strategies as st

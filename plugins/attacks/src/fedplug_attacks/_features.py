@@ -12,11 +12,9 @@ from fedplug.api.errors import ViewError
 from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedplug_attacks._descent import adam, cosine, total_variation
+from fedplug_attacks._search import adam, cosine, total_variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from fedplug_attacks import Attacker, View
@@ -25,14 +23,6 @@ if TYPE_CHECKING:
 _RATE, _SMOOTH = 0.1, 1e-5
 # Spread of the noise that tells images apart at the start.
 _APART = 0.1
-
-
-def features_of(inputs: NDArray[np.generic], layer: str, view: View) -> NDArray[np.float64]:
-    """Inputs of a layer of `view.model` for stored examples, in training mode; (n, d)."""
-    front = Front(view, layer, training=True)
-    with torch.no_grad():
-        found: NDArray[np.float64] = front(to_tensor(inputs, view.mean, view.std)).double().numpy()
-    return found
 
 
 def nearest(
@@ -64,7 +54,7 @@ def nearest(
     moments, best, least = [torch.zeros_like(state) for _ in range(2)], state.clone(), torch.full_like(sizes, torch.inf)
     for step, rate in enumerate([*cosine(_RATE, steps), 0.0], start=1):
         state.requires_grad_()
-        shares = ((front(state) - wanted) * known).square().sum(1) / sizes
+        shares = ((front(state).flatten(1) - wanted) * known).square().sum(1) / sizes
         (gradient,) = torch.autograd.grad(shares.sum() + _SMOOTH * total_variation(state[None]).sum(), state)
         state, shares = state.detach(), shares.detach()
         better = shares < least
@@ -77,31 +67,35 @@ def nearest(
 
 
 class Front:
-    """The network up to a fully connected layer: called with images (n, C, H, W) it gives the layer's inputs (n, d).
+    """The network up to a fully connected layer: called with inputs (n, C, H, W) it gives what enters it, (n, d).
 
     Args:
-        view: with the model.
-        layer: its name in the model.
-        training: the mode of the network; dropout is always off.
+        view: with the model, which is copied.
+        weight: the layer's weight.
+        training: the mode of the network.
+        dropout: whether it drops values in training mode; else dropout is off.
 
     Raises:
         ViewError: there is no such layer.
 
     Attributes:
         shape: (C, H, W) of an image.
+        module, layer: the network, and the layer in it.
+        outputs: (n, K), what the network gave for the last inputs.
         mean, std, low, high: (C, 1, 1); low and high are black and white, standardised.
     """
 
-    def __init__(self, view: View, layer: str, training: bool) -> None:
-        self._module = copy.deepcopy(view.model.module).train(training).requires_grad_(False)
-        for part in self._module.modules():
-            if isinstance(part, _DropoutNd):
+    def __init__(self, view: View, weight: str, training: bool, dropout: bool = False) -> None:
+        self.module = copy.deepcopy(view.model.module).train(training).requires_grad_(False)
+        for part in self.module.modules():
+            if isinstance(part, _DropoutNd) and not dropout:
                 part.eval()
-        found = dict(self._module.named_modules()).get(layer)
-        if not isinstance(found, torch.nn.Linear):
-            raise ViewError(f"{layer} is not a fully connected layer of the model")
-        found.register_forward_pre_hook(self._keep)
-        self._kept = torch.empty(0)
+        layer = dict(self.module.named_modules()).get(weight.rpartition(".")[0])
+        if not isinstance(layer, torch.nn.Linear):
+            raise ViewError(f"{weight} belongs to no fully connected layer whose input could be read")
+        self.layer = layer
+        self.layer.register_forward_pre_hook(self._keep)
+        self._kept = self.outputs = torch.empty(0)
         self.shape = tuple(view.shape)
         self.mean, self.std = (torch.tensor(given).view(-1, 1, 1) for given in (view.mean, view.std))
         self.low, self.high = -self.mean / self.std, (1 - self.mean) / self.std
@@ -110,47 +104,35 @@ class Front:
         self._kept = inputs[0]
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        self._module(inputs)
-        return self._kept.flatten(1)
+        self.outputs = self.module(inputs)
+        return self._kept
 
+    def columns(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The gradient of the cross entropy by the layer's outputs, with each class as the label; (n, K, h).
 
-def columns_behind(view: View, layer: str) -> Callable[[NDArray[np.float64]], NDArray[np.float64]] | None:
-    """The gradient of the cross entropy by the outputs of a fully connected layer, for inputs of it and every label.
+        Args:
+            inputs: (n, d), standardised inputs of the layer.
+        """
+        given: list[torch.Tensor] = []
 
-    Args:
-        view: with the model, which is copied.
-        layer: its name in the model.
+        def put_out(part: torch.nn.Module, _: Any, outputs: torch.Tensor) -> torch.Tensor:
+            given.append(outputs.detach().requires_grad_())
+            return given[0]
 
-    Returns:
-        A function of standardised inputs (n, d), which gives (n, K, h) in float64; None where the layer is none of
-        torch's, or its input is not one vector an example.
-    """
-    module = copy.deepcopy(view.model.module).double().train(view.observed.meaning.training_mode).requires_grad_(False)
-    found = dict(module.named_modules()).get(layer)
-    if not isinstance(found, torch.nn.Linear):
-        return None
-    for part in module.modules():
-        if isinstance(part, _DropoutNd):
-            part.eval()
-    given: list[torch.Tensor] = []
-
-    def columns(inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        given[:] = [torch.from_numpy(inputs)]
+        network = self.module.double()
+        hooks = (
+            self.layer.register_forward_pre_hook(lambda part, _: (torch.from_numpy(inputs),)),
+            self.layer.register_forward_hook(put_out),
+        )
         with torch.enable_grad():
-            logits = module(torch.zeros(len(inputs), *view.shape, dtype=torch.float64))
+            logits = network(torch.zeros(len(inputs), *self.shape, dtype=torch.float64))
             slopes = [
-                torch.autograd.grad(logits[:, label].sum(), given[1], retain_graph=True)[0]
+                torch.autograd.grad(logits[:, label].sum(), given[0], retain_graph=True)[0]
                 for label in range(logits.shape[1])
             ]
+        for hook in hooks:
+            hook.remove()
         each = torch.stack(slopes, 1)
         mean = (logits.detach().softmax(-1)[:, :, None] * each).sum(1, keepdim=True)
         found: NDArray[np.float64] = (mean - each).numpy()
         return found
-
-    def put_out(part: torch.nn.Module, inputs: Any, outputs: torch.Tensor) -> torch.Tensor:
-        given.append(outputs.detach().requires_grad_())
-        return given[1]
-
-    found.register_forward_pre_hook(lambda part, inputs: (given[0],))
-    found.register_forward_hook(put_out)
-    return columns

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from fedplug_std.training import batch_slices
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedplug_attacks import Attacker, AttackReport, Meaning, ObservedUpdate, Seen, View
+from fedplug_attacks import Attacker, Meaning, ObservedUpdate, Seen, View
 from fedplug_attacks._public import Clips, least_sigma_of, with_noise
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     Loss = Callable[[Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Mean loss of a batch at some parameters, and how far its batch norm statistics are from the public ones."""
+    Slope = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+    """The gradient (P,) of that loss at parameters (P,), and the same distance."""
 
 # Bytes of the graph of a trial's steps, and steps, up to which they are unrolled; of more, a search takes hours.
 _GRAPH_BYTES, _MOST_STEPS = 1 << 32, 256
@@ -110,7 +112,7 @@ def too_long(schedule: Schedule, parameters: int, width: int) -> str:
 
 
 class LocalSteps:
-    """Takes the steps of a schedule from the public model, on candidates.
+    """Takes the steps of a schedule from the public model, on candidates; a gradient is one step of length 1.
 
     Args:
         schedule: the steps.
@@ -151,22 +153,34 @@ class LocalSteps:
             trials = torch.arange(len(inputs), device=inputs.device)[:, None]
             inputs, labels = inputs[trials, places], labels[trials, places]
 
-        def path(inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def path(of_batch: Slope, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             if orders is None:
-                return self._path([inputs] * len(lengths), [labels] * len(lengths))
-            return self._path(torch.split(inputs, lengths), torch.split(labels, lengths))
+                return self._path(of_batch, [inputs] * len(lengths), [labels] * len(lengths))
+            return self._path(of_batch, torch.split(inputs, lengths), torch.split(labels, lengths))
 
-        if len(inputs) == 1:  # the same numbers without the cost of vmap
-            moved, penalty = path(inputs[0], labels[0])
+        if len(inputs) == 1:  # the same numbers without the cost of torch.func
+            moved, penalty = path(self._of_batch, inputs[0], labels[0])
             return moved[None], penalty[None]
-        moved, penalties = torch.func.vmap(path)(inputs, labels)
+        of_batch = torch.func.grad(self._flat_loss, has_aux=True)
+        moved, penalties = torch.func.vmap(functools.partial(path, of_batch))(inputs, labels)
         return moved, penalties
 
+    def _of_batch(
+        self, here: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A `Slope` for a single trial."""
+        differentiable = torch.is_grad_enabled() and any(part.requires_grad for part in (here, inputs, labels))
+        with torch.enable_grad():
+            point = here if here.requires_grad else here.detach().requires_grad_()
+            loss, penalty = self._flat_loss(point, inputs, labels)
+            (gradient,) = torch.autograd.grad(loss, point, create_graph=differentiable, retain_graph=differentiable)
+        return gradient, penalty if differentiable else penalty.detach()
+
     def _path(
-        self, inputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]
+        self, of_batch: Slope, inputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """All steps of one trial, on batches in the order in which they are taken."""
-        plan, of_batch = self.schedule, torch.func.grad(self._flat_loss, has_aux=True)
+        plan = self.schedule
         moved, velocity, penalties = torch.zeros_like(self._start), None, []
         for batch, answers in zip(inputs, labels, strict=True):
             here = self._start + moved
@@ -246,13 +260,6 @@ class LocalSteps:
 # Relative to the size of a gradient entry: how precisely a clear entry can be matched. It bounds the weight that an
 # entry without noise has over one with noise of a known standard deviation.
 _PRECISION = 1e-2
-# Examples for the model's mean prediction.
-_ANSWERED = 256
-# Losses that a report keeps.
-_KEPT = 200
-# A search fits the observed update if its loss exceeds the noise's share by at most this part of the rest. Total
-# variation and rounding keep a good search above 0.
-_FITTED = 0.1
 # Standard deviations by which the energy of noise may be above its mean.
 _CHANCE = 3.0
 
@@ -330,9 +337,15 @@ class Matcher:
         self.evaluations = 0
         weights = self.update.meaning.class_weights
         self._class_weights = None if weights is None else torch.tensor(weights, device=self.device, dtype=self.dtype)
-        single = max(schedule.lengths if schedule else [batch]) == 1
-        self._prepare(view.model.module, self.update.meaning.training_mode, single)
-        self.local = None if schedule is None else LocalSteps(schedule, self._parameters, self._loss)
+        taken = schedule or Schedule(1, (batch,), 1.0, 0.0, 0.0, 1.0)
+        self._prepare(view.model.module, self.update.meaning.training_mode, single=max(taken.lengths) == 1)
+        self._steps = LocalSteps(taken, self._parameters, self._loss)
+        self.local = self._steps if schedule else None
+
+    @property
+    def parts(self) -> Sequence[Matcher]:
+        """The matchers of single rounds."""
+        return [self]
 
     @classmethod
     def of(cls, view: View, form: str, attacker: Attacker, double: bool = False) -> Matcher:
@@ -381,27 +394,8 @@ class Matcher:
             sum over batch norm layers of |mean - running mean| + |variance - running variance| (Yin et al. 2021,
             eq. 9); 0 where the model has no such layers.
         """
-        if self.local is not None:
-            self.evaluations += len(inputs) * self.local.schedule.steps
-            return self.local.gradients(inputs, labels)
-        self.evaluations += len(inputs)
-        if len(inputs) == 1:  # the same numbers without the cost of torch.func
-            return self._gradient_of_one(inputs[0], labels[0])
-        of_one = torch.func.grad(self._loss, has_aux=True)
-        parts, penalties = torch.func.vmap(of_one, in_dims=(None, 0, 0))(self._parameters, inputs, labels)
-        return torch.cat([part.reshape(len(inputs), -1) for part in parts.values()], dim=1), penalties
-
-    def _gradient_of_one(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        differentiable = torch.is_grad_enabled() and (inputs.requires_grad or labels.requires_grad)
-        with torch.enable_grad():
-            own = {name: tensor.detach().requires_grad_() for name, tensor in self._parameters.items()}
-            loss, penalty = self._loss(own, inputs, labels)
-            parts = torch.autograd.grad(
-                loss, tuple(own.values()), create_graph=differentiable, retain_graph=differentiable,
-                materialize_grads=True,
-            )  # fmt: skip
-        penalty = penalty if differentiable else penalty.detach()
-        return torch.cat([part.reshape(-1) for part in parts])[None], penalty[None]
+        self.evaluations += len(inputs) * self._steps.schedule.steps
+        return self._steps.gradients(inputs, labels)
 
     def _loss(
         self, parameters: Mapping[str, torch.Tensor], inputs: torch.Tensor, labels: torch.Tensor
@@ -437,7 +431,7 @@ class Matcher:
         """Negative log likelihood of the observed update, in nats, up to a constant; (T, P) to (T,)."""
         return 0.5 * (self.precision * (self._sent(gradients) - self.target).square()).sum(1)
 
-    @cached_property
+    @functools.cached_property
     def precision(self) -> torch.Tensor:
         """One over the variance of the error of each entry, (P,); 0 where it does not count.
 
@@ -453,7 +447,7 @@ class Matcher:
             counts = np.ones_like(counts)
         return torch.from_numpy(np.where(counts, 1 / variance, 0.0)).to(self.device, self.dtype)
 
-    @cached_property
+    @functools.cached_property
     def noise(self) -> float:
         """The share of noise, stated or estimated, in the observed update; entries count by their precision."""
         return float((self.precision > 0).sum() / (self.precision * self.target.square()).sum())
@@ -475,19 +469,6 @@ class Matcher:
         known = torch.as_tensor(labels, device=self.device)
         return torch.nn.functional.one_hot(known, self.view.num_classes).to(self.dtype)
 
-    @torch.no_grad()
-    def probabilities(self, public: PublicData | None) -> NDArray[np.float64]:
-        """The model's mean prediction (K,) for public examples, or else for noise around the mean pixel."""
-        if public is None:
-            rng = stream(self.view.seed, "attacks.probabilities")
-            inputs = torch.from_numpy(rng.standard_normal((_ANSWERED, *self.view.shape)))
-        else:
-            inputs = to_tensor(public.examples.inputs[:_ANSWERED], self.view.mean, self.view.std)
-        logits = self.module(inputs.to(self.device, self.dtype))
-        self._penalties.clear()
-        mean: NDArray[np.float64] = logits.softmax(-1).mean(0).to("cpu", torch.float64).numpy()
-        return mean
-
     def start(self, rng: np.random.Generator, init: str, public: PublicData | None) -> torch.Tensor:
         """One batch (B, C, H, W) to start from.
 
@@ -507,6 +488,10 @@ class Matcher:
         # Equal examples would have equal gradients and stay equal, so a little noise tells them apart.
         mean = to_tensor(public.examples.inputs, self.view.mean, self.view.std).mean(0)
         return mean.to(self.device, self.dtype) + 0.1 * noise
+
+    def starts(self, purpose: str, count: int, init: str, public: PublicData | None) -> list[torch.Tensor]:
+        """This many batches to start from, each drawn for a purpose and its number; for the rest see `start`."""
+        return [self.start(stream(self.view.seed, purpose, number), init, public) for number in range(count)]
 
     def images(self, inputs: torch.Tensor) -> NDArray[np.float32]:
         """Standardised inputs (B, C, H, W) as images in [0, 1]."""
@@ -531,7 +516,7 @@ class SeveralRounds(Matcher):
 
     def __init__(self, views: Sequence[View], form: str, batch: int, device: str, double: bool = False) -> None:
         super().__init__(views[-1], form, batch, device, double)
-        self.parts = [Matcher(view, form, batch, device, double) for view in views]
+        self._parts = [Matcher(view, form, batch, device, double) for view in views]
         shown = torch.tensor([float((part.weight > 0).sum()) for part in self.parts])
         shares = (shown / shown.sum()).tolist()
         self.target = torch.cat([part.target for part in self.parts])
@@ -540,6 +525,11 @@ class SeveralRounds(Matcher):
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = sum(share * part.floor for share, part in zip(shares, self.parts, strict=True))
         self.local = None  # each round repeats its own steps
+
+    @property
+    def parts(self) -> Sequence[Matcher]:
+        """One for each round."""
+        return self._parts
 
     def gradients(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients (T, R P) in every round's model, and (T,) the sum of the distances of batch statistics there."""
@@ -582,79 +572,3 @@ def _rms(values: NDArray[np.float32]) -> float:
     """Root mean square of the finite values; 0 without any."""
     finite = values[np.isfinite(values)]
     return float(np.sqrt(np.square(finite, dtype=np.float64).sum() / max(1, len(finite))))
-
-
-@dataclasses.dataclass
-class Record:
-    """The results of the searches of one attack: the best one, and the numbers of the report.
-
-    `measure` names the losses. `score`, if given, selects the best search.
-    """
-
-    matcher: Matcher
-    attacker: Attacker
-    total: int = 1
-    best: float = math.inf
-    inputs: torch.Tensor | None = None
-    labels: list[int] = dataclasses.field(default_factory=list)
-    losses: list[float] = dataclasses.field(default_factory=list)
-    searches: int = 0
-    diverged: int = 0
-    measure: Measure = "squared"
-    score: float = math.inf
-
-    def progress(self, done: int, loss: float) -> None:
-        """Notes a loss and reports progress; `done` of `total` steps of all searches."""
-        self.losses.append(loss)
-        self.attacker.progress(min(done, self.total), self.total, loss)
-
-    def offer(self, loss: float, inputs: torch.Tensor, labels: Sequence[int], score: float | None = None) -> bool:
-        """Takes the result of one search; it is kept if its score (None: its loss) is the lowest so far. True if so."""
-        score = loss if score is None else score
-        self.searches += 1
-        if not math.isfinite(loss) or math.isnan(score):
-            self.diverged += 1
-            return False
-        if score >= self.score:
-            return False
-        self.best, self.score, self.inputs, self.labels = loss, score, inputs.detach().clone(), list(labels)
-        return True
-
-    def report(self, **metrics: float) -> AttackReport:
-        """The attack's report. It is selected by the attack's own loss, since the truth is not known here."""
-        losses = tuple(thinned(self.losses))
-        self.attacker.progress(self.total, self.total, losses[-1] if losses else None)
-        common: dict[str, Any] = {
-            "seed": self.matcher.view.seed, "gradient_evaluations": self.matcher.evaluations, "losses": losses,
-            "metrics": {
-                "searches": self.searches, "diverged": self.diverged, "loss": self.best,
-                **({"steps_unrolled": self.matcher.local.schedule.steps} if self.matcher.local else {}), **metrics,
-            },
-        }  # fmt: skip
-        if self.inputs is None:
-            reason = f"the loss of every search ({self.searches}) became NaN or infinite"
-            return AttackReport("diverged", reason=reason, **common)
-        labels = np.array(self.labels, np.int64)
-        counts = np.bincount(labels, minlength=self.matcher.view.num_classes)
-        images = self.matcher.images(self.inputs)
-        unfit = "; ".join(filter(None, (self.unfit(), self.matcher.estimated)))
-        return AttackReport("finished", images=images, labels=labels, counts=counts, unfit=unfit, **common)
-
-    def unfit(self) -> str:
-        """Distance between the best search and the observed update, in a clause; empty if noise explains it.
-
-        A search fits its observation if its loss exceeds that of the truth by at most a tenth of the rest. For example,
-        noise of ten times the gradient explains 0.9 of a cosine and leaves 0.1 of it.
-        """
-        floor = self.matcher.floor_of(self.measure)
-        if self.best <= floor + _FITTED * max(0.0, 1 - floor):
-            return ""
-        noise = f", of which noise explains {floor:.2g}" if floor > 0.01 else ""
-        return f"the best search ended with a mismatch of {self.best:.2g}{noise}; more steps may find more"
-
-
-def thinned(losses: Sequence[float]) -> list[float]:
-    """At most 200 of the losses, evenly spaced, the first and the last among them."""
-    if len(losses) <= _KEPT:
-        return list(losses)
-    return [losses[place] for place in np.linspace(0, len(losses) - 1, _KEPT).round().astype(int)]

@@ -20,16 +20,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from fedplug import stream
 from fedplug_std.torch_model import to_tensor
-
-from fedplug_attacks._descent import Descent, adam, cosine, screening
-from fedplug_attacks._matching import Matcher, Record
 
 if TYPE_CHECKING:
     from fedplug import PublicData
 
-    from fedplug_attacks import Attacker, AttackReport, View
+    from fedplug_attacks import View
+    from fedplug_attacks._matching import Matcher
 
 Prior = Literal["auto", "gaussian", "none"]
 # Further log density of candidates, in nats, from their distances to batch-norm statistics, (T,) to (T,).
@@ -50,14 +47,6 @@ NOISY = 0.1
 """The share of noise in the observation from which on any prior is better than none."""
 # Draws of a posterior, the relative error of its mean, and the steps that it may take.
 _DRAWS, _SOLVED, _SOLVING = 8, 1e-5, 200
-# First learning rate, in standard deviations of the prior.
-_LR = 0.1
-# Steps from the mode to the mean, pairs of draws in each, the share of the curvature that each keeps, and the number
-# and width of the first draws.
-_SOFTENED, _PAIRS, _KEPT, _PROBES, _PROBE = 200, 1, 0.98, 16, 0.05
-# Nats per number of an image from which on the mode is as good as the mean; nats below which an image counts as
-# unknown.
-_CERTAIN, _LEAST = 2.0, 2.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -284,163 +273,3 @@ def chosen(option: Prior, matcher: Matcher, public: PublicData | None, auto: Seq
     if option == "none":
         return None
     return gaussian(matcher.view, public).to(matcher.device, matcher.dtype)
-
-
-def most_probable(
-    matcher: Matcher,
-    attacker: Attacker,
-    prior: GaussianPrior,
-    labels: Sequence[list[int]],
-    iterations: int,
-    restarts: int = 1,
-    at_once: int | None = None,
-    penalty: Penalty | None = None,
-) -> AttackReport:
-    """The most probable inputs for each candidate of the labels; for the best ones the posterior mean.
-
-    Its `information` is that about the images in the observation, in nats.
-
-    Args:
-        matcher: of the observed gradient.
-        attacker: told of progress.
-        prior: of one example.
-        labels: those to try, of each example of the batch; of several, `screening` steps decide.
-        iterations: steps of each trial.
-        restarts: starts for each of the labels; the first at the mean image.
-        at_once: trials computed together; None: as many as fit.
-        penalty: further log density of candidates.
-    """
-    search = _Search(matcher, Record(matcher, attacker), prior, penalty or torch.zeros_like, at_once)
-    if matcher.batch > 1 and len(labels) > 1:
-        tried = dataclasses.replace(search, record=Record(matcher, attacker))
-        labels = [tried.modes(labels, screening(iterations), 1)[1]]
-    softened = min(iterations, _SOFTENED)
-    state, found = search.modes(labels, iterations, restarts, softened)
-    information = 0.0 if state is None else search.soften(found, state, softened)
-    return search.record.report(information=information)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Search:
-    """A search for the most probable latents, u = 0 being the mean image; for its parts see `most_probable`."""
-
-    matcher: Matcher
-    record: Record
-    prior: GaussianPrior
-    penalty: Penalty
-    at_once: int | None
-
-    def _energies(
-        self, states: torch.Tensor, known: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The gradients at latents (T, B, *shape), their misfit (T,), and the penalty (T,)."""
-        gradients, statistics = self.matcher.gradients(self.prior.inputs(states), known)
-        return gradients, self.matcher.misfit(gradients), self.penalty(statistics)
-
-    def modes(
-        self, labels: Sequence[list[int]], iterations: int, restarts: int, more: int = 0
-    ) -> tuple[torch.Tensor | None, list[int]]:
-        """The most probable latents (B, *shape) of all trials, with their labels; `more` steps are still to come.
-
-        The noise counts as larger at first, and shrinks to its true size over the first half of the steps. So the prior
-        leads early, and the likelihood has no narrow valleys.
-        """
-        matcher, prior = self.matcher, self.prior
-        heat = torch.ones(len(labels) * restarts, device=matcher.device, dtype=matcher.dtype)
-
-        def objective(
-            states: torch.Tensor, known: torch.Tensor, part: slice, done: float
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            if not done:
-                with torch.no_grad():
-                    heat[part] = _heat(self._energies(states, known)[1], states)
-            gradients, misfit, penalty = self._energies(states, known)
-            value = misfit / heat[part] ** max(0.0, 1 - 2 * done) + 0.5 * states.square().flatten(1).sum(1) + penalty
-            return value, matcher.squared(gradients.detach())
-
-        starts = [self._start(number) for number in range(restarts)]
-        descent = Descent(
-            matcher, self.record, objective, cosine(_LR, iterations), at_once=self.at_once, inputs=prior.inputs,
-            judge=self.judged, more=more,
-        )  # fmt: skip
-        best = descent.run(torch.stack(starts * len(labels)), [each for each in labels for _ in starts])[0]
-        return best.state if math.isfinite(best.score) else None, labels[best.trial // restarts]
-
-    def _start(self, number: int) -> torch.Tensor:
-        """Latents near the mean image. A little noise tells equal examples apart, which would have equal gradients."""
-        matcher = self.matcher
-        width = 0.0 if matcher.batch == 1 and not number else 0.5 if number else 0.1
-        drawn = stream(matcher.view.seed, "attacks.priors", number).standard_normal((matcher.batch, *self.prior.shape))
-        return width * torch.from_numpy(drawn).to(matcher.device, matcher.dtype)
-
-    @torch.no_grad()
-    def judged(self, latents: torch.Tensor, labels: list[int]) -> tuple[float, float]:
-        """The squared distance of one trial, and its negative log density up to a constant."""
-        gradients, misfit, penalty = self._energies(latents[None], self.matcher.one_hot([labels]))
-        return float(self.matcher.squared(gradients)), float(misfit + 0.5 * latents.square().sum() + penalty)
-
-    def soften(self, labels: list[int], state: torch.Tensor, iterations: int) -> float:
-        """Moves from the most probable inputs to their mean, which has the least squared error if much is open.
-
-        Latents are taken for independent and normal around m with variances 1 / (1 + h), and m and h for those that
-        come nearest to the posterior (variational Bayes): h is the mean second derivative of the misfit over them, from
-        pairs of draws on both sides of m, and m descends the mean over them. An image of which less than two nats are
-        known is set to the mean image, which is exact.
-
-        Returns:
-            The information about the images in the observation, in nats: half the sum of log(1 + h).
-        """
-        record, rng = self.record, torch.Generator().manual_seed(self.matcher.view.seed % 2**63)
-        known = self.matcher.one_hot([labels]).expand(2 * _PAIRS, -1, -1)
-        curvature = self._curvature(state, known, rng)
-        told = _told(curvature)
-        if bool((told > _CERTAIN * state[0].numel()).all()):
-            return float(told.sum())
-        found, moments = state.clone(), [torch.zeros_like(state), torch.zeros_like(state)]
-        for step, rate in enumerate(cosine(_LR, iterations), start=1):
-            slope, fresh, loss = self._sides(found, curvature, known, rng)
-            curvature = (_KEPT * curvature + (1 - _KEPT) * fresh).clamp_min(0.0)
-            found = adam(found, slope + found, moments, step, rate)
-            record.progress(record.total - iterations + step, loss)
-        told = _told(curvature)
-        found = torch.where(
-            (told < _LEAST).reshape(-1, *[1] * len(self.prior.shape)), torch.zeros_like(found), found
-        )
-        loss = self.judged(found, labels)[0]
-        # Its lower density concerns single points and does not make it a worse answer, so it replaces the mode.
-        record.offer(loss, self.prior.inputs(found), labels, -math.inf)
-        return float(told.sum())
-
-    def _curvature(self, state: torch.Tensor, known: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-        """The second derivative of the misfit by each latent at the mode, at steps no longer than what is open."""
-        curvature = torch.zeros_like(state)
-        for number in range(1, _PROBES + 1):
-            fresh = self._sides(state, torch.full_like(state, _PROBE**-2 - 1), known, rng)[1]
-            curvature += (fresh - curvature) / number
-        return curvature.clamp_min(0.0)
-
-    def _sides(
-        self, state: torch.Tensor, curvature: torch.Tensor, known: torch.Tensor, rng: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Mean slope and second derivative of the misfit over latents around a state; the least squared distance."""
-        width = (1 + curvature).rsqrt()
-        drawn = torch.randn((_PAIRS, *state.shape), generator=rng).to(state.device, state.dtype)
-        drawn = torch.cat([drawn, -drawn])
-        points = (state + width * drawn).requires_grad_()
-        gradients, misfit, penalty = self._energies(points, known)
-        (slopes,) = torch.autograd.grad((misfit + penalty).sum(), points)
-        loss = float(self.matcher.squared(gradients.detach()).min())
-        return slopes.mean(0), (slopes * drawn).mean(0) / width, loss
-
-
-def _heat(misfit: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    """The factor by which the variance of the noise is enlarged at first; (T,).
-
-    It is so large that the whole observation counts like one number for each latent.
-    """
-    return (2 * misfit / state[0].numel()).nan_to_num(1.0, 1.0, 1.0).clamp_min(1.0)
-
-
-def _told(curvature: torch.Tensor) -> torch.Tensor:
-    """The information about each image beyond the prior, in nats; (B, *shape) to (B,)."""
-    return 0.5 * torch.log1p(curvature).flatten(1).sum(1)

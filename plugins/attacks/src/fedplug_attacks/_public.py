@@ -83,6 +83,23 @@ def marked(tensor: TensorView, hidden: float = np.nan) -> NDArray[np.float64]:
     return found
 
 
+def layer_of(
+    update: ObservedUpdate, weight: str, bias: str | None, hidden: float = np.nan
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """A layer's weight (h, d) and bias (h,), `marked`, and the noise on each, stated or estimated.
+
+    Args:
+        update: the update that contains it.
+        weight, bias: their names; a bias of None is NaN.
+        hidden: what stands for hidden entries.
+    """
+    noised = with_noise(update)
+    parts = [noised.tensor(name) for name in (weight, bias) if name]
+    values, noise = [marked(part, hidden) for part in parts], [noise_of(part) for part in parts]
+    rows = len(values[0])
+    return values[0], values[1] if bias else np.full(rows, np.nan), noise[0], noise[1] if bias else np.zeros(rows)
+
+
 class Clips:
     """Applies the clips of an update to gradients of candidates: (T, P) to (T, P), differentiable.
 
@@ -103,9 +120,6 @@ class Clips:
             group = layers[clip.where] if each else np.zeros(len(clip.where), np.int64)
             norms = torch.tensor(clip.norm if each else [clip.norm], device=device, dtype=dtype)
             self._clips.append((where, torch.from_numpy(group.astype(np.int64)).to(device), norms, clip.order))
-
-    def __bool__(self) -> bool:
-        return bool(self._clips)
 
     def __call__(self, gradients: torch.Tensor) -> torch.Tensor:
         """Gradients as a client would have sent them, without noise."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,12 @@ from fedplug_attacks import _low_rank as low_rank
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.needs import FIRST_BIAS, FIRST_WEIGHT, role
 from fedplug_attacks.api.planting import parameter
-from fedplug_attacks.linear_leak import (
-    FirstLayer,
-    feature_layer,
-    first_layer,
-    first_matrix,
-    largest_scale,
-)
+from fedplug_attacks.linear_leak import FirstLayer, first_layer, largest_scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fedplug.api.blocks import Layout
     from numpy.typing import NDArray
 
 # Searches that run at once.
@@ -110,20 +106,14 @@ class ExactBatch(Formed):
 
     def learn(self, view: View, attacker: Attacker) -> AttackReport:
         """Rebuilds the batch; not applicable where the first layer does not take the image itself, or is too small."""
-        naive, layout, front = self.options.form == "naive", view.observed.layout, None
-        behind = None if role(layout, FIRST_WEIGHT) else first_matrix(layout)
+        naive, layout = self.options.form == "naive", view.observed.layout
+        behind = None if role(layout, FIRST_WEIGHT) else _behind_convolutions(layout)
         needs = dataclasses.replace(
             self.finds.needs, tensors=((behind[0] if behind else FIRST_WEIGHT, "any"),), model=behind is not None
         )
         if reason := needs.unmet(view, attacker.facts.public):
             raise ViewError(reason)
-        if behind is None:
-            layer = first_layer(view, naive)
-        else:
-            from fedplug_attacks._features import Front, nearest
-
-            layer = feature_layer(view, naive, *behind)
-            front = Front(view, behind[0].rpartition(".")[0], training=True)
+        layer = first_layer(view, naive, behind)
         if np.isinf(layer.weight).any() or np.isinf(layer.bias).any():
             return AttackReport("diverged", reason="the first layer's gradient holds values that are not finite")
         examples = int(view.observed.meaning.examples or 1)
@@ -138,16 +128,20 @@ class ExactBatch(Formed):
         }  # fmt: skip
         if not np.isnan(found.agreement).any():
             metrics["agreement"] = float(found.agreement.min())
-        if front is not None:
-            searched, shares = nearest(found.images, front, view, attacker, _STEPS)
-            metrics["feature_mismatch"] = float(shares.max())
-            missing = np.full((examples - len(searched), *view.shape), searched.mean(), np.float32)
-            return AttackReport(
-                "finished", metrics, images=np.concatenate([searched, missing]), seed=view.seed,
-                unfit=_unfit(problem, found) or _unmatched(shares),
-            )  # fmt: skip
-        images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
-        return AttackReport("finished", metrics, images=images, seed=view.seed, unfit=_unfit(problem, found))
+        unfit = _unfit(problem, found)
+        if behind is None:
+            images = layer.finished(found.images, examples, attacker.facts.public, view.shape)
+            return AttackReport("finished", metrics, images=images, seed=view.seed, unfit=unfit)
+        from fedplug_attacks._features import Front, nearest
+
+        images, shares = nearest(found.images, Front(view, behind[0], training=True), view, attacker, _STEPS)
+        metrics["feature_mismatch"] = missed = float(shares.max())
+        if missed > _MATCHED and not unfit:
+            unfit = f"the features are exact, but the images found miss up to {missed:.2g} of the features of one"
+        missing = np.full((examples - len(images), *view.shape), images.mean(), np.float32)
+        return AttackReport(
+            "finished", metrics, images=np.concatenate([images, missing]), seed=view.seed, unfit=unfit
+        )
 
     def _search(self, problem: _Problem, model: _Model | None, seed: int, attacker: Attacker) -> _Found | None:
         """The best batch that the restarts found; None without any sparse direction."""
@@ -196,6 +190,16 @@ class ExactBatch(Formed):
         return best
 
 
+def _behind_convolutions(layout: Layout) -> tuple[str, str | None] | None:
+    """Weight and bias of the first fully connected layer behind convolutions; None where there is none."""
+    parameters = layout.parameters
+    weight = next((parameter for parameter in parameters if len(parameter.shape) == 2), None)
+    if weight is None or len(parameters[0].shape) != 4:
+        return None
+    biases = (p.name for p in parameters if p.layer == weight.layer and p.shape == weight.shape[:1])
+    return weight.name, next(biases, None)
+
+
 def _sorted(left: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Most zeros first: columns of dL/dZ are the sparsest independent directions, sparser than their sums."""
     return directions[np.argsort(-low_rank.zeros_of(left, directions).sum(1), kind="stable")]
@@ -241,9 +245,10 @@ class _Model:
         meaning = view.observed.meaning
         single = meaning.loss == "cross_entropy" and meaning.steps == 1 and not view.segmentation
         if single and most <= _NUMBERS and view.model is not None:  # rounds that are stacked have no one model
-            from fedplug_attacks._features import columns_behind
+            from fedplug_attacks._features import Front
 
-            columns = columns_behind(view, weight.rpartition(".")[0])
+            with contextlib.suppress(ViewError):
+                columns = Front(view, weight, meaning.training_mode).columns
         return cls(matrix, biases, columns)
 
     def outputs(
@@ -264,13 +269,6 @@ class _Model:
         return outputs, spread + _ROUNDED * outputs.std(1, keepdims=True)
 
 
-def _unmatched(shares: NDArray[np.float64]) -> str:
-    """Whether images were found for the features, in a clause; empty if so."""
-    if float(shares.max()) <= _MATCHED:
-        return ""
-    return f"the features are exact, but the images found miss up to {shares.max():.2g} of the features of one"
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Found:
     """The batch according to a set of directions.
@@ -283,7 +281,6 @@ class _Found:
         exact: bool (k,), which images are certain in every pixel.
         inactive: bool (k, h), rows that they certainly leave inactive in the model; none if it is unknown.
         columns: (m, r), directions of the columns that the model gives images whose columns are certain.
-        scaled: the source of their scales.
     """
 
     images: NDArray[np.float64]
@@ -292,7 +289,6 @@ class _Found:
     exact: NDArray[np.bool_]
     inactive: NDArray[np.bool_]
     columns: NDArray[np.float64]
-    scaled: str
 
     @property
     def worth(self) -> tuple[int, int, int]:
@@ -310,7 +306,7 @@ class _Problem:
         pixels: bool (d,), likewise.
         factors: of the gradient of these weights, and of the bias as a last column where enough of it is visible.
         ones: (r,), right factor of the gradient of the bias; None where nothing tells it.
-        scaled: the source of `ones`.
+        scaled: what gives images their scale.
     """
 
     layer: FirstLayer
@@ -358,7 +354,8 @@ class _Problem:
         if columns[-1]:
             return cls(layer, rows, columns[:-1], factors, factors.right[:, -1], "the gradient of the bias")
         ones = _background(layer, columns[:-1], factors.right)
-        return cls(layer, rows, columns[:-1], factors, ones, "pixels that are black in every image")
+        told = "the range of images" if ones is None else "pixels that are black in every image"
+        return cls(layer, rows, columns[:-1], factors, ones, told)
 
     def predicted(
         self, known: NDArray[np.float64], model: _Model, rng: np.random.Generator
@@ -394,12 +391,10 @@ class _Problem:
         if self.ones is not None:
             scales = mixing @ self.ones
             inputs[:, shown] = found / np.where(scales == 0, np.nan, scales)[:, None]
-            scaled = self.scaled
         else:
             inputs[:, shown] = found
             scales = np.array([largest_scale(layer, image, self.pixels) for image in inputs])
             inputs *= scales[:, None]
-            scaled = "the range of images"
         images, agreement = layer.images(inputs), np.full(len(found), np.nan)
         explained = self.factors.residual <= _EXPLAINED and len(found) == left.shape[1]
         right_ones, inactive = np.zeros(len(found), bool), np.zeros((len(found), len(left)), bool)
@@ -425,7 +420,7 @@ class _Problem:
                 told = self._confirmed(inputs, decided, model.columns)
                 exact, columns = right_ones & told.any(1), told[told.any(1)]
             exact = exact & ~np.isnan(images).any(1)
-        return _Found(images, agreement, right_ones, exact, inactive, columns, scaled)
+        return _Found(images, agreement, right_ones, exact, inactive, columns)
 
     def _confirmed(
         self, inputs: NDArray[np.float64], decided: NDArray[np.bool_],
@@ -498,5 +493,5 @@ def _unfit(problem: _Problem, found: _Found) -> str:
         return "the model is unknown, so no test shows which images are exact"
     return (
         f"{exact} of {rank} images have the gradient that the model gives them; the others may be mixtures, or local "
-        f"steps moved what is active (scale by {found.scaled})"
+        f"steps moved what is active (scale by {problem.scaled})"
     )

@@ -85,8 +85,8 @@ class Fishing(OnView, Plants):
         return dataclasses.replace(report, labels=None)
 
     def _inner(self, view: View, attacker: Attacker) -> fedplug.Attack:
-        from fedplug_attacks.inverting import InvertingGradients
         from fedplug_attacks.linear_leak import LinearLeak
+        from fedplug_attacks.matching import InvertingGradients
 
         if takes_inputs(attacker.facts.layout, view.shape):
             return LinearLeak(LinearLeak.Options())

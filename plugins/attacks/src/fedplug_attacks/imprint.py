@@ -15,14 +15,7 @@ from fedplug_attacks import Attacker, AttackReport, Needs, Plants, View
 from fedplug_attacks._forms import OnView
 from fedplug_attacks.api.needs import FIRST_WEIGHT, role, takes_inputs
 from fedplug_attacks.api.planting import parameter, to_target
-from fedplug_attacks.linear_leak import (
-    feature_layer,
-    filled_in,
-    first_layer,
-    in_range,
-    largest_scale,
-    standardised_by,
-)
+from fedplug_attacks.linear_leak import first_layer, in_range, largest_scale, standardised_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,13 +85,15 @@ class Imprint(OnView, Plants):
         Raises:
             ViewError: the model has no such layer, or there are no public examples to tell its features by.
         """
+        from scipy.stats import norm
+
         planted, layout = view.start.copy(), attacker.facts.layout
         layer = _Layer.of(view, layout)
         weight, bias = parameter(planted, layout, layer.weight), parameter(planted, layout, layer.bias)
         direction = np.random.default_rng(view.seed).standard_normal(weight.shape[1])
         direction *= self.options.size * float(np.linalg.norm(weight[0])) / float(np.linalg.norm(direction))
-        quantiles = _quantiles(*_measured(direction, layer, view, attacker), len(weight))
-        weight[:], bias[:] = direction, -quantiles
+        centre, spread = _measured(direction, layer, view, attacker)
+        weight[:], bias[:] = direction, -(centre + spread * norm.ppf((np.arange(len(weight)) + 0.5) / len(weight)))
         after = parameter(planted, layout, layer.following)
         after[:] = self.options.gain * after[:, :1]
         if self.options.handed == "all" or (self.for_each_target and view.target is None):
@@ -113,7 +108,7 @@ class Imprint(OnView, Plants):
         layer = _Layer.of(view, attacker.facts.layout)
         thresholds = -parameter(view.start, attacker.facts.layout, layer.bias).astype(np.float64)
         its = parameter(view.start, attacker.facts.layout, layer.weight).any(1)  # rows that are not shut
-        seen = first_layer(view, False) if layer.direct else feature_layer(view, False, layer.weight, layer.bias)
+        seen = first_layer(view, False, None if layer.direct else (layer.weight, layer.bias))
         rows, scale = seen.weight, seen.bias
         if np.isinf(rows).any() or np.isinf(scale).any():
             return AttackReport("diverged", reason=f"the gradient of {layer.weight} holds values that are not finite")
@@ -142,25 +137,25 @@ class Imprint(OnView, Plants):
             images = seen.images(inputs)
             mixed = np.nan_to_num(np.maximum(-images, images - 1)).max(1) > _OUTSIDE
             images = images[np.argsort(mixed, kind="stable")]
+            found = seen.finished(images, len(images), attacker.facts.public, view.shape)
         else:
-            images = self._searched(inputs, layer, view, attacker, metrics)
-        found = filled_in(images, attacker.facts.public)
-        return AttackReport("finished", metrics, images=found.reshape(-1, *view.shape), seed=view.seed)
+            found = self._searched(inputs, layer, view, attacker, metrics)
+        return AttackReport("finished", metrics, images=found, seed=view.seed)
 
     def _searched(
         self, features: NDArray[np.float64], layer: _Layer, view: View, attacker: Attacker, metrics: dict[str, float]
-    ) -> NDArray[np.float64]:
-        """Images with these features, those that fit best first; (n, pixels), in [0, 1]."""
+    ) -> NDArray[np.float32]:
+        """Images with these features, those that fit best first; (n, C, H, W), in [0, 1]."""
         from fedplug_attacks._features import Front, nearest
 
         size = min(len(features), view.observed.meaning.examples or len(features), _MOST)
         # Most bins of a sum hold one example. The features of a mixture fit no image, so it comes last.
         mixed = np.nan_to_num(np.maximum(-features, 0.0)).max(1)
         chosen = features[np.argsort(mixed, kind="stable")[:size]]
-        front = Front(view, layer.module, view.observed.meaning.training_mode)
+        front = Front(view, layer.weight, view.observed.meaning.training_mode)
         images, misfit = nearest(chosen, front, view, attacker, self.options.iterations)
         metrics["feature_misfit"] = float(np.median(misfit))
-        return images[np.argsort(misfit, kind="stable")].reshape(len(images), -1).astype(np.float64)
+        return images[np.argsort(misfit, kind="stable")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,11 +169,6 @@ class _Layer:
     bias: str
     following: str
     direct: bool
-
-    @property
-    def module(self) -> str:
-        """The name of the layer in the model."""
-        return self.weight.rpartition(".")[0]
 
     @classmethod
     def of(cls, view: View, layout: fedplug.Layout) -> _Layer:
@@ -217,9 +207,16 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, attacke
     if not layer.direct:
         if attacker.facts.public is None:
             raise ViewError("behind convolutions the attack needs public examples; write data: {public: 200, ...}")
-        from fedplug_attacks._features import features_of
+        import torch
+        from fedplug_std.torch_model import to_tensor
 
-        measured = features_of(attacker.facts.public.examples.inputs, layer.module, view) @ direction
+        from fedplug_attacks._features import Front
+
+        with torch.no_grad():
+            entering = Front(view, layer.weight, training=True)(
+                to_tensor(attacker.facts.public.examples.inputs, view.mean, view.std)
+            )
+        measured = entering.flatten(1).double().numpy() @ direction
         return float(measured.mean()), float(measured.std())
     mean, std = standardised_by(view, len(direction))
     if attacker.facts.public is None:  # grey, with pixels independent of each other
@@ -227,11 +224,3 @@ def _measured(direction: NDArray[np.float64], layer: _Layer, view: View, attacke
     images = in_range(attacker.facts.public.examples.inputs).reshape(-1, len(mean))
     measured = ((images - mean) / std) @ direction
     return float(measured.mean()), float(measured.std())
-
-
-def _quantiles(centre: float, spread: float, count: int) -> NDArray[np.float64]:
-    """(count,), ascending: of a normal variable."""
-    from scipy.stats import norm
-
-    quantiles: NDArray[np.float64] = centre + spread * norm.ppf((np.arange(count) + 0.5) / count)
-    return quantiles

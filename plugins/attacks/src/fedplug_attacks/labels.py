@@ -7,6 +7,8 @@ nearly G_b[i] times a mean feature, and both sum to 0 over the classes. Hidden e
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import dataclasses
 import heapq
 import math
@@ -18,11 +20,13 @@ from fedplug.api.errors import ViewError
 
 from fedplug_attacks import Attacker, AttackReport, Needs, ObservedUpdate, Seen, View
 from fedplug_attacks._forms import Formed
-from fedplug_attacks._public import marked, noise_of, with_noise
+from fedplug_attacks._public import layer_of, with_noise
 from fedplug_attacks.api.needs import LAST_BIAS, LAST_WEIGHT, role
 from fedplug_attacks.api.planting import parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedplug.api.blocks import Layout
     from fedplug.api.data import PublicData
     from numpy.typing import NDArray
@@ -93,19 +97,16 @@ def last_layer(view: View) -> LastLayer:
     weight, bias = role(layout, LAST_WEIGHT, classes), role(layout, LAST_BIAS, classes)
     if weight is None:
         raise ViewError(_no_last_weight(layout, classes))
-    gradient = with_noise(view.observed.as_gradient(view.start))
-    parts = [gradient.tensor(name) for name in (weight, bias) if name]
-    if not any(part.visible.any() for part in parts):
-        raise ViewError(f"all entries of the last layer are hidden ({', '.join(part.name for part in parts)})")
+    gradient = view.observed.as_gradient(view.start)
+    names = [name for name in (weight, bias) if name]
+    if not any(gradient.tensor(name).visible.any() for name in names):
+        raise ViewError(f"all entries of the last layer are hidden ({', '.join(names)})")
     return LastLayer(
-        weight=parameter(view.start, layout, weight).astype(np.float64),
-        bias=parameter(view.start, layout, bias).astype(np.float64) if bias else np.zeros(classes),
-        has_bias=bias is not None,
-        grad_weight=marked(parts[0]),
-        grad_bias=marked(parts[1]) if bias else np.full(classes, np.nan),
-        sigma_weight=noise_of(parts[0]),
-        sigma_bias=noise_of(parts[1]) if bias else np.zeros(classes),
-        examples=int(view.observed.meaning.examples or 0),
+        parameter(view.start, layout, weight).astype(np.float64),
+        parameter(view.start, layout, bias).astype(np.float64) if bias else np.zeros(classes),
+        bias is not None,
+        *layer_of(gradient, weight, bias),
+        int(view.observed.meaning.examples or 0),
     )
 
 
@@ -137,7 +138,7 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
 
     The random inputs are standard normal after standardisation, since only the mean and std of the data are known. The
     model runs in the client's mode, in batches of the client's size where it trains (batch norm takes its statistics
-    from the batch); its buffers are left as they were.
+    from the batch).
 
     Raises:
         ViewError: the last layer's parameters belong to no module whose input is one vector an example.
@@ -145,6 +146,8 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
     import torch
     from fedplug import stream
     from fedplug_std.torch_model import seeded, to_tensor, use_one_thread
+
+    from fedplug_attacks._features import Front
 
     use_one_thread()
     model, meaning = view.model, view.observed.meaning
@@ -154,28 +157,18 @@ def known(view: View, layer: LastLayer, public: PublicData | None) -> Known:
         noise = stream(view.seed, "labels", "inputs").standard_normal((PSEUDO_EXAMPLES, *view.shape), np.float32)
         inputs = torch.from_numpy(noise)
     name = role(model.layout, LAST_WEIGHT, view.num_classes) or ""
-    module = dict(model.module.named_modules()).get(name.rpartition(".")[0])
-    if not isinstance(module, torch.nn.Linear):
-        raise ViewError(f"{name} belongs to no fully connected layer whose input could be read")
+    front = Front(view, name, meaning.training_mode, dropout=True)
     step = max(1, _VALUES // max(1, int(np.prod(view.shape))))
     if meaning.training_mode:
         step = min(step, max(2, meaning.batch_size or layer.examples))
         # A smaller last batch would have other statistics; but one batch there must be.
         inputs = inputs[: len(inputs) // step * step or len(inputs)]
-    entering: list[torch.Tensor] = []
-    hook = module.register_forward_pre_hook(lambda _, arguments: entering.append(arguments[0].detach().double().cpu()))
-    was_training, buffers = model.module.training, model.get_buffers()
-    model.module.train(meaning.training_mode)
-    try:
-        with torch.no_grad(), seeded(view.seed % 2**63, model.device):
-            logits = torch.cat(
-                [model.module(batch.to(model.device)).double().cpu() for batch in torch.split(inputs, step)]
-            )
-    finally:
-        hook.remove()
-        model.module.train(was_training)
-        model.set_buffers(buffers)
-    features = torch.cat(entering)
+    with torch.no_grad(), seeded(view.seed % 2**63, model.device):
+        passed = [
+            (front(batch.to(model.device)).double().cpu(), front.outputs.double().cpu())
+            for batch in torch.split(inputs, step)
+        ]
+    features, logits = (torch.cat(part) for part in zip(*passed, strict=True))
     if features.shape != (len(logits), layer.weight.shape[1]):
         raise ViewError(f"{name} takes inputs of shape {list(features.shape)}, not one vector an example")
     labels = public.examples.labels[: len(logits)] if public is not None else None
@@ -282,19 +275,11 @@ def single_label(update: ObservedUpdate, num_classes: int, form: str) -> tuple[i
     visible = update.states[update.visible]
     if any(update.tensor(name).sigma.any() for name in (weight, bias) if name) and (visible == Seen.NOISED).any():
         return _noised_label(update, [name for name in (weight, bias) if name], num_classes)
-    signs = np.zeros(num_classes, np.int64)
-    order = np.zeros(num_classes)
-    for name in (weight, bias):  # the bias last: it overrules
-        if name is not None:
-            scores, margins = _row_means(update, name, num_classes)
-            sure = np.abs(scores) > margins
-            if name == bias and (sure & (scores < 0)).any():
-                # Its sign needs no assumption about the features.
-                return (int(np.argmin(np.where(sure, scores, np.inf))),)
-            if name == bias:
-                signs[sure & (scores > 0)], order[sure] = 1, np.inf
-                continue
-            signs, order = np.where(sure, np.sign(scores), 0).astype(np.int64), np.nan_to_num(scores)
+    rows, biases = (_row_means(update, name, num_classes) for name in (weight, bias))
+    if (biases < 0).any():  # its sign needs no assumption about the features
+        return (int(np.nanargmin(biases)),)
+    order = np.where(biases > 0, np.inf, np.nan_to_num(rows))
+    signs = np.sign(order)
     positive, negative = (np.flatnonzero(signs == sign) for sign in (1, -1))
     if len(negative) == 1:
         return (int(negative[0]),)
@@ -333,81 +318,15 @@ def _noised_label(update: ObservedUpdate, names: list[str], num_classes: int) ->
     return tuple(order[possible | ~seen[order]].tolist())
 
 
-def batch_labels(
-    update: ObservedUpdate, batch: int, num_classes: int, form: str, probabilities: NDArray[np.float64]
-) -> list[int]:
-    """Labels of a batch, repeats among them, in ascending order.
-
-    The bias gradient of class i is the mean of p_n[i] over the examples minus n_i / B; with the model's mean
-    probabilities for p, n_i = B (p_i - G_b[i]). The rest of B goes in equal parts to classes whose bias is hidden:
-    those with a visible negative entry in their row of weights, or else those whose row is entirely hidden (after ReLU
-    or sigmoid the row of a class that is not in the batch has no negative entry). For the same reason, without noise a
-    class with a visible negative entry occurs at least once, and a class whose visible entries are all non-negative
-    does not occur. This holds for a sum over steps too. Counts are rounded by largest remainders.
-
-    Args:
-        update: a gradient (estimate), sign +1.
-        batch: B.
-        num_classes: K.
-        form: `adaptive` or `naive`, which treats hidden entries as 0.
-        probabilities: (K,), the model's mean prediction for inputs like the batch's.
-    """
-    bias, weight = (role(update.layout, name, num_classes) for name in ("last_bias", "last_weight"))
-    gradient = np.full(num_classes, np.nan)
-    if bias is not None:
-        gradient = update.tensor(bias).dense(0.0 if form == "naive" else np.nan).astype(np.float64)
-    lowest = row_minima(update, num_classes, form) if weight is not None else np.full(num_classes, np.nan)
-    shares = np.clip(np.nan_to_num(batch * (probabilities - gradient)), 0, batch)
-    hidden = np.isnan(gradient)
-    if hidden.any():
-        choices = (hidden & (lowest < 0), hidden & np.isnan(lowest), hidden)
-        chosen = next(choice for choice in choices if choice.any())
-        shares[chosen] = max(0.0, batch - shares.sum()) / chosen.sum()
-    least = np.zeros(num_classes)
-    if form == "adaptive" and not update.sigma.any():
-        there = (gradient < 0) | (lowest < 0)
-        # With features of any sign every row has negative entries, which gives no information.
-        if 0 < there.sum() <= batch:
-            # A class that occurs once has no negative entry either if the predictions for the other examples add up to
-            # more.
-            absent = (lowest >= 0) & (gradient >= 0) & (batch * probabilities < _CROWDED) & (shares < _WHOLE)
-            least, shares = there.astype(np.float64), np.where(absent, 0.0, shares)
-            shares = least + _scaled(np.maximum(shares - least, 0.0), batch - least.sum(), there)
-    shares = _scaled(shares, batch, np.ones(num_classes, np.bool_))
-    counts = np.floor(shares + 1e-9).astype(np.int64)
-    # Equal remainders: the lower row first.
-    order = np.lexsort((np.nan_to_num(lowest), -(shares - counts).round(9)))
-    counts[order[: batch - int(counts.sum())]] += 1
-    return [int(k) for k in np.repeat(np.arange(num_classes), counts)]
-
-
-def _scaled(shares: NDArray[np.float64], total: float, among: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Shares with this sum; equal ones among some classes if there are none."""
-    chosen = shares if shares.sum() > 0 else among.astype(np.float64)
-    scaled: NDArray[np.float64] = chosen * (total / chosen.sum())
-    return scaled
-
-
-def row_minima(update: ObservedUpdate, num_classes: int, form: str) -> NDArray[np.float64]:
-    """The lowest visible entry of each row of the last layer's weight gradient, NaN where none is; (K,)."""
-    name = role(update.layout, "last_weight", num_classes)
-    assert name is not None
-    values = update.tensor(name).dense(0.0 if form == "naive" else np.inf).astype(np.float64).min(1)
-    return np.where(np.isinf(values), np.nan, values)
-
-
-def _row_means(
-    update: ObservedUpdate, name: str, num_classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean of the visible entries for each class (NaN without any), and how far from 0 it must be to have a sign."""
+def _row_means(update: ObservedUpdate, name: str | None, num_classes: int) -> NDArray[np.float64]:
+    """Mean of the visible entries for each class, NaN without any."""
+    if name is None:
+        return np.full(num_classes, np.nan)
     tensor = update.tensor(name)
-    values, sigma = np.full((2, *tensor.states.shape), 0.0)
-    values[tensor.visible], sigma[tensor.visible] = tensor.values, np.nan_to_num(tensor.sigma)
     count = tensor.visible.reshape(num_classes, -1).sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = values.reshape(num_classes, -1).sum(1) / count
-        margins = _SURE * np.sqrt(np.square(sigma).reshape(num_classes, -1).sum(1)) / count
-    return means, margins
+        means: NDArray[np.float64] = tensor.dense(0.0).astype(np.float64).reshape(num_classes, -1).sum(1) / count
+    return means
 
 
 # The mean probabilities of a batch depend on its counts. A second pass uses the first one's; more passes amplify errors
@@ -416,13 +335,40 @@ _PASSES = 2
 # Least variance of a count, since entries of a row err together. Nats by which counts may be less probable than the
 # best ones and still be tried.
 _DOUBT, _IMPROBABLE = 0.1, 6.0
+# Variance of the count of a class that signs exclude.
+_SURELY = 1e-3
 # Powers of ten between which the quotient of two entries is kept, as in the authors' published code.
 _EXPONENT = 10
 MOST_LABELS = 16
 """This many classes are tried one after the other if the label of a single example is ambiguous."""
 
 
-class Labels(Formed):
+class _Counts(Formed):
+    """An attack that restores the counts of classes from the last layer."""
+
+    finds = Finds(
+        needs=Needs(batch_size=(1, 1_000_000)),
+        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
+    )  # fmt: skip
+
+    def learn(self, view: View, attacker: Attacker) -> AttackReport:
+        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
+        layer = last_layer(view)
+        if not layer.finite:
+            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
+        counts, more = self._counts(layer, view, attacker.facts.public)
+        attacker.progress(1, 1, None)
+        metrics = {"hidden_entries": float(layer.hidden), **more}
+        return AttackReport("finished", metrics, counts=counts, seed=view.seed)
+
+    @abc.abstractmethod
+    def _counts(
+        self, layer: LastLayer, view: View, public: PublicData | None
+    ) -> tuple[NDArray[np.int64], dict[str, float]]:
+        """Counts (K,) from a layer that is finite, and further numbers for the report."""
+
+
+class Labels(_Counts):
     """Class counts from every visible entry of the last layer's gradient, by least squares against public examples.
 
     Entry (i, j) of the gradient is mean_n(p_n[i] e_n[j]) - (n_i / B) f_i[j], where f_i is the mean feature of class i
@@ -438,11 +384,6 @@ class Labels(Formed):
     Naive: hidden entries are treated as 0.
     """
 
-    finds = Finds(
-        needs=Needs(batch_size=(1, 1_000_000)),
-        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
-    )  # fmt: skip
-
     class Options(Formed.Options):
         """How hidden entries are treated, and how counts follow from the gradient."""
 
@@ -456,27 +397,15 @@ class Labels(Formed):
         """A line for the plan."""
         return f"class counts from the last layer ({self.options.method}, {self.options.form})"
 
-    def learn(self, view: View, attacker: Attacker) -> AttackReport:
-        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
-        layer = last_layer(view)
-        if not layer.finite:
-            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
-        hidden = float(layer.hidden)
-        if self.options.form == "naive":
-            layer = zero_filled(layer)
-        examples = known(view, layer, attacker.facts.public)
-        if self.options.method == "rows" and examples.labels is not None:
-            shares, _ = _rows(layer, examples.features, examples.probabilities, examples.labels)
-        else:
-            equal = np.full(view.num_classes, 1 / view.num_classes)
-            expected = equal if self.options.method == "simple" else examples.probabilities.mean(0)
-            shares = expected - complete(layer, examples.features.mean(0))[1]
-        counts = largest_remainder(shares, layer.examples)
-        attacker.progress(1, 1, None)
-        return AttackReport("finished", {"hidden_entries": hidden}, counts=counts, seed=view.seed)
+    def _counts(
+        self, layer: LastLayer, view: View, public: PublicData | None
+    ) -> tuple[NDArray[np.int64], dict[str, float]]:
+        layer = zero_filled(layer) if self.options.form == "naive" else layer
+        shares, _ = _shares(layer, known(view, layer, public), self.options.method)
+        return largest_remainder(shares, layer.examples), {}
 
 
-class Ilrg(Formed):
+class Ilrg(_Counts):
     """Instance-wise batch label restoration: class counts from the last layer's gradient (Ma et al. 2023).
 
     Row i of the gradient over its bias is a feature e_i of class i, so p_i = softmax(W e_i + b) are its probabilities,
@@ -490,38 +419,27 @@ class Ilrg(Formed):
     The mean feature is that of the public examples; without them, of random inputs.
     """
 
-    finds = Finds(
-        needs=Needs(batch_size=(1, 1_000_000)),
-        what=frozenset({"labels"}), headline=("ln_acc", "high"), success=("ln_acc", ">=", 0.95),
-    )  # fmt: skip
-
     def describe(self) -> str:
         """A line for the plan."""
         return f"class counts from the last layer (iLRG, {self.options.form})"
 
-    def learn(self, view: View, attacker: Attacker) -> AttackReport:
-        """Restores the class counts; not applicable where the last layer does not fit or nothing of it is visible."""
-        layer = last_layer(view)
-        if not layer.has_bias and self.options.form == "naive":
-            raise ViewError("the last layer has no bias, and the naive form takes its gradient")
-        if not layer.finite:
-            return AttackReport("diverged", reason="the last layer's gradient holds values that are not finite")
+    def _counts(
+        self, layer: LastLayer, view: View, public: PublicData | None
+    ) -> tuple[NDArray[np.int64], dict[str, float]]:
         if self.options.form == "naive":
-            grad_weight, grad_bias = np.nan_to_num(layer.grad_weight), np.nan_to_num(layer.grad_bias)
-            features = _quotients(grad_weight, grad_bias)
+            if not layer.has_bias:
+                raise ViewError("the last layer has no bias, and the naive form takes its gradient")
+            layer = zero_filled(layer)
+            grad_bias, features = layer.grad_bias, _quotients(layer.grad_weight, layer.grad_bias)
         else:
-            feature = known(view, layer, attacker.facts.public).features.mean(0)
+            feature = known(view, layer, public).features.mean(0)
             grad_weight, grad_bias = complete(layer, feature)
             features = _shrunk(grad_weight, grad_bias, mean_of(layer, feature, grad_bias), bias_floor(layer))
         solved = _solve(features @ layer.weight.T + layer.bias, grad_bias, layer.examples)
         counts = np.round(np.maximum(solved, 0.0)).astype(np.int64)
         # As in the authors' code, not clipped to B: such a count comes from a failed equation.
         counts[counts > layer.examples] = 0
-        attacker.progress(1, 1, None)
-        missing = float(counts.sum() - layer.examples)
-        return AttackReport(
-            "finished", {"hidden_entries": float(layer.hidden), "surplus": missing}, counts=counts, seed=view.seed
-        )
+        return counts, {"surplus": float(counts.sum() - layer.examples)}
 
 
 def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
@@ -536,17 +454,42 @@ def largest_remainder(shares: NDArray[np.float64], total: int) -> NDArray[np.int
     return counts
 
 
-def likely_counts(view: View, public: PublicData | None, form: str, most: int) -> list[NDArray[np.int64]]:
+def likely_counts(
+    views: Sequence[View], public: PublicData | None, form: str, examples: int, most: int
+) -> list[NDArray[np.int64]]:
     """Counts of each class (K,) that explain the last layer's gradient best, the best first.
 
     They are those of `attacks.labels`, and others within its uncertainty: whole numbers that sum to B, in the order of
-    the sum over classes of (n_i - B s_i)^2 / (2 v_i).
+    the sum over classes of (n_i - B s_i)^2 / (2 v_i). Of several rounds each counts by its certainty.
 
     Args:
-        view: with an update and the model that it was made from.
+        views: of rounds with the same examples, each with an update and the model that it was made from. Those whose
+            last layer does not fit, or of which nothing is visible or finite, are left out; without any other, classes
+            count alike.
         public: the public facts.
         form: `adaptive` or `naive`.
+        examples: B.
         most: largest number of results.
+    """
+    found = []
+    for view in views:
+        with contextlib.suppress(ViewError):
+            found.append(_evidence(view, public, form))
+    if not found:
+        return [largest_remainder(np.ones(views[0].num_classes), examples)]
+    expected, variance, least = (np.array(part) for part in zip(*found, strict=True))
+    precision = (1 / variance).sum(0)
+    return _nearest_counts((expected / variance).sum(0) / precision, 1 / precision, examples, most, least.max(0))
+
+
+def _evidence(
+    view: View, public: PublicData | None, form: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Expected counts of each class, their variance, and the least number that signs prove; (K,) each.
+
+    After ReLU or sigmoid, without noise, a class with a visible negative entry in its row or its bias occurs, also in a
+    sum over steps. One without any does not occur. A class that occurs once has none either if the predictions for the
+    other examples add up to more.
 
     Raises:
         ViewError: the last layer does not fit, or nothing of it is visible or finite.
@@ -554,46 +497,60 @@ def likely_counts(view: View, public: PublicData | None, form: str, most: int) -
     layer = last_layer(view)
     if not layer.finite:
         raise ViewError("the last layer's gradient holds values that are not finite")
-    if form == "naive":
-        layer = zero_filled(layer)
-    examples = known(view, layer, public)
-    if examples.labels is not None:
-        shares, doubt = _rows(layer, examples.features, examples.probabilities, examples.labels)
-    else:
-        shares = examples.probabilities.mean(0) - complete(layer, examples.features.mean(0))[1]
-        # Probabilities differ from example to example.
-        doubt = examples.probabilities.var(0) / layer.examples
+    layer = zero_filled(layer) if form == "naive" else layer
     size = layer.examples
-    return _nearest_counts(np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT), size, most)
+    try:
+        examples = known(view, layer, public)
+    except ViewError:  # what enters the layer cannot be read: the biases remain, and equal predictions
+        classes = len(layer.bias)
+        examples = Known(np.zeros((1, layer.weight.shape[1])), np.full((1, classes), 1 / classes), None)
+    shares, doubt = _shares(layer, examples, "rows")
+    expected, variance = np.maximum(shares, 0.0) * size, np.maximum(doubt * size**2, _DOUBT)
+    there: NDArray[np.bool_] = np.any(np.hstack([layer.grad_weight, layer.grad_bias[:, None]]) < 0, axis=1)
+    # With features of any sign every row has negative entries, which gives no information.
+    if form == "naive" or layer.sigma or not 0 < there.sum() <= size:
+        return expected, variance, np.zeros(len(there), np.int64)
+    absent = (layer.grad_bias >= 0) & ~there & (size * examples.probabilities.mean(0) < _CROWDED) & (expected < _WHOLE)
+    rest = np.maximum(np.where(absent, 0.0, expected) - there, 0.0)
+    rest = rest if rest.any() else there.astype(np.float64)
+    expected = there + rest * (size - there.sum()) / rest.sum()
+    return expected, np.where(absent, _SURELY, variance), there.astype(np.int64)
 
 
 def likely_labels(matcher: Matcher, public: PublicData | None, most: int) -> list[list[int]]:
     """Labels to try for the examples of a batch, in ascending order each, the most plausible first.
 
-    For one example: those that the signs of the last layer's rows leave open (`single_label`), up to 16. For more:
-    those of `likely_counts`, if it can read the last layer, and that of `batch_labels`.
+    For one example: those that the signs of the last layer's rows leave open (`single_label`), up to 16; of several
+    rounds the class that most of them are sure of, or else the highest ranks. For more: those of `likely_counts`.
 
     Args:
-        matcher: of the observed gradient.
+        matcher: of the observed gradient, or of those of several rounds.
         public: the public facts.
         most: largest number of batches of labels to try.
     """
-    view, form = matcher.view, matcher.form
-    if matcher.batch == 1:
-        return [[label] for label in single_label(matcher.update, view.num_classes, form)[:MOST_LABELS]]
-    simple = batch_labels(matcher.update, matcher.batch, view.num_classes, form, matcher.probabilities(public))
-    try:
-        counts = likely_counts(view, public, form, most)
-    except ViewError:
-        return [simple]
-    found = [np.repeat(np.arange(view.num_classes), each).tolist() for each in counts]
-    return found if simple in found or most == 1 else [*found[: most - 1], simple]
+    classes, form = matcher.view.num_classes, matcher.form
+    if matcher.batch > 1:
+        counts = likely_counts([part.view for part in matcher.parts], public, form, matcher.batch, most)
+        return [np.repeat(np.arange(classes), each).tolist() for each in counts]
+    guesses = [single_label(part.update, classes, form) for part in matcher.parts]
+    if sure := [guess[0] for guess in guesses if len(guess) == 1]:
+        return [[int(np.bincount(sure).argmax())]]
+    ranks = np.full((len(guesses), classes), classes)
+    for row, guess in zip(ranks, guesses, strict=True):
+        row[list(guess)] = np.arange(len(guess))
+    likely = np.argsort(ranks.sum(0), kind="stable")[: min(map(len, guesses))]
+    return [[int(label)] for label in likely[:MOST_LABELS]]
 
 
 def _nearest_counts(
-    expected: NDArray[np.float64], variance: NDArray[np.float64], total: int, most: int
-) -> list[NDArray[np.int64]]:
-    """Whole counts that sum to `total`, in the order of their squared distance in standard deviations; (K,) each."""
+    expected: NDArray[np.float64], variance: NDArray[np.float64], total: int, most: int,
+    at_least: NDArray[np.int64] | None = None,
+) -> list[NDArray[np.int64]]:  # fmt: skip
+    """Whole counts that sum to `total`, in the order of their squared distance in standard deviations; (K,) each.
+
+    None is below `at_least`.
+    """
+    bound = np.zeros(len(expected), np.int64) if at_least is None else at_least
     if expected.sum() > 0:
         expected = expected * (total / expected.sum())
 
@@ -614,13 +571,25 @@ def _nearest_counts(
         back = np.where(np.array(counts) > 0, (1 - 2 * (np.array(counts) - expected)) / (2 * variance), np.inf)
         for source in np.argsort(back, kind="stable")[: most + 1]:
             for place in np.argsort(step, kind="stable")[: most + 1]:
-                if source != place and counts[source]:
+                if source != place and counts[source] > bound[source]:
                     moved = list(counts)
                     moved[source], moved[place] = moved[source] - 1, moved[place] + 1
                     if (key := tuple(moved)) not in met:
                         met.add(key)
                         heapq.heappush(waiting, (cost(key), key))
     return found
+
+
+def _shares(
+    layer: LastLayer, examples: Known, method: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """n / B by a method of `attacks.labels`, (K,), and the variance of each, (K,)."""
+    if method == "rows" and examples.labels is not None:
+        return _rows(layer, examples.features, examples.probabilities, examples.labels)
+    expected = 1 / len(layer.bias) if method == "simple" else examples.probabilities.mean(0)
+    # Probabilities differ from example to example.
+    doubt = examples.probabilities.var(0) / layer.examples
+    return expected - complete(layer, examples.features.mean(0))[1], doubt
 
 
 def _rows(

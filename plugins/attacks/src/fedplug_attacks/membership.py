@@ -26,25 +26,28 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
+import itertools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Examples, Field, Finds
+from fedplug import Client, Examples, Field, Finds, Learns
 from fedplug.api.data import ClientData
 from fedplug.api.errors import ViewError
 from fedplug.api.streams import stream
 from pydantic import model_validator
 
-from fedplug_attacks import Attacker, AttackReport, Needs, ObservedUpdate, View
+from fedplug_attacks import Attacker, AttackReport, Meaning, Needs, ObservedUpdate, View
 from fedplug_attacks._forms import OnView
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks._shadows import Schooling, learns_of, shadows
 
 if TYPE_CHECKING:
     import torch
+    from fedplug.api.data import PublicData
     from numpy.typing import NDArray
 
 _BATCH, _BATCH_VALUES = 1024, 1 << 21
@@ -54,6 +57,8 @@ _LEAN = 4
 _BY_SHADOWS = ("rmia", "lira")
 _FEWEST_PUBLIC = 8
 """Public examples below which no shadow model learns anything."""
+_FEWEST = 4
+"""Shadow models that are trained, however long it takes."""
 _OFFLINE = 0.0
 """The parameter a of the offline `rmia`. Between 0 and 0.3 it made no difference on Fashion-MNIST. With 1, which uses
 the shadow models directly, the attack found a third less at 1% FPR."""
@@ -175,9 +180,7 @@ class Membership(OnView):
         method = self._method(which, view, attacker)
         if method == "gradient":
             return self._by_gradients(view, attacker)
-        if method in _BY_SHADOWS:
-            return self._by_shadows(method, which, view, attacker)
-        return self._without_shadows(method == "likelihood_ratio", which, view, attacker)
+        return self._by_confidence(method, which, view, attacker)
 
     def _method(self, which: str, view: View, attacker: Attacker) -> str:
         """The method, `auto` resolved.
@@ -202,67 +205,69 @@ class Membership(OnView):
             return "gradient"
         return "likelihood_ratio" if unknown else "rmia"
 
-    def _without_shadows(self, ratio: bool, which: str, view: View, attacker: Attacker) -> AttackReport:
-        """By the likelihood ratio to non-members, or by the loss."""
+    def _by_confidence(self, method: str, which: str, view: View, attacker: Attacker) -> AttackReport:
+        """By the confidence of the target in the candidates, relative to that of a reference if the method has one."""
         assert view.candidates is not None
-        reference = self.options.reference
+        public, reference, ratio = attacker.facts.public, self.options.reference, method == "likelihood_ratio"
         from_released = ratio and which != "released" and reference != "public"
-        from_public = ratio and attacker.facts.public is not None and reference != "released"
+        from_public = ratio and public is not None and reference != "released"
         if ratio and which == "released" and reference in ("released", "both"):
             reason = "the released model is the closest known one to the target's, and cannot be its own reference"
             raise ViewError(reason)
-        sets = [view.candidates] + ([attacker.facts.public.examples] if from_public and attacker.facts.public else [])
-        models = {which: self._vector(which, view)}
+        models = {which: [Shadow(self._vector(which, view))]}
         if from_released:
-            models["released"] = self._vector("released", view)
-        total, done = len(models) * sum(map(len, sets)), 0
+            models["released"] = [Shadow(self._vector("released", view))]
+        if method in _BY_SHADOWS:
+            models["shadow"] = self._shadows(which, view, attacker)
+        sets = [view.candidates] + ([public.examples] if from_public and public else [])
+        total, done = sum(map(len, models.values())) * sum(map(len, sets)), 0
 
         def progress(examples: int, loss: float) -> None:
             nonlocal done
             done += examples
-            attacker.progress(done, total, loss)
+            if "shadow" not in models:  # training them is what takes time
+                attacker.progress(done, total, loss)
 
         seen = {
-            name: [_confidence(view, vector, examples, progress) for examples in sets]
-            for name, vector in models.items()
+            name: [[_confidence(view, one, examples, progress) for one in alike] for examples in sets]
+            for name, alike in models.items()
         }
         for name, found in seen.items():
-            if reason := _lost(found, name):
+            if reason := _lost([one for alike in found for one in alike], name):
                 return AttackReport("diverged", reason=reason)
-        metrics = self._metrics(which, view, seen[which][0]) | {"public_examples": float(sum(map(len, sets[1:])))}
+        metrics = self._metrics(which, view, seen[which][0][0])
+        metrics["public_examples"] = float(sum(map(len, sets[1:])))
         if from_released and len(sets[0]):
-            metrics["loss_under_released"] = float(np.mean(seen["released"][0].loss))
-        members = -seen[which][0].loss
+            metrics["loss_under_released"] = float(np.mean(seen["released"][0][0].loss))
+        ours = [each[0] for each in seen[which]]
+        if method in _BY_SHADOWS:
+            assert public is not None
+            metrics |= {"shadow_models": float(len(models["shadow"])), "public_examples": float(len(public.examples))}
+            attacker.progress(1, 1, None)
+            held = np.stack([one.held for one in models["shadow"]]) if self.options.online else None
+            theirs = seen["shadow"][0]
+            if method == "lira":
+                members = gaussian_scores(ours[0].log_odds, np.stack([one.log_odds for one in theirs]), held)
+            else:
+                members = ratios(-ours[0].loss, np.stack([-one.loss for one in theirs]), held)
+            return AttackReport("finished", metrics, members=members, seed=attacker.facts.seed)
+        members = -ours[0].loss
         if ratio:
-            statistics = [one.log_odds for one in seen[which]]
+            statistics = [one.log_odds for one in ours]
             if from_released:
-                statistics = [ours - one.log_odds for ours, one in zip(statistics, seen["released"], strict=True)]
+                statistics = [mine - one[0].log_odds for mine, one in zip(statistics, seen["released"], strict=True)]
             members = statistics[0]
             if from_public:
                 members = above_non_members(members, sets[0].labels, statistics[1], sets[1].labels, view.num_classes)
         return AttackReport("finished", metrics, members=members, seed=view.seed)
 
-    def _by_shadows(self, method: str, which: str, view: View, attacker: Attacker) -> AttackReport:
-        """By `lira` or `rmia`; of the candidates under the target and under every shadow model."""
-        assert view.candidates is not None
-        public = attacker.facts.public
-        assert public is not None
-        count, told = self.options.shadow_models, attacker.progress
-        trained = shadows(
-            copy.deepcopy(view.model), self._schooling(which, view), public, attacker, count, self.options.seconds,
-            lambda done, of: told(done, of + 1, None), view.candidates if self.options.online else None,
+    def _shadows(self, which: str, view: View, attacker: Attacker) -> list[Shadow]:
+        """Models trained like the one that is attacked, on public examples and maybe on candidates."""
+        assert attacker.facts.public is not None
+        return shadows(
+            copy.deepcopy(view.model), self._schooling(which, view), attacker.facts.public, attacker,
+            self.options.shadow_models, self.options.seconds, view.candidates if self.options.online else None,
         )  # fmt: skip
-        target = _confidence(view, self._vector(which, view), view.candidates)
-        out = [_confidence(view, one.vector, view.candidates, buffers=one.buffers) for one in trained]
-        told(1, 1, None)
-        if reason := _lost([target], which) or _lost(out, "shadow"):
-            return AttackReport("diverged", reason=reason)
-        held = np.stack([one.held for one in trained]) if self.options.online else None
-        statistic, score = ("log_odds", gaussian_scores) if method == "lira" else ("log_label", ratios)
-        members = score(getattr(target, statistic), np.stack([getattr(one, statistic) for one in out]), held)
-        numbers = {"shadow_models": float(len(trained)), "public_examples": float(len(public.examples))}
-        metrics = self._metrics(which, view, target) | numbers
-        return AttackReport("finished", metrics, members=members, seed=attacker.facts.seed)
 
     def _by_gradients(self, view: View, attacker: Attacker) -> AttackReport:
         """By the weight of each candidate in the gradient estimated from the visible part of the update."""
@@ -350,11 +355,6 @@ class Confidence:
 
     loss: NDArray[np.float64]
     log_odds: NDArray[np.float64]
-
-    @property
-    def log_label(self) -> NDArray[np.float64]:
-        """log p_y, (n,)."""
-        return -self.loss
 
 
 def local_model(vector: NDArray[np.float32], update: ObservedUpdate) -> NDArray[np.float32]:
@@ -487,11 +487,9 @@ def above_non_members(candidates: NDArray[np.float64], classes: NDArray[np.int64
 
 
 def _confidence(
-    view: View, vector: NDArray[np.float32], examples: Examples, progress: Callable[[int, float], Any] | None = None,
-    buffers: Mapping[str, NDArray[Any]] | None = None,
-) -> Confidence:  # fmt: skip
-    """The confidence of the model with these parameters, and buffers if given, in evaluation mode. The view's model
-    does not change.
+    view: View, under: Shadow, examples: Examples, progress: Callable[[int, float], Any]
+) -> Confidence:
+    """The confidence of a model in evaluation mode. The view's model does not change.
 
     Calls `progress(examples of a batch, their mean loss)`.
     """
@@ -504,10 +502,9 @@ def _confidence(
     was = model.get_vector()
     step = max(1, min(_BATCH, _BATCH_VALUES // max(1, int(np.prod(examples.inputs.shape[1:])))))
     found = Confidence(np.empty(len(examples)), np.empty(len(examples)))
-    had = {name: values.copy() for name, values in model.get_buffers().items()} if buffers is not None else {}
-    model.set_vector(vector)
-    if buffers is not None:
-        model.set_buffers(dict(buffers))
+    had = {name: values.copy() for name, values in model.get_buffers().items()} if under.buffers else {}
+    model.set_vector(under.vector)
+    model.set_buffers(dict(under.buffers or had))
     try:
         with evaluation_mode(model), torch.no_grad():
             for start in range(0, len(examples), step):
@@ -520,12 +517,10 @@ def _confidence(
                 others = logits.scatter(1, right, -torch.inf).logsumexp(1)
                 found.loss[part] = (logits.logsumexp(1) - of_right).cpu().numpy()
                 found.log_odds[part] = (of_right - others).cpu().numpy()
-                if progress is not None:
-                    progress(len(right), float(found.loss[part].mean()))
+                progress(len(right), float(found.loss[part].mean()))
     finally:
         model.set_vector(was)
-        if had:
-            model.set_buffers(had)
+        model.set_buffers(had)
     return found
 
 
@@ -533,3 +528,147 @@ def _lost(found: Sequence[Confidence], name: str) -> str:
     """Which losses are not finite, as a sentence; empty if all are."""
     lost = sum(int(np.count_nonzero(~np.isfinite(one.loss + one.log_odds))) for one in found)
     return f"the loss of {lost} examples under the {name} model is not a finite number" if lost else ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shadow:
+    """A model that candidates are put through.
+
+    Shadow models are trained like the target, but on public examples: by `std.sgd` with the settings that the target's
+    trainer states, from the same start, on half of the public examples or fewer, drawn at random. No private example
+    reaches any of them, so they show a model's predictions for unseen examples (Carlini et al. 2022, the offline
+    attack). An adversary who knows the candidates of a membership challenge gives each shadow model half of them as
+    well (the online attack): pairs of models share them out, so that every candidate is in half of the models.
+
+    Attributes:
+        vector: float32 (P,).
+        buffers: its batch-norm statistics, by name; empty: those of the view's model.
+        held: bool (m,), the candidates that a shadow model was trained on; all False in the offline attack.
+    """
+
+    vector: NDArray[np.float32]
+    buffers: Mapping[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    held: NDArray[np.bool_] = dataclasses.field(default_factory=lambda: np.zeros(0, np.bool_))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Schooling:
+    """How a target was trained, as far as it is public.
+
+    Attributes:
+        start: float32 (P,), the model that training began with.
+        rounds: what each round of training was; momentum starts from zero in each.
+        size: number of examples that it trained on, if known and available; None: unknown.
+    """
+
+    start: NDArray[np.float32]
+    rounds: tuple[Learns, ...]
+    size: int | None = None
+
+    @property
+    def unknown(self) -> str:
+        """Why no shadow can be trained like this; empty if it can."""
+        if not self.rounds:
+            return "the trainer does not say how it trains"
+        for each in self.rounds:
+            if each.descends != "cross_entropy":
+                return f"the trainer descends {each.descends}, but shadow models would descend the cross entropy"
+            if not each.lr or not each.epochs:
+                return f"the trainer does not say {'its learning rate' if not each.lr else 'how many epochs it trains'}"
+        return ""
+
+
+def joined(first: Examples, second: Examples) -> Examples:
+    """Both, one after the other; inputs of two types are compared as numbers from 0 to 1."""
+    inputs = [each.inputs for each in (first, second)]
+    if inputs[0].dtype != inputs[1].dtype:
+        inputs = [each.astype(np.float32) / (255 if each.dtype == np.uint8 else 1) for each in inputs]
+    return Examples(np.concatenate(inputs), np.concatenate([first.labels, second.labels]))
+
+
+def learns_of(meaning: Meaning) -> Learns:
+    """The training behind an update, as far as it is public."""
+    return Learns(
+        descends=meaning.loss, lr=meaning.lr, batch_size=meaning.batch_size, epochs=meaning.epochs,
+        momentum=meaning.momentum, weight_decay=meaning.weight_decay, class_weights=meaning.class_weights,
+    )  # fmt: skip
+
+
+def shadows(model: Any, schooling: Schooling, public: PublicData, attacker: Attacker, count: int, seconds: float,
+            candidates: Examples | None = None) -> list[Shadow]:  # fmt: skip
+    """Shadow models, from the party's cache if an earlier target was trained alike.
+
+    Args:
+        model: the attacker's own `TorchModel`; it holds other weights and buffers afterwards.
+        schooling: how the target was trained; nothing of it is unknown.
+        public: what they are trained on.
+        attacker: with the public facts, and a cache; told how many are trained.
+        count: how many.
+        seconds: after this time no further one is started; a few are always trained.
+        candidates: m examples of a challenge, half of which each model is trained on; None: none of them.
+    """
+    pool, challenged = public, 0 if candidates is None else len(candidates)
+    if candidates is not None:
+        pool = dataclasses.replace(public, examples=joined(public.examples, candidates))
+    known = len(public.examples)
+    size = known // 2
+    if schooling.size:  # half of the candidates take the places of as many public examples
+        size = max(1, min(schooling.size - challenged // 2, size))
+    digest = hashlib.sha256(schooling.start.tobytes())
+    buffers = {name: values.copy() for name, values in model.get_buffers().items()}
+    for part in (*buffers.values(), pool.examples.inputs, pool.examples.labels):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    digest.update(repr((schooling.rounds, size, count, challenged, attacker.facts.seed)).encode())
+    kept: dict[str, list[Shadow]] = attacker.cache.setdefault("attacks.membership shadows", {})
+    key = digest.hexdigest()
+    if key not in kept:
+        kept.clear()  # models of another round, whose attacks are finished
+        started, kept[key] = time.monotonic(), []
+        for number in range(count):
+            if number >= _FEWEST and time.monotonic() - started > seconds:
+                break
+            rng = stream(attacker.facts.seed, "shadow", number)
+            rows = np.sort(rng.permutation(known)[:size])
+            shared = stream(attacker.facts.seed, "shadow candidates", number // 2).permutation(challenged)
+            held = np.isin(np.arange(challenged), shared[number % 2 :: 2])
+            rows = np.concatenate([rows, known + np.flatnonzero(held)])
+            model.set_vector(schooling.start)
+            model.set_buffers(buffers)
+            trained(model, schooling.rounds, pool, rows, number, attacker)
+            after = {name: values.copy() for name, values in model.get_buffers().items()}
+            kept[key].append(Shadow(model.get_vector().copy(), after, held))
+            attacker.progress(number + 1, count + 1, None)
+    return kept[key]
+
+
+def trained(model: Any, rounds: Sequence[Learns], public: PublicData, rows: NDArray[np.int64], number: int,
+            attacker: Attacker) -> None:  # fmt: skip
+    """Trains the model in place on public examples.
+
+    Args:
+        model: the attacker's own `TorchModel`.
+        rounds: how each round trains, with a learning rate and a number of epochs.
+        public: source of the examples.
+        rows: indices of the examples; one may occur twice.
+        number: of the shadow, for the order in which it sees them.
+        attacker: with the public facts, and a cache.
+    """
+    from fedplug_std.training import Sgd
+
+    own = public.examples.take(rows)
+    client = Client(client_id=number, model=model, data=ClientData(own, own, own, **public.about))
+    done = 0
+    for alike, group in itertools.groupby(rounds):
+        # Without momentum a new round resets nothing, so one long round is the same.
+        times = len(list(group))
+        together = 1 if alike.momentum else times
+        assert alike.epochs is not None
+        trainer = Sgd(Sgd.Options(
+            epochs=alike.epochs * together, batch_size=min(alike.batch_size or len(own), len(own)), lr=alike.lr,
+            momentum=alike.momentum, weight_decay=alike.weight_decay, class_weights=alike.class_weights,
+        ))  # fmt: skip
+        trainer.name = "shadow"
+        for _ in range(times // together):
+            client.facts = attacker.facts.at(done)
+            trainer.train(client, client.facts)
+            done += 1

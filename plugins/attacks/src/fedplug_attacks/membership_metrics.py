@@ -97,9 +97,7 @@ def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> tuple[f
         successes: number of successes among `trials`, >= 1.
         level: confidence level.
     """
-    from scipy.stats import beta
+    from scipy.stats import binomtest
 
-    half = (1 - level) / 2
-    low = beta.ppf(half, successes, trials - successes + 1) if successes else 0.0
-    high = beta.ppf(1 - half, successes + 1, trials - successes) if successes < trials else 1.0
+    low, high = binomtest(successes, trials).proportion_ci(level)
     return float(low), float(high)

@@ -14,7 +14,7 @@ from fedplug.api.errors import MetricError, ViewError
 from fedplug_attacks import Attacker, AttackReport, Needs, Truth, View
 from fedplug_attacks._forms import Formed
 from fedplug_attacks._public import sigma_of
-from fedplug_attacks._shadows import learns_of, trained
+from fedplug_attacks.membership import learns_of, trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

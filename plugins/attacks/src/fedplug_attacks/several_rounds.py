@@ -13,10 +13,10 @@ from fedplug.api.errors import ViewError
 from fedplug_attacks import Attacker, AttackReport, Needs, View, each_round, of_the_same, stacked
 from fedplug_attacks._forms import Formed
 from fedplug_attacks.api.several import coverage
-from fedplug_attacks.labels import MOST_LABELS, batch_labels, largest_remainder, single_label
+from fedplug_attacks.labels import likely_labels
 
 if TYPE_CHECKING:
-    from fedplug_attacks._matching import SeveralRounds
+    pass
 
 # Number of rounds on which the exact attack on a batch is tried first.
 _FEW = 5
@@ -117,8 +117,8 @@ class Rounds(Formed):
         return best
 
     def _by_search(self, view: View, attacker: Attacker) -> AttackReport:
-        from fedplug_attacks._descent import Matching, matched, stepped
         from fedplug_attacks._matching import SeveralRounds
+        from fedplug_attacks._search import Matching, stepped
 
         options = self.options
         views = [one for one in each_round(view, options.most) if one.model is not None]
@@ -129,26 +129,7 @@ class Rounds(Formed):
             raise ViewError(lacks)
         matcher = SeveralRounds(views, options.form, view.observed.meaning.examples or 1, attacker.device)
         start = matcher.start(stream(view.seed, "attacks.rounds"), "normal", attacker.facts.public)
-        matching = Matching("cosine", functools.partial(stepped, options.lr), (options.tv,), signed=True)
-        labels = _labels(matcher, attacker)
-        record, _ = matched(matcher, attacker, matching, [start], labels, options.iterations, screened=False)
-        return record.report()
-
-
-def _labels(matcher: SeveralRounds, attacker: Attacker) -> list[list[int]]:
-    """The labels to try, from all rounds together."""
-    classes, batch, form = matcher.view.num_classes, matcher.batch, matcher.form
-    if batch == 1:
-        guesses = [single_label(part.update, classes, form) for part in matcher.parts]
-        sure = [guess[0] for guess in guesses if len(guess) == 1]
-        if sure:
-            return [[int(np.bincount(sure).argmax())]]
-        ranks = np.full((len(guesses), classes), classes)
-        for row, guess in zip(ranks, guesses, strict=True):
-            row[list(guess)] = np.arange(len(guess))
-        likely = np.argsort(ranks.sum(0), kind="stable")
-        return [[int(label)] for label in likely[: min(map(len, guesses))][:MOST_LABELS]]
-    public = attacker.facts.public
-    found = [batch_labels(p.update, batch, classes, form, p.probabilities(public)) for p in matcher.parts]
-    shares = np.mean([np.bincount(labels, minlength=classes) for labels in found], axis=0)
-    return [np.repeat(np.arange(classes), largest_remainder(shares, batch)).tolist()]
+        rates = functools.partial(stepped, options.lr)
+        matching = Matching(matcher, attacker, "cosine", rates=rates, tv=(options.tv,), signed=True)
+        labels = likely_labels(matcher, attacker.facts.public, 1)
+        return matching.run([start], labels, options.iterations).report()

@@ -9,37 +9,33 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedplug.api import codec
 from fedplug.api.errors import ViewError, describe
 from fedplug.api.links import seal_of
-from fedplug.api.parties import SERVER, Client, ClientMemory, Openings, Server, client_address, file_name
+from fedplug.api.parties import SERVER, Client, ClientMemory, Openings, Server, client_address
 from fedplug.recipe.composition import Composition
 from fedplug.round.hosted import HostedClient
 from fedplug.round.parties import ClientHost
 from fedplug.wire.calls import read_reply
-from fedplug_runs.checkpoint import Checkpoints, StateFiles, write_file
-from fedplug_runs.files import private_folder
+from fedplug_runs.checkpoint import StateFiles
 from fedplug_runs.wire_record import Message, file_of, read_wire
 
 from fedplug_attacks.views.observer import Begun
 from fedplug_attacks.views.probe import OneBatch, probing
-from fedplug_attacks.views.rewind import Moment
+from fedplug_attacks.views.rewind import Moment, Restored
 
 if TYPE_CHECKING:
     import numpy as np
     from fedplug.api.blocks import Layout
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.world import World
-    from fedplug_runs.patterns import Pattern
     from numpy.typing import NDArray
 
 
-class AtHome:
+class AtHome(Restored):
     """One client, taken back to rounds that its party kept. Close it at the end.
 
     Args:
@@ -50,19 +46,13 @@ class AtHome:
         world: of the recipe, with this client's data.
     """
 
-    whole = False
+    whole = False  # a party has kept a round of each kind, and its site attacks each of them
 
     def __init__(self, recipe: Recipe, client_id: int, kept: Path, device: str, world: World) -> None:
-        self.recipe, self.client_id, self.public = recipe, client_id, world.public
-        self.checkpoints, self._wire = Checkpoints(kept), kept / "wire"
+        super().__init__(recipe, world.public, kept)
+        self.client_id, self._wire = client_id, kept / "wire"
         self._composition = Composition(recipe)
         self._host = ClientHost(recipe, self._composition, [client_id], None, device, StateFiles(), world)
-        self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
-        self._moments, self._begun = 0, dict[int, Begun]()
-
-    def close(self) -> None:
-        """See `Rewound.close`."""
-        self._scratch.cleanup()
 
     @property
     def rounds(self) -> list[int]:
@@ -73,15 +63,6 @@ class AtHome:
     def ended(self) -> bool:
         """Whether the end of the run was kept, and so the last model."""
         return self.recipe.rounds in self.checkpoints.rounds()
-
-    @property
-    def sent(self) -> dict[int, Pattern]:
-        """Nothing: a party has kept a round of each kind, and its site attacks each of them."""
-        return {}
-
-    def unlike(self, round: int) -> list[int]:
-        """See `Rewound.unlike`; other clients are elsewhere."""
-        return []
 
     def client(self, client_id: int) -> Client:
         """The client, with its data: for the scorer alone.
@@ -112,7 +93,7 @@ class AtHome:
         """
         self._take_back(round)
         messages = self._replayed(round)
-        return Moment(self._saved(), messages)
+        return Moment(self._kept_with(), messages)
 
     def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
         """The client's actions in a round if it had this one batch; nothing follows its upload.
@@ -130,7 +111,7 @@ class AtHome:
             messages = self._replayed(round)
         batches = {self.client_id: self._client.data.train.take(batch.indices(self._client))}
         others, told = self._another(messages)
-        return Moment(self._saved(others), [*messages, *told], batches, dict(steps.updates), others=others)
+        return Moment(self._kept_with(others), [*messages, *told], batches, dict(steps.updates), others=others)
 
     def update(self, round: int, client_id: int) -> NDArray[np.float32]:
         """Updates of the run are not made again here; a probe gives the update of its batch.
@@ -146,11 +127,11 @@ class AtHome:
 
     def begun(self, round: int, client_id: int) -> Begun:
         """See `Rewound.begun`."""
-        if round not in self._begun:
+        if (round, client_id) not in self._begun:
             self._take_back(round)
-            client = self._client
-            self._begun[round] = Begun.of(client, round, self._composition, self.layout, self.public)
-        return self._begun[round]
+            begun = Begun.of(self._client, round, self._composition, self.layout, self.public)
+            self._begun[round, client_id] = begun
+        return self._begun[round, client_id]
 
     # -- what others see -----------------------------------------------------------------------------------------------
 
@@ -234,15 +215,11 @@ class AtHome:
             why = f"{file} is damaged ({describe(error)}), so round {round + 1} cannot be attacked"
             raise ViewError(f"{why}; restore it from a copy") from error
 
-    def _saved(self, others: Sequence[int] = ()) -> Path:
+    def _kept_with(self, others: Sequence[int] = ()) -> Path:
         """A folder with the states of the client, of the server, and of other clients as far as all are alike."""
-        self._moments += 1
-        folder = private_folder(Path(self._scratch.name) / f"moment-{self._moments}")
-        self._host.save(folder)
-        own = self._client
         server = Server()
-        server.remembered.published = {"all": own.remembered.published}
-        write_file(folder / file_name(SERVER), codec.encode({"server": server.to_plain()}))
+        server.remembered.published = {"all": self._client.remembered.published}
+        folder = self._saved(self._host.save, server)
         for other in others:
             StateFiles().save_clients(folder, {client_address(other): self._alike(other)})
         return folder

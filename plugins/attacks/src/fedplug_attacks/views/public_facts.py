@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fedplug.api.links import settled
-from fedplug.api.norms import Bound
 from fedplug.api.operations import Noise, Scramble
 from fedplug.mechanisms.rotation import rotate
 from fedplug_ledger.public_sizes import sized_in_public
@@ -31,6 +30,15 @@ if TYPE_CHECKING:
     from fedplug.api.parties import Server
     from fedplug.api.roles import Learns
     from numpy.typing import NDArray
+
+
+def steps_of(zone: str, facts: Facts) -> list[Step] | None:
+    """The links of a zone; None if they follow from what was published, and this adversary has not heard it."""
+    try:
+        return list(facts.steps(zone))
+    except Exception:  # a plugin's operations may fail in any way without what it has published
+        return None
+
 
 UNSAID = "what its trainer does not say"
 """`Meaning.loss` of a trainer that does not declare how its updates follow from data."""
@@ -73,7 +81,7 @@ class Sent:
         """
         try:
             found = _uploaded(facts.steps(zone), facts, client_id, server)
-        except Exception:  # it follows from what was published, and this adversary has not heard it
+        except Exception:  # see `steps_of`; so may sizes that differ by client
             return cls(known=False)
         known, size = not found.freed and found.factor != 0, abs(found.factor) or 1.0
         own = _trainer_variance(trainer, bool(found.clips))
@@ -109,17 +117,16 @@ class Sent:
         """
         found = []
         for clip in self.clips:
-            bound = _stretched(clip.bound, 1 / abs(clip.factor))
-            norms = bound.norm
+            bound = clip.bound
             order = math.inf if bound.per == "scalar" else bound.order
+            own = Clipped(bound.norm, order, where, clip.noised).scaled(1 / abs(clip.factor))
+            norms = own.norm
             if not clip.noised:  # only clear values show their norm
                 norms = _that_acted(norms, order, bound.per == "layer", layout, where, values)
             elif bound.per == "layer" and not isinstance(norms, tuple):
                 norms = (norms,) * len(layout.layers)
-            least = min(norms) if isinstance(norms, tuple) else norms
-            if math.isfinite(least):
-                found.append(Clipped(norms, order, where, clip.noised))
-        return found
+            found.append(dataclasses.replace(own, norm=norms))
+        return [clip for clip in found if math.isfinite(clip.least)]
 
 
 def _uploaded(steps: Sequence[Step], facts: Facts, client_id: int | None, server: Server | None) -> Folded:
@@ -133,11 +140,6 @@ def _uploaded(steps: Sequence[Step], facts: Facts, client_id: int | None, server
                 operation = operation if sized is None else settled(sized, found, facts)
             found = found.after(operation)
     return found
-
-
-def _stretched(bound: Bound, factor: float) -> Bound:
-    norm = tuple(n * factor for n in bound.norm) if isinstance(bound.norm, tuple) else bound.norm * factor
-    return dataclasses.replace(bound, norm=norm)
 
 
 def _that_acted(

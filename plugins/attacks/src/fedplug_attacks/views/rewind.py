@@ -5,12 +5,13 @@ They are rebuilt in this process, know only the saved state of the run, and do n
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, FedplugError, TooFewClients
@@ -30,11 +31,11 @@ from fedplug_attacks.views.observer import Begun
 from fedplug_attacks.views.probe import OneBatch, probing, tell_sums_of, uploads_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from fedplug.api.data import Examples, Model, PublicData
-    from fedplug.api.parties import KeyServer
+    from fedplug.api.parties import KeyServer, Server
     from fedplug.recipe.catalog import Catalog
     from fedplug.recipe.recipe import Recipe
     from fedplug.round.protocol import Protocol as Rounds
@@ -64,52 +65,76 @@ class Moment:
     others: tuple[int, ...] = ()
 
 
-class Restored(Protocol):
+class Restored(abc.ABC):
     """Parties of a finished run, taken back to a moment: all of them (`Rewound`), or one client (`home.AtHome`).
 
-    Attributes:
+    Args:
+        recipe: of the run.
         public: examples that everybody has.
-        checkpoints: the moments to which they can be taken back.
+        kept: the folder with the checkpoints of the moments to which they can be taken back.
+
+    Attributes:
         whole: whether all parties are here.
     """
 
-    public: PublicData | None
-    checkpoints: Checkpoints
-    whole: bool
+    whole: ClassVar[bool]
 
-    @property
-    def sent(self) -> dict[int, Pattern]:
-        """See `Rewound.sent`."""
-
-    def unlike(self, round: int) -> list[int]:
-        """See `Rewound.unlike`."""
-
-    def before(self, round: int) -> Moment:
-        """See `Rewound.before`."""
-
-    def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
-        """See `Rewound.probe`."""
-
-    def update(self, round: int, client_id: int) -> NDArray[np.float32]:
-        """See `Rewound.update`."""
-
-    def updates(self, round: int, client_ids: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """See `Rewound.updates`."""
-
-    def client(self, client_id: int) -> Client:
-        """A client of this process, with its data: for the scorer alone."""
-
-    def somebody(self) -> Client:
-        """A client of this process, for facts that the data of all clients share, such as the shape of an example."""
-
-    def begun(self, round: int, client_id: int) -> Begun | None:
-        """See `Rewound.begun`."""
+    def __init__(self, recipe: Recipe, public: PublicData | None, kept: Path) -> None:
+        self.recipe, self.public, self.checkpoints = recipe, public, Checkpoints(kept)
+        self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
+        self._moments, self._begun = 0, dict[tuple[int, int], Begun]()
 
     def close(self) -> None:
         """Forgets the parties, and what they saved here."""
+        self._scratch.cleanup()
+
+    @property
+    def sent(self) -> dict[int, Pattern]:
+        """What each finished round (0-based) sent, in kind; empty where that is not known."""
+        return {}
+
+    def unlike(self, round: int) -> list[int]:
+        """Clients of which no two send the same in kind in a round (0-based): the first of each pattern and group."""
+        return []
+
+    @abc.abstractmethod
+    def before(self, round: int) -> Moment:
+        """The parties at the start of a round (0-based); `recipe.rounds` is the end of the run."""
+
+    @abc.abstractmethod
+    def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
+        """The parties' actions in a round if each client had this one batch."""
+
+    @abc.abstractmethod
+    def update(self, round: int, client_id: int) -> NDArray[np.float32]:
+        """The update of a client in a round of the run."""
+
+    @abc.abstractmethod
+    def updates(self, round: int, client_ids: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """The updates of several clients in a round, without those that cannot be reproduced."""
+
+    @abc.abstractmethod
+    def client(self, client_id: int) -> Client:
+        """A client of this process, with its data: for the scorer alone."""
+
+    @abc.abstractmethod
+    def somebody(self) -> Client:
+        """A client of this process, for facts that the data of all clients share, such as the shape of an example."""
+
+    @abc.abstractmethod
+    def begun(self, round: int, client_id: int) -> Begun | None:
+        """What a reader of all messages to a client knew before those of a round (0-based)."""
+
+    def _saved(self, save: Callable[[Path], None], server: Server) -> Path:
+        """A new folder with the states of the parties of this process, and of a server."""
+        self._moments += 1
+        folder = private_folder(Path(self._scratch.name) / f"moment-{self._moments}")
+        save(folder)
+        write_file(folder / file_name(SERVER), codec.encode({"server": server.to_plain()}))
+        return folder
 
 
-class Rewound:
+class Rewound(Restored):
     """The parties of a run, restored as often as needed. Close it at the end.
 
     Args:
@@ -136,38 +161,33 @@ class Rewound:
         model: Model,
         world: World,
     ) -> None:
-        self.recipe, self.model, self.public, self.run_dir = recipe, model, world.public, run_dir
-        self.checkpoints, self._recorded = Checkpoints(run_dir), bool(recordings(run_dir / "wire"))
-        self._begun: dict[tuple[int, int], Begun] = {}
+        super().__init__(recipe, world.public, run_dir)
+        self.model, self.run_dir, self._recorded = model, run_dir, bool(recordings(run_dir / "wire"))
         job = Job(
             recipe.to_plain(), data_root, device, key_server=key_server, catalog=catalog, world=world,
             store=StateFiles(),
         )  # fmt: skip
         self._job, self._engine = job, LocalEngine(job)
         self._composition = job.build()[1]
-        self._scratch = tempfile.TemporaryDirectory(prefix="fedplug-")
-        self._moments = 0
 
     def close(self) -> None:
-        """Forgets the parties, and what they saved here."""
+        """See `Restored.close`."""
         self._engine.close()
-        self._scratch.cleanup()
+        super().close()
 
     @functools.cached_property
     def sent(self) -> dict[int, Pattern]:
-        """What each finished round (0-based) sent, in kind; empty without a checkpoint."""
+        """See `Restored.sent`; empty without a checkpoint."""
         kept = self.checkpoints.rounds()
         if not kept:
             return {}
         protocol, _ = self._restored(kept[-1])
         entries = self._entries()
         done = [round for round in range(kept[-1]) if round in entries or not entries]  # others were skipped
-        return {
-            round: pattern_of(facts_by_group(protocol, round).values(), entries.get(round)) for round in done
-        }  # fmt: skip
+        return {round: pattern_of(facts_by_group(protocol, round).values(), entries.get(round)) for round in done}
 
     def unlike(self, round: int) -> list[int]:
-        """Clients of which no two send the same in kind in a round (0-based): the first of each pattern and group."""
+        """See `Restored.unlike`."""
         if round not in self.sent:
             return []
         protocol, _ = self._restored(self.checkpoints.rounds()[-1])
@@ -192,7 +212,7 @@ class Rewound:
         """
         protocol, wire = self._restored(round)
         deliver(protocol, round)
-        return Moment(self._saved(protocol), wire.take())
+        return Moment(self._saved(self._engine.save, protocol.server), wire.take())
 
     def probe(self, round: int, batch: OneBatch, sums: bool = False) -> Moment:
         """The parties' actions in a round if each client had this one batch.
@@ -214,7 +234,7 @@ class Rewound:
             raise TooFewClients(f"{error}. Dropped out: {protocol.office.reasons()}") from error
         batches = {c: client.data.train.take(batch.indices(client)) for c, client in self._clients().items()}
         updates = {c: update for c, update in steps.updates.items() if c in uploads}
-        folder, messages = self._saved(protocol), wire.take()
+        folder, messages = self._saved(self._engine.save, protocol.server), wire.take()
         if sums:
             parties: list[Client | KeyServer] = [*self._clients().values()]
             parties += [host.party for host in self._engine.hosts if isinstance(host, KeyServerHost)]
@@ -291,11 +311,3 @@ class Rewound:
             raise CheckpointError(f"{self.checkpoints.folder} holds no checkpoint")
         wire = Wire(keep=True)
         return taken_back(self.recipe, self._composition, self._engine, found, wire, self.model, self.public), wire
-
-    def _saved(self, protocol: Rounds) -> Path:
-        self._moments += 1
-        folder = Path(self._scratch.name) / f"moment-{self._moments}"
-        private_folder(folder)
-        self._engine.save(folder)
-        write_file(folder / file_name(SERVER), codec.encode({"server": protocol.server.to_plain()}))
-        return folder

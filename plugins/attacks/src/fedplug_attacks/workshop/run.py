@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 from fedplug_attacks import AttackReport, Observation, Plants, Truth, View
 from fedplug_attacks.api.report import NOT_APPLICABLE
 from fedplug_attacks.views.adversaries import Adversary, plants, read_client
-from fedplug_attacks.views.differences import Beyond
-from fedplug_attacks.views.observer import Known
+from fedplug_attacks.views.observer import Beyond, Known
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.views.rounds import Observations
 from fedplug_attacks.workshop import pictures as attack_pictures
