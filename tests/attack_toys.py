@@ -39,7 +39,7 @@ from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.observer import Known as KnownOfTarget
 from fedplug_attacks.workshop.command import attack, wanted, with_section
-from fedplug_attacks.workshop.display import PlainAttackDisplay
+from fedplug_attacks.workshop.display import AttackDisplay
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
 from fedplug_runs import execution
@@ -344,7 +344,7 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
     section = wanted(ran, catalog, names or ("toy.echo",), USUAL, scope, ())
     recipe = with_section(ran, file, catalog, section, ())
     keys = needs_key_server(Composition(ran))
-    stage = Stage(ran, folder, None, "cpu", keys, catalog, PlainAttackDisplay(io.StringIO(), quiet=True))
+    stage = Stage(ran, folder, None, "cpu", keys, catalog, AttackDisplay(io.StringIO(), quiet=True))
     try:
         yield AttackRun(recipe, stage)
     finally:

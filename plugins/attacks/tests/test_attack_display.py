@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from display_toys import Clock, look_at_stdout, picture, without_codes
-from fedplug_attacks.workshop.display import PlainAttackDisplay, make_attack_display
-from fedplug_attacks.workshop.display_live import LiveAttackDisplay
+from fedplug_attacks.workshop.display import AttackDisplay, LiveAttackDisplay, make_attack_display
 from fedplug_attacks.workshop.words import target_line
 from rich.console import Console
 from target_toys import NAIVE, a_summary_row, a_target, an_attack_summary, an_outcome
@@ -28,7 +27,7 @@ def live(out: io.StringIO, clock: Clock) -> LiveAttackDisplay:
 
 
 def test_plain_prints_one_line_a_finished_target(out: io.StringIO) -> None:
-    display = PlainAttackDisplay(out)
+    display = AttackDisplay(out)
     display.start(2, {"run": RUN, "adversaries": "server, client"})
     display.skipped("toy.copy-a")
     for form in ("adaptive", "naive"):
@@ -54,7 +53,7 @@ def test_a_diverged_number_is_no_number() -> None:
 
 
 def test_the_end_is_a_table_a_conclusion_and_the_paths(out: io.StringIO) -> None:
-    PlainAttackDisplay(out).finish(an_attack_summary(), RUN / "attacks", [RUN / "report.html"])
+    AttackDisplay(out).finish(an_attack_summary(), RUN / "attacks", [RUN / "report.html"])
     header, row, conclusion, *paths = out.getvalue().splitlines()
     assert header.split("  ")[0] == "who"
     what = "the images behind one step on 8 examples, round 1"
@@ -72,7 +71,7 @@ def test_forms_that_came_to_the_same_are_told_once() -> None:
 
 
 def test_an_interruption_says_what_is_kept_and_how_to_go_on(out: io.StringIO, live: LiveAttackDisplay) -> None:
-    for display in (PlainAttackDisplay(out), live):
+    for display in (AttackDisplay(out), live):
         display.interrupted(3, 10, RUN / "attacks", COMMAND)
         text = without_codes(out.getvalue())
         assert "Interrupted; 3 of 10 targets are finished and kept in runs/a b/attacks." in text
@@ -82,7 +81,7 @@ def test_an_interruption_says_what_is_kept_and_how_to_go_on(out: io.StringIO, li
 
 
 def test_quiet_prints_warnings_and_the_end_only(out: io.StringIO) -> None:
-    display = PlainAttackDisplay(out, quiet=True)
+    display = AttackDisplay(out, quiet=True)
     display.start(1, {})
     display.skipped("a")
     display.target("a", "naive", 1, 1)
@@ -98,9 +97,9 @@ def test_pipes_get_lines_and_terminals_the_picture(monkeypatch: pytest.MonkeyPat
     """Which of the two it is, is decided as for a run."""
     look_at_stdout(monkeypatch)
     assert isinstance(make_attack_display(quiet=False), LiveAttackDisplay)
-    assert isinstance(make_attack_display(quiet=True), PlainAttackDisplay)
+    assert not isinstance(make_attack_display(quiet=True), LiveAttackDisplay)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert isinstance(make_attack_display(quiet=False), PlainAttackDisplay)
+    assert not isinstance(make_attack_display(quiet=False), LiveAttackDisplay)
 
 
 def test_live_shows_the_target_the_form_the_step_and_the_loss(live: LiveAttackDisplay) -> None:
@@ -164,7 +163,7 @@ def test_live_leaves_a_line_for_each_target_and_ends_with_summary_and_paths(
     assert "■ toy [bold]: adaptive success, MSE 1.25e-06" in text
     assert "succeeded" in text
     assert "4 of 5 targets" in " ".join(text.split())
-    assert f"Report   {long}\n" in text
+    assert f"report: {long}\n" in text
 
 
 def test_progress_thousands_of_times_a_second_draws_nothing(live: LiveAttackDisplay, out: io.StringIO) -> None:

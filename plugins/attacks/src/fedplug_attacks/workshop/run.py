@@ -28,7 +28,7 @@ from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.files import private_folder
 from fedplug_runs.patterns import Pattern, words_of
-from fedplug_std.handed import signs
+from fedplug_std.handed import alarms, signs
 from numpy.typing import NDArray
 
 from fedplug_attacks import AttackReport, Observation, Plants, Truth, View
@@ -258,14 +258,15 @@ class AttackRun:
         return self.stage.observer.initial if known.vector is None else known.vector
 
     def _signs(self, occasion: Occasion, target: int) -> Mapping[str, float]:
-        """The signs of a planted model that the target could notice; empty for an honest one."""
+        """The signs of a planted model that the target could notice, and whether fedplug party says so; else empty."""
         planted = occasion.batch.planted if occasion.batch else None
         if planted is None or occasion.moment is None:
             return {}
         before = read_client(occasion.batch.honest, target).vector if occasion.batch and occasion.batch.honest else None
         before = self.stage.observer.initial if before is None else before
         layout, update = self.stage.model.layout, occasion.moment.updates.get(target)
-        return {f"noticed_{key}": value for key, value in signs(planted[target], before, layout, update).items()}
+        found = signs(planted[target], before, layout, update)
+        return {f"noticed_{key}": value for key, value in (found | {"by_party": float(bool(alarms(found)))}).items()}
 
     def _on_target(
         self, occasion: Occasion, name: str, adversary: Adversary | None, target: int,
@@ -395,7 +396,7 @@ class AttackRun:
             report = self.calls.call(name, view, "the adversary is the target itself" if known is None else refused)
             spent = time.process_time() - started
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
-            outcomes[form].own |= noticed
+            outcomes[form].metrics |= noticed
             sized = finds.needs.update and "labels" in finds.what  # such an attack relies on the size
             if sized and update is not None and update.meaning.clip_norm is not None:
                 outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide the norm of what is visible")
