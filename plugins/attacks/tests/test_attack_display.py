@@ -109,42 +109,30 @@ def test_live_shows_the_target_the_form_the_step_and_the_loss(live: LiveAttackDi
     live.progress(30, 300, 0.12345)
     shown = picture(live)
     assert "toy.copy-server-round1-client3" in shown
-    assert "step 30 of 300, loss 0.123" in shown
-    live.progress(1, 1, None)
-    assert "step 1 of 1" in picture(live)
+    assert "30 of 300 steps, loss 0.123" in shown
+    live.progress(2, 2, None)
+    assert "2 of 2 steps" in picture(live)
     assert "loss" not in picture(live)
     live.target("toy.copy-server-round1-client3", "adaptive", 2, 4)
     assert "adaptive" in picture(live)
-    assert "step" not in picture(live)
+    assert "steps" not in picture(live)
     live.close()
 
 
 def test_live_expects_the_end_from_finished_targets(live: LiveAttackDisplay, clock: Clock) -> None:
     live.start(4, {})
     live.skipped("a")
-    assert live.seconds_left() is None
+    assert live.pace.left() is None
     live.target("b", "naive", 2, 4)
     clock.now += 6
     live.progress(1, 2, 0.5)
-    # A quarter of the first of three targets took six seconds: half of one of two forms.
-    assert live.share() == pytest.approx(0.25)
-    assert live.seconds_left() == pytest.approx(6 / 0.25 * 2.75)
-    live.target("b", "adaptive", 2, 4)
-    assert live.share() == pytest.approx(0.5)
+    assert live.pace.left() == pytest.approx(6 + 2 * 12)  # half of the second of four targets took six seconds
     clock.now += 4
     live.target_done(a_target(key="b"))
-    assert live.share() == 0
-    assert live.seconds_left() == pytest.approx(20)
+    live.target("c", "naive", 3, 4)
     shown = picture(live)
     assert "target 3 of 4" in shown
     assert "0:10 so far, about 0:20 left" in shown
-    # Targets with one form only are half as far with half of it.
-    for key in "cd":
-        live.target(key, "adaptive", 3, 4)
-        live.progress(1, 2, None)
-        assert live.share() == pytest.approx(0.25 if key == "c" else 0.5)
-        live.target_done(a_target(key=key))
-    assert live.seconds_left() == 0
     live.close()
 
 

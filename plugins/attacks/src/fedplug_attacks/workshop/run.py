@@ -27,6 +27,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.files import private_folder
+from fedplug_runs.pace import TRAINING
 from fedplug_runs.patterns import Pattern, words_of
 from fedplug_std.handed import alarms, signs
 from numpy.typing import NDArray
@@ -213,7 +214,7 @@ class AttackRun:
     def _asking(self, round: int, batch: OneBatch) -> None:
         """Reports that the parties are asked about a batch, which may take as long as a round."""
         said = f"round {round + 1}, uploads of the clients for {examples(batch.batch_size)}"
-        self.watch.target(said, "probing", self.stage.done + 1, self.stage.total)
+        self.watch.target(said, TRAINING, self.stage.done + 1, self.stage.total)
 
     def _targets(self, occasion: Occasion) -> list[int]:
         return occasion.clients if self.scope.targets is None else list(self.scope.targets)
