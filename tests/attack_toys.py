@@ -29,9 +29,7 @@ from fedplug import (
 )
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.steps import needs_key_server
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -343,8 +341,7 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
     ran = load_recipe(file, (), catalog)
     section = wanted(ran, catalog, names or ("toy.echo",), USUAL, scope, ())
     recipe = with_section(ran, file, catalog, section, ())
-    keys = needs_key_server(Composition(ran))
-    stage = Stage(ran, folder, None, "cpu", keys, catalog, AttackDisplay(io.StringIO(), quiet=True))
+    stage = Stage(ran, folder, None, "cpu", catalog, AttackDisplay(io.StringIO(), quiet=True))
     try:
         yield AttackRun(recipe, stage)
     finally:

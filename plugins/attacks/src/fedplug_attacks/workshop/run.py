@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ class _Task:
     use: Use
     key: str
     adversary: str
+    round: int  # 0-based
     target: int
     digest: str
     settings: str
@@ -100,6 +101,8 @@ class AttackRun:
         attributes = None if asked is None else Attributes(asked, data, stage.world.public, source, root)
         self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note, attributes)
         self.calls = Calls(section, self.composition, stage, self.truths)
+        scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
+        self._asked = [scope, [m.to_plain() for m in section.metrics]]  # that a result follows from
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
         self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
@@ -117,7 +120,8 @@ class AttackRun:
             batches = range(self.scope.batches)
             unfinished = [number for number in batches if not self._finished(round, names, number)]
             if unfinished and self.stage.timer.late:  # avoids restoring the parties for nothing
-                self._leave(round, names, unfinished)
+                for task in self._tasks(round, names, unfinished):
+                    self._leave(task)
                 continue
             honest = [name for name in names if not plants(name)]
             for name in (name for name in names if plants(name)):
@@ -127,7 +131,7 @@ class AttackRun:
                 continue
             for occasion in self.occasions.of(round, "released" in names, unfinished, self._asking):
                 for name in honest:
-                    for target in self._targets(occasion):
+                    for target in self.scope.targets or occasion.clients:
                         adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
                         self._on_target(occasion, name, adversary, target)
         return self.summary()
@@ -152,31 +156,27 @@ class AttackRun:
                 rounds.setdefault(pattern, []).append(round + 1)
         return [f"Not attacked: {_rounds(numbers)} sent {words_of(pattern)}." for pattern, numbers in rounds.items()]
 
-    def _leave(self, round: int, names: Sequence[str], numbers: Sequence[int]) -> None:
-        """Notes targets that there is no time for."""
-        targets = range(self.recipe.data.clients) if self.scope.targets is None else self.scope.targets
-        for name, target, number, use in itertools.product(names, targets, numbers, self.section.attacks):
-            self._leave_one(self._task(use, name, round, target, number), round)
-
-    def _leave_one(self, task: _Task, round: int) -> None:
+    def _leave(self, task: _Task) -> None:
+        """Notes a target that there is no time for."""
         if not self._needless(task) and not self._is_finished(task):
             size = self.scope.probe.batch_size if self.scope.probe else None
-            self.stage.left[task.key] = f"{task.use.name} {by_words(task.adversary, round + 1, size)}"
+            self.stage.left[task.key] = f"{task.use.name} {by_words(task.adversary, task.round + 1, size)}"
 
     def count(self) -> int:
         """Number of targets, including finished ones."""
-        targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
-        names = sum(len(names) for _, names in self.occasions.rounds())
-        return self.scope.batches * targets * names * len(self.section.attacks)
+        return sum(len(self._tasks(*moment, range(self.scope.batches))) for moment in self.occasions.rounds())
+
+    def _tasks(self, round: int, names: Sequence[str], numbers: Iterable[int]) -> list[_Task]:
+        """All attacks on the batches of a round (0-based) of these numbers; with all clients if none are named."""
+        targets = range(self.recipe.data.clients) if self.scope.targets is None else self.scope.targets
+        every = itertools.product(names, targets, numbers, self.section.attacks)
+        return [self._task(use, name, round, target, number) for name, target, number, use in every]
 
     def _finished(self, round: int, names: list[str], number: int) -> bool:
         """Whether every target of a moment is finished, so that the parties need not be restored to it."""
         if self.scope.targets is None:
             return False  # the participants are not known before
-        tasks = [
-            self._task(use, name, round, target, number)
-            for name in names for target in self.scope.targets for use in self.section.attacks
-        ]  # fmt: skip
+        tasks = self._tasks(round, names, [number])
         if not all(self._is_finished(task) or self._needless(task) for task in tasks):
             return False
         for task in tasks:
@@ -206,18 +206,14 @@ class AttackRun:
         """An attack on a target in a round (0-based), and the `number`-th batch of a probe."""
         size = self.scope.probe.batch_size if self.scope.probe else None
         key = attack_results.key_of(use.name, adversary, round, target, size, number)
-        scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
-        settings = [use.to_plain(), scope, [m.to_plain() for m in self.section.metrics]]
+        settings = [use.to_plain(), *self._asked]
         digest = attack_results.digest_of(self.stage.ran.digest, key, settings)
-        return _Task(use, key, adversary, target, digest, attack_results.digest_of(settings))
+        return _Task(use, key, adversary, round, target, digest, attack_results.digest_of(settings))
 
     def _asking(self, round: int, batch: OneBatch) -> None:
         """Reports that the parties are asked about a batch, which may take as long as a round."""
         said = f"round {round + 1}, uploads of the clients for {examples(batch.batch_size)}"
         self.watch.target(said, TRAINING, self.stage.done + 1, self.stage.total)
-
-    def _targets(self, occasion: Occasion) -> list[int]:
-        return occasion.clients if self.scope.targets is None else list(self.scope.targets)
 
     # -- one target ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +223,7 @@ class AttackRun:
         for use in self.section.attacks:
             attack, occasion, refused = self.composition.part(use.name, Attack), honest, ""
             of_each = isinstance(attack, Plants) and attack.for_each_target
-            for target in self._targets(honest):
+            for target in self.scope.targets or honest.clients:
                 if isinstance(attack, Plants) and (of_each or occasion is honest) and not refused:
                     try:
                         models = self._planted(attack, honest, name, number, target if of_each else None)
@@ -248,15 +244,13 @@ class AttackRun:
         round, anyone = honest.round, honest.clients[0] if target is None else target
         server = Adversary("server", frozenset({"server"}), (), self.scope.protected_links)
         known = self._known(honest, server, anyone)
-        known = dataclasses.replace(known, update=None, vector=self._honest_model(known))
+        # A server that does not see the current model takes any that fits, here the first round's.
+        vector = self.stage.observer.initial if known.vector is None else known.vector
+        known = dataclasses.replace(known, update=None, vector=vector)
         seed = int(stream(self.recipe.seed, "plant", attack.name, str(round), str(number)).integers(2**31))
         view = View(name, target=target, round=round, seed=seed)
         view, _ = self.calls.view(view, known, self.truths.of(round, anyone, honest.moment, None), attack, None)
         return self.calls.planted(attack.name, view, honest.clients)
-
-    def _honest_model(self, known: Known) -> NDArray[np.float32]:
-        """A model for a server that does not see the current one: any that fits is enough, here the first round's."""
-        return self.stage.observer.initial if known.vector is None else known.vector
 
     def _signs(self, occasion: Occasion, target: int) -> Mapping[str, float]:
         """The signs of a planted model that the target could notice, and whether fedplug party says so; else empty."""
@@ -284,7 +278,7 @@ class AttackRun:
             if self._needless(task):
                 continue
             if self.stage.timer.late and not self.stage.ladder:
-                self._leave_one(task, occasion.round)
+                self._leave(task)
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
@@ -302,7 +296,7 @@ class AttackRun:
             try:
                 made = self._attacked(task, occasion, known, truth, rounds if wants else None, refused)
             except OutOfTime:
-                self._leave_one(task, occasion.round)
+                self._leave(task)
                 continue
             result, truth, reports = made
             self._draw(result, truth, reports)
@@ -402,7 +396,10 @@ class AttackRun:
             if sized and update is not None and update.meaning.clip_norm is not None:
                 outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide the norm of what is visible")
             if report.status == NOT_APPLICABLE and known is not None:
-                outcomes[form].remedy = self._remedy(task, occasion, component, view)
+                place = attack, adversary, occasion.round  # the same for all targets of a round
+                if place not in self._remedies:
+                    self._remedies[place] = self._remedy(task, occasion, component, view)
+                outcomes[form].remedy = self._remedies[place]
             reports[form] = report
         ranking = Ranking(*finds.headline)
         ranked = {form: outcome.metrics.get(ranking.metric, math.nan) for form, outcome in outcomes.items()}
@@ -468,14 +465,8 @@ class AttackRun:
     def _remedy(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
         """The adversary or option with which an attack that does not apply to this view would apply; empty: none.
 
-        The attack's needs are compared with the views of all other adversaries, once for all targets of a round.
+        The attack's needs are compared with the views of all other adversaries.
         """
-        place = task.use.name, task.adversary, occasion.round
-        if place not in self._remedies:
-            self._remedies[place] = self._looked_for(task, occasion, component, view)
-        return self._remedies[place]
-
-    def _looked_for(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
         needs, seen = component.finds.needs, _visible(view)
         lacks = needs.unmet(view, self.rewound.public)
         if task.adversary == "released" or not self.rewound.whole:
@@ -493,15 +484,13 @@ class AttackRun:
             if needs.unmet(theirs, self.rewound.public):
                 continue
             # Attacks that need entries declare it, and may take minutes; others check themselves, in milliseconds.
-            if (lacks or _visible(theirs) > seen) if needs.tensors else self._applies(task.use.name, theirs):
+            more = lacks or _visible(theirs) > seen
+            if more if needs.tensors else self.calls.call(task.use.name, theirs, "").status != NOT_APPLICABLE:
                 option = "" if name in self.scope.adversaries else f": --adversary {name}"
                 return f"it applies to {who_words(name)}{option}"
         if needs.update and occasion.batch is None:
             return f"it may apply to single batches: --probe {min(8, needs.batch_size[1]) if needs.batch_size else 8}"
         return ""
-
-    def _applies(self, attack: str, view: View) -> bool:
-        return self.calls.call(attack, view, "").status != NOT_APPLICABLE
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
