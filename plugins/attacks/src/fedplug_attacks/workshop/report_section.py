@@ -176,8 +176,8 @@ def _findings(summary: AttackSummary) -> str:
         "mean image. Inconclusive: the search did not fit what it saw, so that it says nothing."
     )
     body = [
-        [text(one.who), _noted(f"{one.sought}, {one.when}", one.attack), text(one.found), text(one.guess),
-         _noted(one.state, one.remark)] for one in words.findings(summary)
+        [text(one.who), _noted(text(f"{one.sought}, {one.when}"), one.attack), text(one.found), text(one.guess),
+         _noted(f"<strong>{text(one.state)}</strong>", one.remark)] for one in words.findings(summary)
     ]  # fmt: skip
     rest = table("The other rows.", words.HEADER, body[ROWS:], whole=True)
     more = f"<details><summary>{len(body) - ROWS} more rows</summary>{rest}</details>" if rest else ""
@@ -186,8 +186,8 @@ def _findings(summary: AttackSummary) -> str:
 
 
 def _noted(said: str, note: str) -> str:
-    """Words with a remark below them."""
-    return f'{text(said)}<br><span class="note">{text(note)}</span>' if note else text(said)
+    """HTML with a remark, in words, below it."""
+    return f'{said}<br><span class="note">{text(note)}</span>' if note else said
 
 
 def _strip(folder: Folder) -> str:
@@ -265,12 +265,10 @@ def _cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
     guesses = [f"{guess}: {words.metric_number(first, value)}" for guess, value in trivial.items()]
     fate = [units.NOTHING]
     if row.applicable:
-        low, high = map(units.percent, row.wilson)
-        fate = [f"{row.succeeded} of {row.applicable}", f"{low} to {high}"]
+        fate = [f"{row.succeeded} of {row.applicable}", " to ".join(map(units.percent, row.wilson))]
         fate += [f"if {words.success_words(row.success)}"] if row.success and not row.people.attacked else []
-    fate += [f"{count} {state}" for count, state in (
-        (row.not_applicable, "not applicable"), (row.inconclusive, "inconclusive")
-    ) if count]  # fmt: skip
+    counts = {"not applicable": row.not_applicable, "inconclusive": row.inconclusive}
+    fate += [f"{count} {state}" for state, count in counts.items() if count]
     alike = [other for other in rows if _kind(other) == _kind(row)]
     notes = []
     if row.headline and len({str(other.metrics.get(first)) for other in alike}) > 1:
@@ -282,7 +280,7 @@ def _cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
         _lines([row.adversary, words.when_words(row.adversary, row.round),
                 "" if size is None else f"probes with {words.examples(size)}", f"entries: {shares}" if shares else "",
                 f"{row.unplaced:,} values unplaced" if row.unplaced else ""]),
-        _noted(row.form, "; ".join(notes)),
+        _noted(text(row.form), "; ".join(notes)),
         _lines([*fate, *(f"{count} × {reason}" for reason, count in row.reasons.items())]),
         _lines([*numbers[:1], *guesses, *numbers[1:]]),
         _lines([units.duration(row.seconds),
