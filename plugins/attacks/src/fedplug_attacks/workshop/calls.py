@@ -1,4 +1,4 @@
-"""The call of one attack on one target: its forms, its view, its errors, and whether its findings explain what was seen.
+"""The call of one attack on one target: its forms, view and errors, and whether its findings explain what was seen.
 
 A search that does not fit its view proves nothing if it fails. The gradient of a first fully connected layer is made of
 the inputs alone, and that of the last bias is the mean of the probabilities less the share of each class. So both can

@@ -16,6 +16,7 @@ from fedplug.recipe.source import Source
 from fedplug.round.world import World
 from fedplug_runs import overlay, units
 from fedplug_runs.events import ResultsWritten
+from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.files import private_process
 from fedplug_runs.folder import load_run, locked
 from fedplug_runs.listeners import listen, listeners
@@ -30,8 +31,6 @@ from fedplug_attacks.workshop.display import make_attack_display
 from fedplug_attacks.workshop.report_section import write_attack_page
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
-
-INTERRUPTED = 130
 
 
 def attack(

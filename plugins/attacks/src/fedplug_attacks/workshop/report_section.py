@@ -240,12 +240,11 @@ def _numbers(folder: Folder) -> str:
     """A row for each form of each attack by each adversary, what adversaries see, and numbers that are not defined."""
     caption = (
         "Results over all targets. The naive form treats hidden entries as 0, the adaptive one uses only what is "
-        "visible; the stronger of the two counts. Successes are among the targets the attack applied to, with the 95% "
-        "Wilson interval of their share; an attack that did not apply protects from no other. Numbers are means ± "
-        "standard deviation over targets; times (of the CPU) and gradient evaluations are sums. Numbers called noticed "
-        "are signs of a planted model that a client can see; a server that knows them can avoid them."
+        "visible; the stronger of the two counts. That an attack did not apply does not protect against others. "
+        "Numbers are means ± standard deviation over targets; times (of the CPU) and gradient evaluations are sums. "
+        "Numbers called noticed are signs of a planted model that a client can see; who plants it can avoid them."
     )
-    header = ["attack", "adversary, on", "form", "succeeded", "numbers, with trivial guesses", "cost"]
+    header = ["attack", "adversary, on", "form", "found", "numbers, with trivial guesses", "cost"]
     rows, known = (folder.summary.rows, folder.summary.adversaries) if folder.summary else ([], {})
     undefined = {pair for result in folder.results for one in result.forms.values() for pair in one.undefined.items()}
     return "".join([
@@ -263,12 +262,9 @@ def _cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
                for name in words.metric_names(row.metrics, first)]  # fmt: skip
     trivial = words.trivial_guesses(row.baselines, first)
     guesses = [f"{guess}: {words.metric_number(first, value)}" for guess, value in trivial.items()]
-    fate = [units.NOTHING]
-    if row.applicable:
-        fate = [f"{row.succeeded} of {row.applicable}", " to ".join(map(units.percent, row.wilson))]
-        fate += [f"if {words.success_words(row.success)}"] if row.success and not row.people.attacked else []
-    counts = {"not applicable": row.not_applicable, "inconclusive": row.inconclusive}
-    fate += [f"{count} {state}" for state, count in counts.items() if count]
+    found = words.finding(row, {})
+    rule = f"the attack's rule: {words.success_words(row.success)}" if row.success and not row.people.attacked else ""
+    reasons = [f"{count} × {reason}" for reason, count in row.reasons.items() if reason not in found.remark]
     alike = [other for other in rows if _kind(other) == _kind(row)]
     notes = []
     if row.headline and len({str(other.metrics.get(first)) for other in alike}) > 1:
@@ -281,7 +277,7 @@ def _cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
                 "" if size is None else f"probes with {words.examples(size)}", f"entries: {shares}" if shares else "",
                 f"{row.unplaced:,} values unplaced" if row.unplaced else ""]),
         _noted(text(row.form), "; ".join(notes)),
-        _lines([*fate, *(f"{count} × {reason}" for reason, count in row.reasons.items())]),
+        _lines([found.found, found.status, rule, *reasons]),
         _lines([*numbers[:1], *guesses, *numbers[1:]]),
         _lines([units.duration(row.seconds),
                 f"{row.gradient_evaluations} gradients" if row.gradient_evaluations > 0 else ""]),

@@ -26,6 +26,7 @@ from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
+from fedplug_ledger.verdict_words import named
 from fedplug_runs.files import private_folder
 from fedplug_runs.pace import TRAINING
 from fedplug_runs.patterns import Pattern, words_of
@@ -33,7 +34,7 @@ from fedplug_std.handed import alarms, signs
 from numpy.typing import NDArray
 
 from fedplug_attacks import AttackReport, Observation, Plants, Truth, View
-from fedplug_attacks.api.report import NOT_APPLICABLE
+from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE
 from fedplug_attacks.views.adversaries import Adversary, plants, read_client
 from fedplug_attacks.views.differences import Beyond
 from fedplug_attacks.views.observer import Known
@@ -154,7 +155,11 @@ class AttackRun:
         for round, pattern in sent.items():
             if pattern not in known:
                 rounds.setdefault(pattern, []).append(round + 1)
-        return [f"Not attacked: {_rounds(numbers)} sent {words_of(pattern)}." for pattern, numbers in rounds.items()]
+        said = {
+            pattern: f"round{'s' if len(numbers) > 1 else ''} {named(map(str, numbers))}" if len(numbers) <= 4 else
+            f"{len(numbers)} rounds, such as {numbers[0]} and {numbers[1]}," for pattern, numbers in rounds.items()
+        }  # fmt: skip
+        return [f"Not attacked: {which} sent {words_of(pattern)}." for pattern, which in said.items()]
 
     def _leave(self, task: _Task) -> None:
         """Notes a target that there is no time for."""
@@ -191,10 +196,8 @@ class AttackRun:
         if task.use.name not in self.stage.ladder or "images" not in finds:
             return False
         for before in itertools.takewhile(lambda name: name != task.use.name, self.stage.ladder):
-            key = task.key.replace(task.use.name, before, 1)
-            earlier = attack_results.read_result(self.folder, key)
-            outcomes = [] if earlier is None else list(earlier.forms.values())
-            if any(len(one.recovered) == len(earlier.truth.labels) > 0 for one in outcomes if earlier is not None):
+            earlier = attack_results.read_result(self.folder, task.key.replace(task.use.name, before, 1))
+            if earlier and any(len(one.recovered) == len(earlier.truth.labels) > 0 for one in earlier.forms.values()):
                 return True
         return False
 
@@ -294,11 +297,12 @@ class AttackRun:
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
             try:
-                made = self._attacked(task, occasion, known, truth, rounds if wants else None, refused)
+                result, truth, reports = self._attacked(
+                    task, occasion, known, truth, rounds if wants else None, refused
+                )  # fmt: skip
             except OutOfTime:
                 self._leave(task)
                 continue
-            result, truth, reports = made
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
             self.watch.target_done(result)
@@ -376,7 +380,11 @@ class AttackRun:
         alike = self._alike_key(task, occasion, view, finds)
         if alike in self._alike:
             self.watch.target(task.key, "the same view", self.stage.done, self.stage.total)
-            return _as_of(self._alike[alike], task), truth, {}
+            made = self._alike[alike]
+            free = {form: dataclasses.replace(one, seconds=0.0, gradient_evaluations=0)
+                    for form, one in made.forms.items()}  # fmt: skip
+            same = dataclasses.replace(made, key=task.key, adversary=adversary, digest=task.digest, forms=free)
+            return dataclasses.replace(same, picture=None, same_as=made.adversary), truth, {}
         if self.stage.timer.late and known is not None and not finds.needs.unmet(view, self.rewound.public):
             raise OutOfTime  # to say that an attack does not apply takes no time
         size = len(truth.labels)  # of the probe
@@ -393,8 +401,9 @@ class AttackRun:
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
             outcomes[form].metrics |= noticed
             sized = finds.needs.update and "labels" in finds.what  # such an attack relies on the size
-            if sized and update is not None and update.meaning.clip_norm is not None:
-                outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide the norm of what is visible")
+            failed = outcomes[form].status == FAILED and not outcomes[form].reason
+            if sized and failed and update is not None and update.meaning.clip_norm is not None:
+                outcomes[form].reason = f"a clip to {update.meaning.clip_norm:g} may hide the norm of what is visible"
             if report.status == NOT_APPLICABLE and known is not None:
                 place = attack, adversary, occasion.round  # the same for all targets of a round
                 if place not in self._remedies:
@@ -508,23 +517,6 @@ class AttackRun:
             if one.measures.default:
                 one.name, found[entry.name] = entry.name, one
         return found
-
-
-def _as_of(made: TargetResult, task: _Task) -> TargetResult:
-    """The result of an attack on an equal view, for another adversary."""
-    forms = {form: dataclasses.replace(one, seconds=0.0, gradient_evaluations=0) for form, one in made.forms.items()}
-    return dataclasses.replace(
-        made, key=task.key, adversary=task.adversary, digest=task.digest, forms=forms, picture=None,
-        same_as=made.adversary,
-    )  # fmt: skip
-
-
-def _rounds(numbers: Sequence[int]) -> str:
-    """`round 2`, `rounds 1 and 3`, `7 rounds, such as 2 and 4,`."""
-    if len(numbers) > 4:
-        return f"{len(numbers)} rounds, such as {numbers[0]} and {numbers[1]},"
-    *before, last = map(str, numbers)
-    return f"rounds {', '.join(before)} and {last}" if before else f"round {last}"
 
 
 def _visible(view: View) -> int:

@@ -230,7 +230,7 @@ def findings(summary: AttackSummary) -> list[Finding]:
     for row in summary.rows:
         if row.headline and (sought := _sought(row)) in answered:
             questions.setdefault((row.adversary, sought, when_words(row.adversary, row.round)), []).append(row)
-    found = [_finding(max(rows, key=_told), summary.left) for rows in questions.values()]
+    found = [finding(max(rows, key=_told), summary.left) for rows in questions.values()]
     return sorted(found, key=lambda one: [*STATES.values()].index(one.state))
 
 
@@ -289,7 +289,7 @@ def state_of(row: SummaryRow) -> str:
     return INCONCLUSIVE if row.inconclusive == row.applicable else FAILED
 
 
-def _finding(row: SummaryRow, left: Mapping[str, str]) -> Finding:
+def finding(row: SummaryRow, left: Mapping[str, str]) -> Finding:
     """A row in words, given what there was no time for."""
     who, state, remark = who_words(row.adversary), state_of(row), _remark(row)
     found, guess, best = units.NOTHING, units.NOTHING, best_guess(row.baselines, row.ranking)
