@@ -175,19 +175,18 @@ def _findings(summary: AttackSummary) -> str:
         "Who found what. An image is recovered where it alone meets the rule of the attack and comes nearer than the "
         "mean image. Inconclusive: the search did not fit what it saw, so that it says nothing."
     )
-    body = [
-        [text(one.who), _noted(text(f"{one.sought}, {one.when}"), one.attack), text(one.found), text(one.guess),
-         _noted(f"<strong>{text(one.state)}</strong>", one.remark)] for one in words.findings(summary)
-    ]  # fmt: skip
+    body = [_brief(one, [one.attack], [one.remark]) for one in words.findings(summary)]
     rest = table("The other rows.", words.HEADER, body[ROWS:], whole=True)
     more = f"<details><summary>{len(body) - ROWS} more rows</summary>{rest}</details>" if rest else ""
     idle = "".join(f'<p class="note">{text(said)}</p>' for said in words.idle(summary))
     return f"{table(caption, words.HEADER, body[:ROWS], whole=True)}{more}{idle}"
 
 
-def _noted(said: str, note: str) -> str:
-    """HTML with a remark, in words, below it."""
-    return f'{said}<br><span class="note">{text(note)}</span>' if note else said
+def _brief(one: words.Finding, how: Sequence[str], remarks: Sequence[str]) -> list[str]:
+    """The cells of `words.HEADER`, with notes on the attack and on the outcome."""
+    what, outcome = text(f"{one.sought}, {one.when}"), f"<strong>{text(one.state)}</strong>"
+    notes = (f'<br><span class="note">{text("; ".join(filter(None, each)))}</span>' for each in (how, remarks))
+    return [text(one.who), what + next(notes), text(one.found), text(one.guess), outcome + next(notes)]
 
 
 def _strip(folder: Folder) -> str:
@@ -244,11 +243,11 @@ def _numbers(folder: Folder) -> str:
         "Numbers are means ± standard deviation over targets; times (of the CPU) and gradient evaluations are sums. "
         "Numbers called noticed are signs of a planted model that a client can see; who plants it can avoid them."
     )
-    header = ["attack", "adversary, on", "form", "found", "numbers, with trivial guesses", "cost"]
+    header = ["who", "what", "found", "status", "numbers, with trivial guesses"]
     rows, known = (folder.summary.rows, folder.summary.adversaries) if folder.summary else ([], {})
     undefined = {pair for result in folder.results for one in result.forms.values() for pair in one.undefined.items()}
     return "".join([
-        table(caption, header, [_cells(row, rows) for row in rows]),
+        table(caption, header, [_cells(row, rows) for row in rows], whole=True),
         table("What each adversary sees and holds.", ["adversary", "sees and holds"],
               [[*map(text, pair)] for pair in known.items()]),
         table("Numbers that are not defined here.", ["metric", "reason"],
@@ -257,31 +256,23 @@ def _numbers(folder: Folder) -> str:
 
 
 def _cells(row: SummaryRow, rows: Sequence[SummaryRow]) -> list[str]:
-    first, size, shares = row.ranking.metric, row.probe_batch_size, words.shares_words(row.states)
-    numbers = [f"{words.metric_words(name, row.metrics[name].mean)}{_spread(name, row.metrics[name].std)}"
-               for name in words.metric_names(row.metrics, first)]  # fmt: skip
-    trivial = words.trivial_guesses(row.baselines, first)
-    guesses = [f"{guess}: {words.metric_number(first, value)}" for guess, value in trivial.items()]
-    found = words.finding(row, {})
-    rule = f"the attack's rule: {words.success_words(row.success)}" if row.success and not row.people.attacked else ""
-    reasons = [f"{count} × {reason}" for reason, count in row.reasons.items() if reason not in found.remark]
-    alike = [other for other in rows if _kind(other) == _kind(row)]
-    notes = []
+    first, found, shares = row.ranking.metric, words.finding(row, {}), words.shares_words(row.states)
+    alike, how = [other for other in rows if _kind(other) == _kind(row)], [row.attack, row.form]
     if row.headline and len({str(other.metrics.get(first)) for other in alike}) > 1:
-        notes = ["stronger"]
+        how += ["stronger"]
     if row.form == "adaptive" and any(each.form == "naive" and each.succeeded < row.succeeded for each in alike):
-        notes += ["zero-filling made it look protected"]
-    return [
-        text(row.attack),
-        _lines([row.adversary, words.when_words(row.adversary, row.round),
-                "" if size is None else f"probes with {words.examples(size)}", f"entries: {shares}" if shares else "",
-                f"{row.unplaced:,} values unplaced" if row.unplaced else ""]),
-        _noted(text(row.form), "; ".join(notes)),
-        _lines([found.found, found.status, rule, *reasons]),
-        _lines([*numbers[:1], *guesses, *numbers[1:]]),
-        _lines([units.duration(row.seconds),
-                f"{row.gradient_evaluations} gradients" if row.gradient_evaluations > 0 else ""]),
-    ]  # fmt: skip
+        how += ["zero-filling made it look protected"]
+    how += [f"entries: {shares}" if shares else "", f"{row.unplaced:,} values unplaced" if row.unplaced else ""]
+    remarks = [f"{count} × {reason}" for reason, count in row.reasons.items() if reason not in found.remark]
+    if row.success and not row.people.attacked:
+        remarks += [f"the attack's rule: {words.success_words(row.success)}"]
+    trivial = words.trivial_guesses(row.baselines, first)
+    numbers = [words.mean_words(name, row.metrics[name]) for name in words.metric_names(row.metrics, first)]
+    numbers[1:1] = [f"{guess}: {words.metric_number(first, value)}" for guess, value in trivial.items()]
+    gradients = f" for {units.many(row.gradient_evaluations, 'gradient')}" if row.gradient_evaluations else ""
+    how += [f"{units.duration(row.seconds)}{gradients}"]
+    who, what, seen, _, outcome = _brief(found, how, [found.remark, *remarks])
+    return [who, what, seen, outcome, _folded(numbers)]
 
 
 def _kind(row: SummaryRow) -> tuple[str, str, int, int | None]:
@@ -289,13 +280,9 @@ def _kind(row: SummaryRow) -> tuple[str, str, int, int | None]:
     return row.attack, row.adversary, row.round, row.probe_batch_size
 
 
-def _spread(metric: str, std: float) -> str:
-    return f" ± {words.metric_number(metric, std)}" if std > 0 else ""
-
-
-def _lines(lines: Sequence[str]) -> str:
-    """One line each, without line breaks; further ones are folded if they are many."""
-    shown = [f'<span class="whole">{text(line)}</span>' for line in lines if line]
+def _folded(lines: Sequence[str]) -> str:
+    """One line each; further ones are folded if they are many."""
+    shown = [sentence(line) for line in lines]
     if len(shown) <= _UNFOLDED + 1:
         return "<br>".join(shown) or units.NOTHING
     rest = "<br>".join(shown[_UNFOLDED:])

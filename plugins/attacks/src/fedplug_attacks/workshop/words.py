@@ -17,6 +17,7 @@ from fedplug_runs import units
 
 from fedplug_attacks.workshop.records import (
     AttackSummary,
+    Averaged,
     Guesses,
     Outcome,
     Ranking,
@@ -140,6 +141,11 @@ def best_guess(guesses: Guesses, ranking: Ranking) -> tuple[str, float] | None:
     reached = trivial_guesses(guesses, ranking.metric)
     best = stronger(reached, ranking.better)
     return None if best is None else (best, reached[best])
+
+
+def mean_words(metric: str, value: Averaged) -> str:
+    """`MSE 1.00e-06 ± 2.00e-07`: a mean over targets with its standard deviation."""
+    return metric_words(metric, value.mean) + (f" ± {metric_number(metric, value.std)}" if value.std > 0 else "")
 
 
 def by_words(adversary: str, round: int, batch_size: int | None) -> str:
