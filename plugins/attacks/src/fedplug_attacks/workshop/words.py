@@ -287,7 +287,7 @@ def conclusion(summary: AttackSummary) -> str:
 def state_of(row: SummaryRow) -> str:
     """The outcome of a row; of a summary of an earlier version, by its counts of targets."""
     if row.judged is not None:
-        return STATES[row.judged.state]
+        return STATES.get(row.judged.state, INCONCLUSIVE)
     if row.people.recovered or row.succeeded:
         return SUCCEEDED
     if not row.applicable:
