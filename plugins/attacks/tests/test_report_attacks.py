@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
+import io
 import json
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from examples import examples
 from fedplug.api.errors import CheckpointError
 from fedplug_attacks.workshop import report_section as report_attacks
+from fedplug_attacks.workshop.display import AttackDisplay
 from fedplug_attacks.workshop.pictures import draw
 from fedplug_attacks.workshop.records import AttackSummary, Averaged, Ranking, Success, TargetResult
 from fedplug_attacks.workshop.report_section import ATTACKS
@@ -111,6 +113,15 @@ def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -
     assert f"– not applicable {BIAS}; the attack's rule: MSE ≤ 0.001 mean image: 0.080" in text
     assert "2 of 3 targets, MSE 1.50e-06 succeeded 1 inconclusive, 2 not applicable; the attack's rule" in text
     assert "stronger" not in Page(ATTACKS.html(tmp_path)).visible().split("toy.copy")[-1]  # there is one form only
+
+
+def test_that_nothing_applies_is_told_once_on_the_page_and_in_a_log(tmp_path: Path) -> None:
+    row = a_summary_row(succeeded=0, not_applicable=5, wilson=[0.0, 1.0], reasons={BIAS: 5}, metrics={})
+    put(tmp_path, summary=an_attack_summary(row))
+    log = io.StringIO()
+    AttackDisplay(log).finish(an_attack_summary(row), tmp_path, [])
+    for told in (said(tmp_path), log.getvalue()):
+        assert told.count(f"toy.copy does not apply to this run: {BIAS}.") == 1
 
 
 def test_pictures_are_embedded_with_their_numbers_in_words(tmp_path: Path) -> None:

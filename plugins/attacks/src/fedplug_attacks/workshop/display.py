@@ -80,7 +80,7 @@ class AttackDisplay:
         self.close()
         if found := words.findings(summary):
             self.table(found)
-        for line in (*words.idle(summary), words.conclusion(summary)):
+        for line in (*(words.idle(summary) if found else ()), words.conclusion(summary)):
             self.tell(line)
         self.path("attacks folder: ", str(folder))
         for page in pages:

@@ -178,7 +178,7 @@ def _findings(summary: AttackSummary) -> str:
     body = [_brief(one, [one.attack], [one.remark]) for one in words.findings(summary)]
     rest = table("The other rows.", words.HEADER, body[ROWS:], whole=True)
     more = f"<details><summary>{len(body) - ROWS} more rows</summary>{rest}</details>" if rest else ""
-    idle = "".join(f'<p class="note">{text(said)}</p>' for said in words.idle(summary))
+    idle = "".join(f'<p class="note">{text(said)}</p>' for said in words.idle(summary) if body)
     return f"{table(caption, words.HEADER, body[:ROWS], whole=True)}{more}{idle}"
 
 
