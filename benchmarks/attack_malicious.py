@@ -22,7 +22,6 @@ from typing import Any
 import fedplug
 from fedplug_attacks.api.truth import wilson
 from fedplug_attacks.workshop.results import results
-from fedplug_std.handed import alarms
 
 LABEL = 3
 CLIP: dict[str, Any] = {"use": "std.clip", "norm": 1.0}
@@ -131,12 +130,8 @@ def summed(name: str, found: list[Any]) -> list[str]:
     outcomes = [result.forms[result.headline or next(iter(result.forms))] for result in found]
     recovered = sum(len(outcome.recovered) for outcome in outcomes)
     low, high = wilson(recovered, asked * each)
-    signs = [
-        {key.removeprefix("noticed_"): value for key, value in outcome.own.items() if key.startswith("noticed_")}
-        for outcome in outcomes
-    ]
-    changes = [sign["change"] for sign in signs if sign]
-    noticed = sum(bool(sign and alarms(sign)) for sign in signs)
+    changes = [outcome.metrics["noticed_change"] for outcome in outcomes if "noticed_change" in outcome.metrics]
+    noticed = sum(outcome.metrics.get("noticed_by_party") == 1 for outcome in outcomes)
     return [
         str(asked), f"{recovered} of {asked * each}", f"{low:.0%} to {high:.0%}",
         f"{statistics.median(changes):.1f}" if changes else "", f"{noticed} of {asked}" if changes else "",

@@ -29,9 +29,7 @@ from fedplug import (
 )
 from fedplug.api.errors import MetricError, ViewError
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
-from fedplug.round.steps import needs_key_server
 from fedplug_attacks.api.needs import Needs
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.truth import Truth
@@ -39,7 +37,7 @@ from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.views.adversaries import Adversary
 from fedplug_attacks.views.observer import Known as KnownOfTarget
 from fedplug_attacks.workshop.command import attack, wanted, with_section
-from fedplug_attacks.workshop.display import PlainAttackDisplay
+from fedplug_attacks.workshop.display import AttackDisplay
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
 from fedplug_runs import execution
@@ -343,8 +341,7 @@ def machinery(folder: Path, *names: str, **scope: Any) -> Iterator[AttackRun]:
     ran = load_recipe(file, (), catalog)
     section = wanted(ran, catalog, names or ("toy.echo",), USUAL, scope, ())
     recipe = with_section(ran, file, catalog, section, ())
-    keys = needs_key_server(Composition(ran))
-    stage = Stage(ran, folder, None, "cpu", keys, catalog, PlainAttackDisplay(io.StringIO(), quiet=True))
+    stage = Stage(ran, folder, None, "cpu", catalog, AttackDisplay(io.StringIO(), quiet=True))
     try:
         yield AttackRun(recipe, stage)
     finally:

@@ -16,7 +16,7 @@ from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.view import View
 from fedplug_attacks.views.observer import Observer
 from fedplug_attacks.workshop.records import TrueClasses
-from fedplug_attacks.workshop.report_section import leakage_line
+from fedplug_attacks.workshop.report_section import ATTACKS
 from fedplug_runs.overlay import load_recipe
 from target_toys import a_target, an_outcome
 
@@ -66,7 +66,7 @@ def test_a_client_does_not_attack_itself() -> None:
 def test_the_top_of_the_report_names_what_took_most(tmp_path: Path) -> None:
     from fedplug_attacks.workshop import results as attack_results
 
-    assert leakage_line(tmp_path) == ""
+    assert ATTACKS.headline(tmp_path) is None
     folder = tmp_path / "attacks"
     for number, (attack, status) in enumerate([("a.one", "failed"), ("a.two", "success"), ("a.two", "failed")]):
         forms = {"adaptive": an_outcome(status, metrics={"mse": 1.0}, recovered=[0] if status == "success" else [])}
@@ -74,4 +74,4 @@ def test_the_top_of_the_report_names_what_took_most(tmp_path: Path) -> None:
         attack_results.write_result(folder, a_target(attack=attack, forms=forms, key=f"{attack}-{number}", truth=truth))
     attack_results.write_summary(folder, {})
     said = "The image of 1 of 3 examples was recovered: by the server 1."
-    assert leakage_line(tmp_path) == f"{said} All questions, each of one adversary: 1 succeeded."
+    assert ATTACKS.headline(tmp_path) == ("Attacks", f"{said} All questions, each of one adversary: 1 succeeded.")

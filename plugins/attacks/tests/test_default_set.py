@@ -14,7 +14,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug_attacks import _low_rank
 from fedplug_attacks.views.rewind import Rewound
 from fedplug_attacks.workshop import default_set
-from fedplug_attacks.workshop.report_section import ROWS, TILES, leakage_line
+from fedplug_attacks.workshop.report_section import ATTACKS, ROWS, TILES
 from fedplug_attacks.workshop.results import read_summary
 from fedplug_attacks.workshop.stage import OutOfTime, Timer
 from fedplug_attacks.workshop.words import findings
@@ -116,7 +116,7 @@ def test_the_page_opens_with_the_conclusion_and_pictures_and_stays_short(finishe
     widths = [int(str(attributes["width"])) for tag, attributes in page.tags if tag == "img"]
     assert 0 < sum(widths) <= TILES * 80
     assert 400 + 72 * page.count("tr") + 1200 < 6000
-    assert "of 24 examples were recovered" in leakage_line(folder)
+    assert "of 24 examples were recovered" in str(ATTACKS.headline(folder))
 
 
 def test_adversaries_targets_and_sizes_of_the_command_replace_those_of_the_set(
@@ -214,7 +214,7 @@ def test_what_cannot_be_rewound_to_is_said_not_passed_over(
     said = capsys.readouterr().out
     sentence = "Not attacked: round 1 sent the zone clear in the clear."
     assert said.count(sentence) >= 1
-    assert sentence in leakage_line(folder)
+    assert sentence in str(ATTACKS.headline(folder))
     assert sentence in (folder / "attacks.html").read_text(encoding="utf-8")
 
 
@@ -228,7 +228,7 @@ def test_matching_is_tried_where_no_closed_form_applies(
     rows = {row["attack"]: row for row in results(folder)["summary"]["rows"] if row["headline"]}
     assert rows["attacks.linear_leak"]["not_applicable"] == 1
     assert rows["attacks.inverting"].get("not_applicable", 0) == 0
-    (found,) = [one for one in findings(read_summary(folder / "attacks")) if one.what.startswith("the image")]
+    (found,) = [one for one in findings(read_summary(folder / "attacks")) if one.sought.startswith("the image")]
     assert found.attack == "attacks.inverting"
     assert (found.state, found.people) == ("succeeded", 1)
 

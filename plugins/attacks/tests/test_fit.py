@@ -9,7 +9,7 @@ import torch
 from fedplug_attacks.api.observation import Meaning, all_clear
 from fedplug_attacks.api.report import AttackReport
 from fedplug_attacks.api.view import View
-from fedplug_attacks.workshop.fit import unexplained
+from fedplug_attacks.workshop.calls import unexplained
 from fedplug_std.models import Mlp
 
 SHAPE, CLASSES, BATCH = (1, 6, 6), 4, 3

@@ -73,11 +73,11 @@ def test_an_imprint_gives_every_image_of_a_batch_exactly(tmp_path: Path) -> None
         assert outcome.status == "success"
         assert outcome.metrics["mse"] < 1e-9
         assert len(outcome.recovered) == 8
-        assert outcome.own["noticed_parallel_rows"] == 1.0  # what a client can notice without data
-        assert outcome.own["noticed_change"] > 0.5
+        assert outcome.metrics["noticed_parallel_rows"] == 1.0  # what a client can notice without data
+        assert outcome.metrics["noticed_change"] > 0.5
     page = next(tmp_path.glob("*/attacks.html")).read_text()
-    assert "What clients could have noticed of the planted model" in page
-    assert "2 of 2" in page
+    assert "noticed parallel rows 1.000" in page
+    assert "noticed by party 1.000" in page  # at both
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_bins_split_between_clients_tell_whose_image_it_is(sums: dict[str, Any])
     assert outcome.own["bins"] in (42, 43)
     assert outcome.own["bins_filled"] <= 8
     assert len(outcome.recovered) >= 4
-    assert outcome.own["noticed_emptied_rows"] > 0.8
+    assert outcome.metrics["noticed_emptied_rows"] > 0.8
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
+import io
 import json
 import re
 from pathlib import Path
@@ -16,9 +17,10 @@ import pytest
 from examples import examples
 from fedplug.api.errors import CheckpointError
 from fedplug_attacks.workshop import report_section as report_attacks
+from fedplug_attacks.workshop.display import AttackDisplay
 from fedplug_attacks.workshop.pictures import draw
 from fedplug_attacks.workshop.records import AttackSummary, Averaged, Ranking, Success, TargetResult
-from fedplug_attacks.workshop.report_section import attacks_section
+from fedplug_attacks.workshop.report_section import ATTACKS
 from fedplug_attacks.workshop.results import write_result
 from fedplug_lab.pictures import Pictures
 from fedplug_lab.report import rewrite_report, write_report
@@ -47,13 +49,13 @@ def picture(folder: Path, result: TargetResult) -> bytes:
 
 
 def said(run_dir: Path) -> str:
-    return " ".join(Page(attacks_section(run_dir)).visible().split())
+    return " ".join(Page(ATTACKS.html(run_dir)).visible().split())
 
 
 def test_a_run_without_attacks_has_no_section(tmp_path: Path) -> None:
-    assert attacks_section(tmp_path) == ""
+    assert ATTACKS.html(tmp_path) == ""
     (tmp_path / "attacks").mkdir()
-    assert attacks_section(tmp_path) == ""
+    assert ATTACKS.html(tmp_path) == ""
     write_report(tmp_path, [a_row(1)], a_ledger(), a_summary())
     assert 'id="attacks"' not in (tmp_path / "report.html").read_text()
 
@@ -62,10 +64,10 @@ def test_the_summary_shows_each_form_beside_trivial_guesses(tmp_path: Path) -> N
     put(tmp_path, a_target(), summary=an_attack_summary())
     text = said(tmp_path)
     for part in (
-        "adaptive stronger 4 of 5 37.6% to 96.4% if MSE ≤ 0.001", "naive 0 of 5 0.0% to 43.4%",
+        "toy.copy; adaptive; stronger; zero-filling made it look protected; 3.5 s for 1,550 gradients 4 of 5 targets",
+        "toy.copy; naive; 3.5 s for 1,550 gradients 0 of 5 targets, MSE 0.210 failed the attack's rule: MSE ≤ 0.001",
         "MSE 1.50e-06 ± 2.00e-07 mean image: 0.080 random guess: 0.120", "PSNR 58.2 dB ± 1.0 dB",
-        "3.5 s 1550 gradients", "server round 1 probes with 8 examples",
-        "server sees every message and holds no key", "toy.vifp images of 8x8 px; it needs 41 px 1",
+        "server sees every message and holds no key", "toy.vifp images of 8x8 px; it needs 41 px",
     ):  # fmt: skip
         assert part in text, part
     assert text.count("An attack that fails proves nothing about stronger ones.") == 1
@@ -80,28 +82,26 @@ def test_many_numbers_are_folded_behind_those_that_papers_report(tmp_path: Path)
     metrics = {name: {"mean": mean, "std": 0.0} for name, mean in means.items()}
     put(tmp_path, summary=an_attack_summary(a_summary_row(metrics=metrics)))
     text = said(tmp_path)
-    assert "random guess: 0.120 MS-SSIM 0.250 members 200 a 1.000 3 more b 1.000 c 1.000 recovered 0.500 3.5 s" in text
+    assert "random guess: 0.120 MS-SSIM 0.250 members 200 a 1.000 3 more b 1.000 c 1.000 recovered 0.500" in text
 
 
 def test_each_target_is_listed_with_seed_and_what_its_adversary_saw(tmp_path: Path) -> None:
-    put(tmp_path, a_target(), summary=an_attack_summary())
+    put(tmp_path, a_target(picture=None), summary=an_attack_summary())
     row = "toy.copy-server-round1-client3-probe8.1: adaptive success, MSE 1.25e-06 (mean image 0.080), 700 ms; naive"
     assert row in said(tmp_path)
     assert "500 ms. Entries it saw: clear 90.0%, encrypted 10.0%. Seeds: 4711, 4712" in said(tmp_path)
 
 
-def test_a_plain_sentence_says_where_zero_filling_hid_a_leak(tmp_path: Path) -> None:
-    put(tmp_path, summary=an_attack_summary())
-    sentence = "toy.copy by the server: zero-filling made it look protected."
-    assert f"{sentence} Treating hidden entries as 0, the attack succeeded on 0 of 5 targets; using only what is " \
-           "visible, on 4 of 5." in said(tmp_path)  # fmt: skip
+def test_a_note_says_where_zero_filling_hid_a_leak(tmp_path: Path) -> None:
+    put(tmp_path, summary=an_attack_summary(a_summary_row(succeeded=2), a_summary_row(**{**NAIVE, "succeeded": 1})))
+    assert "adaptive; stronger; zero-filling made it look protected" in said(tmp_path)
     put(tmp_path, summary=an_attack_summary(a_summary_row(succeeded=1), a_summary_row(**{**NAIVE, "succeeded": 2})))
-    assert "zero-filling" not in said(tmp_path)
+    assert "made it look protected" not in said(tmp_path)
     put(tmp_path, summary=an_attack_summary(a_summary_row(), a_summary_row(**{**NAIVE, "succeeded": 4})))
-    assert "Where the forms differ" not in said(tmp_path)
+    assert "made it look protected" not in said(tmp_path)
     # Two adversaries are two questions.
     put(tmp_path, summary=an_attack_summary(a_summary_row(), a_summary_row(**{**NAIVE, "adversary": "client"})))
-    assert "Where the forms differ" not in said(tmp_path)
+    assert "made it look protected" not in said(tmp_path)
 
 
 def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -> None:
@@ -110,11 +110,18 @@ def test_what_did_not_apply_is_told_in_words_and_is_no_failure(tmp_path: Path) -
             ]  # fmt: skip
     put(tmp_path, summary=an_attack_summary(*rows))
     text = said(tmp_path)
-    assert f"adaptive {BIAS} 5" in text
-    assert "adaptive – 5 not applicable mean image: 0.080" in text
-    assert "adaptive 2 of 3 20.0% to 90.0%" in text
-    assert "2 not applicable 1 inconclusive" in text
-    assert "stronger" not in Page(attacks_section(tmp_path)).visible().split("toy.copy")[-1]  # there is one form only
+    assert f"– not applicable {BIAS}; the attack's rule: MSE ≤ 0.001 mean image: 0.080" in text
+    assert "2 of 3 targets, MSE 1.50e-06 succeeded 1 inconclusive, 2 not applicable; the attack's rule" in text
+    assert "stronger" not in Page(ATTACKS.html(tmp_path)).visible().split("toy.copy")[-1]  # there is one form only
+
+
+def test_that_nothing_applies_is_told_once_on_the_page_and_in_a_log(tmp_path: Path) -> None:
+    row = a_summary_row(succeeded=0, not_applicable=5, wilson=[0.0, 1.0], reasons={BIAS: 5}, metrics={})
+    put(tmp_path, summary=an_attack_summary(row))
+    log = io.StringIO()
+    AttackDisplay(log).finish(an_attack_summary(row), tmp_path, [])
+    for told in (said(tmp_path), log.getvalue()):
+        assert told.count(f"toy.copy does not apply to this run: {BIAS}.") == 1
 
 
 def test_pictures_are_embedded_with_their_numbers_in_words(tmp_path: Path) -> None:
@@ -124,15 +131,15 @@ def test_pictures_are_embedded_with_their_numbers_in_words(tmp_path: Path) -> No
     image = np.zeros((1, 8, 8), np.float32)
     draw(folder / str(results[2].picture), [[image], [None], [image]])
     drawn.append((folder / str(results[2].picture)).read_bytes())
-    page = Page(attacks_section(tmp_path))
+    page = Page(ATTACKS.html(tmp_path))
     found = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(found) == 3 + 3  # the strip at the top has them too
     for attributes, data in zip(found[3:], drawn, strict=True):
         prefix, _, encoded = str(attributes["src"]).partition(",")
         assert prefix == "data:image/png;base64"
         assert base64.b64decode(encoded) == data
-        assert "Adaptive: success, MSE 1.25e-06 (mean image 0.080). Entries it saw: clear 90.0%" in attributes["alt"]
-        assert "Naive: failed, MSE 0.212 (mean image 0.080)." in attributes["alt"]
+        assert "adaptive success, MSE 1.25e-06 (mean image 0.080), 700 ms; naive failed, MSE 0.212" in attributes["alt"]
+        assert "Entries it saw: clear 90.0%" in attributes["alt"]
         assert int(attributes["width"] or 0) > 50
 
 
@@ -144,12 +151,12 @@ def test_of_many_pictures_each_attack_has_some_and_the_rest_is_named(
     folder = put(tmp_path, *results, summary=an_attack_summary())
     for result in results:
         picture(folder, result)
-    page = Page(attacks_section(tmp_path))
+    page = Page(ATTACKS.html(tmp_path))
     assert sum(str(attributes.get("id")).startswith("attack-") for tag, attributes in page.tags if tag == "figure") == 4
     titles = [text for tag, text in page.texts if tag == "h3" and "client" in text]
     assert sum("toy.other" in title for title in titles) == 1
-    assert "3 more pictures are in the folder attacks" in page.visible()
-    assert str(results[5].picture) in page.visible()
+    assert "3 more targets" in page.visible()
+    assert f"Picture: {results[5].picture}" in page.visible()
 
 
 @pytest.mark.parametrize("name", ["../summary.png", "gone.png", "text.png", "x" * 300 + ".png", "a\0.png", ""])
@@ -159,7 +166,7 @@ def test_a_picture_elsewhere_or_none_at_all_is_not_embedded(name: str, tmp_path:
     picture(folder, a_target())
     (tmp_path / "summary.png").write_bytes((folder / str(a_target().picture)).read_bytes())
     (folder / "text.png").write_text("no picture")
-    page = Page(attacks_section(tmp_path))
+    page = Page(ATTACKS.html(tmp_path))
     assert page.count("img") == 0
     assert "is missing or is not a picture" in page.visible()
 
@@ -171,8 +178,8 @@ def test_an_interrupted_attack_shows_what_is_finished(tmp_path: Path) -> None:
     text = said(tmp_path)
     assert "There is no summary: the attacks were interrupted, or are still going on." in text
     assert "MSE 1.25e-06" in text
-    assert f"toy.copy server naive {BIAS} 1" in text
-    assert "<details open>" in attacks_section(tmp_path)
+    assert f"naive not applicable: {BIAS}" in text
+    assert "<details open>" in ATTACKS.html(tmp_path)
 
 
 def test_everything_is_escaped_and_no_address_is_named(tmp_path: Path) -> None:
@@ -243,7 +250,7 @@ def test_no_content_of_any_field_breaks_the_page(which: str, tmp_path: Path) -> 
                 place = place[key]
             place[path[-1]] = value
             file.write_text(json.dumps(changed))
-            Page(attacks_section(tmp_path))
+            Page(ATTACKS.html(tmp_path))
 
 
 def a_finished_run(run_dir: Path) -> Path:
@@ -266,7 +273,7 @@ def test_the_report_of_a_finished_run_is_written_again_as_it_was_plus_the_attack
     assert report.read_text(encoding="utf-8") == before
     put(tmp_path, a_target(), summary=an_attack_summary())
     after = rewrite_report(tmp_path).read_text(encoding="utf-8")
-    section = attacks_section(tmp_path)
+    section = ATTACKS.html(tmp_path)
     assert section in after
     assert len(after) > len(before) + len(section)
     assert 'id="figure-picture-0"' in after

@@ -13,13 +13,11 @@ import pytest
 from attack_toys import USUAL, attack_catalog, observed, seen
 from engine_toys import Checked, plain_of
 from fedplug.api.errors import ViewError
-from fedplug.recipe.composition import Composition
-from fedplug.round.steps import needs_key_server
 from fedplug_attacks.views.adversaries import read_client
 from fedplug_attacks.views.home import AtHome
 from fedplug_attacks.views.probe import OneBatch
 from fedplug_attacks.workshop.command import wanted, with_section
-from fedplug_attacks.workshop.display import PlainAttackDisplay
+from fedplug_attacks.workshop.display import AttackDisplay
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
 from fedplug_party.kept import KEPT
@@ -59,8 +57,7 @@ def at_home(beside: Beside, client: int, scratch: Path, **scope: Any) -> Iterato
     section = wanted(ran, catalog, ["toy.echo"], USUAL, {"targets": [client], **scope}, ())
     recipe = with_section(ran, scratch / "recipe", catalog, section, ())
     home = AtHome(ran, client, kept, "cpu", site.world)
-    keys, watch = needs_key_server(Composition(ran)), PlainAttackDisplay(io.StringIO(), quiet=True)
-    stage = Stage(ran, scratch, None, "cpu", keys, catalog, watch, site.world, home)
+    stage = Stage(ran, scratch, None, "cpu", catalog, AttackDisplay(io.StringIO(), quiet=True), site.world, home)
     try:
         yield AttackRun(recipe, stage)
     finally:

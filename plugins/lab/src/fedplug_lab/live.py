@@ -21,7 +21,7 @@ from fedplug.api.data import ACCURACY
 from fedplug_ledger.verdict import Verdict
 from fedplug_runs import units
 from fedplug_runs.onward import resume_command
-from fedplug_runs.pace import Now, Pace
+from fedplug_runs.pace import Pace
 from fedplug_runs.row_text import best_of, cells, grouped_title, thin_out, totals
 from fedplug_runs.rows import Row
 from fedplug_runs.shown import interruption
@@ -102,7 +102,33 @@ def known_facts(facts: Mapping[str, Any]) -> RenderableType:
     return Rows((), [(Text(str(key), "dim"), Text(str(value))) for key, value in facts.items()])
 
 
-def add_bar(grid: Table, size: int, title: Text, bar: ProgressBar, words: str) -> None:
+def progress(pace: Pace, width: int, whole: str, parts: str, said: str = "") -> Table:
+    """How far all is, with the time that is left, and below it how far the current phase is.
+
+    Args:
+        pace: of what goes on.
+        width: of the terminal.
+        whole: what there are several of, such as `round`.
+        parts: of what each phase has several, such as `clients`.
+        said: more on the current phase.
+    """
+    grid, now = Table.grid(padding=(0, 2)), pace.now
+    planned, left = pace.planned or 0, pace.left()
+    size = min(30, max(0, width - 50))
+    bar = ProgressBar(total=max(planned, 1), completed=pace.rounds_done(), width=size)
+    current = min(now.round or 1, planned or now.round)
+    title = f"{whole} {current} of {planned}" if planned else f"{whole} {current}"
+    rest = "" if left is None else f", about {clock_time(left)} left" if width >= 60 else f", {clock_time(left)} left"
+    so_far = f"{clock_time(pace.so_far())} so far" if width >= 60 else clock_time(pace.so_far())
+    _add_bar(grid, size, Text(title, "bold"), bar, f"{so_far}{rest}")
+    counted = f"{now.done} of {now.total} {parts}" if now.total > 1 else ""
+    pulse = now.total <= 1
+    bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=size, pulse=pulse)
+    _add_bar(grid, size, Text(now.phase, "cyan"), bar, ", ".join(filter(None, [counted, said])))
+    return grid
+
+
+def _add_bar(grid: Table, size: int, title: Text, bar: ProgressBar, words: str) -> None:
     """A line of a grid: what, how far, and how far in words; a bar that is too short says nothing and is left out."""
     said = Text(words, "dim")
     grid.add_row(*((title, bar, said) if size >= 8 else (title, said)))
@@ -161,7 +187,10 @@ class LiveDisplay(Picture):
     def picture(self) -> RenderableType:
         """The state as rich draws it."""
         now, rows = self.pace.now, list(self._rows)
-        parts: list[RenderableType] = [self._progress(now, rows)]
+        steps = ""
+        if self._console.width >= 60 and (training := self.pace.training()):
+            steps = f"client {training.client_id}: step {training.done:,} of {training.steps:,}"
+        parts: list[RenderableType] = [progress(self.pace, self._console.width, "round", "clients", steps)]
         # Leave room for the progress, the head of the table and the prompt in a low terminal.
         room = max(1, min(8, self._console.height - 9))
         known = {row.round for row in rows}
@@ -171,27 +200,6 @@ class LiveDisplay(Picture):
         # The last line is empty, not blank: at the end of a full one, the terminal's ^C would begin another, and the
         # picture would be wiped one line too low.
         return Group(*parts, Text())
-
-    def _progress(self, now: Now, rows: list[Row]) -> Table:
-        grid = Table.grid(padding=(0, 2))
-        wide = self._console.width
-        planned, left = self.pace.planned or 0, self.pace.left()
-        size = min(30, max(0, wide - 50))
-        bar = ProgressBar(total=max(planned, 1), completed=self.pace.rounds_done(), width=size)
-        current = min(now.round or 1, planned or now.round)
-        title = f"round {current} of {planned}" if planned else f"round {current}"
-        roomy = wide >= 60
-        rest = "" if left is None else f", about {clock_time(left)} left" if roomy else f", {clock_time(left)} left"
-        so_far = clock_time(self.pace.so_far())
-        add_bar(grid, size, Text(title, "bold"), bar, f"{so_far} so far{rest}" if roomy else so_far + rest)
-        counted = f"{now.done} of {now.total} clients" if now.total > 1 else ""
-        if training := self.pace.training():
-            steps = f"client {training.client_id}: step {training.done:,} of {training.steps:,}"
-            counted = ", ".join(filter(None, [counted, steps])) if roomy else counted
-        pulse = now.total <= 1
-        bar = ProgressBar(total=None if pulse else now.total, completed=now.done, width=size, pulse=pulse)
-        add_bar(grid, size, Text(now.phase, "cyan"), bar, counted)
-        return grid
 
 
 def rounds_table(rows: Sequence[Row], waiting: Sequence[int] = (), width: int | None = None) -> Table:

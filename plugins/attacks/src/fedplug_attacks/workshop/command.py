@@ -11,28 +11,26 @@ from typing import Any
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note
 from fedplug.recipe.catalog import Catalog
-from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import Source
-from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_runs import overlay, units
 from fedplug_runs.events import ResultsWritten
+from fedplug_runs.execution import INTERRUPTED
 from fedplug_runs.files import private_process
 from fedplug_runs.folder import load_run, locked
 from fedplug_runs.listeners import listen, listeners
+from fedplug_runs.machine import resolve_device, terminated_like_interrupted
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import RUNS
 
 from fedplug_attacks.views.home import AtHome
 from fedplug_attacks.workshop.default_set import default_sections
-from fedplug_attacks.workshop.display import AttackDisplay, make_attack_display
+from fedplug_attacks.workshop.display import make_attack_display
 from fedplug_attacks.workshop.report_section import write_attack_page
 from fedplug_attacks.workshop.run import AttackRun
 from fedplug_attacks.workshop.stage import Stage
-
-INTERRUPTED = 130
 
 
 def attack(
@@ -103,27 +101,23 @@ def execute(
         world: the world of the run, if this process has it already.
         home: the one client of a site; no extension is then told anything, since results may show its data.
     """
-    from fedplug_runs.machine import resolve_device, terminated_like_interrupted
-
     catalog = catalog or Catalog.discover()
-    watch = make_attack_display(settings.quiet)
-    data_root = settings.data_root
-    events = Events()
+    watch, events = make_attack_display(settings.quiet), Events()
     others = [] if home else listeners(catalog, settings.listeners, settings.muted)
     listen((extension for _, extension in others), events, run_dir)
     events.subscribe(Note, lambda event: watch.note(event.text))
-
-    def redraw(folder: Path) -> None:
-        write_attack_page(folder)
-        events.tell(ResultsWritten(folder))
-
-    keys = needs_key_server(Composition(ran))
     stage: Stage | None = None
     runs: list[AttackRun] = []
+
+    def redraw() -> None:
+        write_attack_page(run_dir)
+        events.tell(ResultsWritten(run_dir))
+
     try:
         with terminated_like_interrupted():
-            device = resolve_device(settings.device)
-            stage = Stage(ran, run_dir, data_root, device, keys, catalog, watch, world, home)
+            stage = Stage(
+                ran, run_dir, settings.data_root, resolve_device(settings.device), catalog, watch, world, home
+            )  # fmt: skip
             runs += (AttackRun(recipe, stage) for recipe in choose(stage))
             stage.total = sum(run.count() for run in runs)
             watch.start(stage.total, facts_of(runs, stage))
@@ -132,19 +126,24 @@ def execute(
         if stage.left:
             longer = f"run the command again to continue, or with --minutes {5 * (stage.timer.minutes or 1):g}"
             watch.note(f"{len(stage.left)} of {stage.total} targets are left because time is up; {longer}")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, FedplugError) as stop:
+        try:
+            for run in runs:
+                if run.folder.is_dir():
+                    run.summary()
+            redraw()
+        except Exception as error:  # such as a library whose import was interrupted; it must not hide the reason
+            watch.note(f"the finished targets are kept, but the report is not up to date: {describe(error)}")
+        if isinstance(stop, FedplugError):
+            raise
         done, total = (max(0, stage.done - 1), stage.total) if stage else (0, 0)
-        _keep(runs, run_dir, watch, redraw)
         watch.interrupted(done, total, run_dir / "attacks", command)
         return INTERRUPTED
-    except FedplugError:
-        _keep(runs, run_dir, watch, redraw)
-        raise
     finally:
         if stage is not None:
             stage.close()
         watch.close()
-    redraw(run_dir)
+    redraw()
     watch.finish(summary, run_dir / "attacks", sorted(run_dir.glob("*.html")))
     return 0
 
@@ -159,19 +158,6 @@ def facts_of(runs: Sequence[AttackRun], stage: Stage) -> dict[str, str]:
         "run": str(stage.run_dir), "rounds": ", ".join(map(str, rounds)), "attacks": ", ".join(attacks),
         "adversaries": ", ".join(adversaries), "device": stage.device,
     }  # fmt: skip
-
-
-def _keep(
-    runs: Sequence[AttackRun], run_dir: Path, watch: AttackDisplay, redraw: Callable[[Path], None]
-) -> None:  # fmt: skip
-    """Summarises the finished targets after an early end; a failure here must not hide the reason of that end."""
-    try:
-        for run in runs:
-            if run.folder.is_dir():
-                run.summary()
-        redraw(run_dir)
-    except Exception as error:  # such as a library whose import was interrupted
-        watch.note(f"the finished targets are kept, but the report is not up to date: {describe(error)}")
 
 
 def wanted(

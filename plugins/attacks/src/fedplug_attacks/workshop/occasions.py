@@ -130,12 +130,9 @@ class Occasions:
             self.checkpoints.read(round)
 
     def of(
-        self,
-        round: int,
-        released: bool,
-        numbers: Iterable[int] | None = None,
+        self, round: int, released: bool, numbers: Iterable[int] | None = None,
         asking: Callable[[int, OneBatch], None] = lambda round, batch: None,
-    ) -> Iterator[Occasion]:
+    ) -> Iterator[Occasion]:  # fmt: skip
         """The moments of a round (0-based): its uploads, or if `released` its model; or each batch of a probe.
 
         Args:
@@ -145,21 +142,18 @@ class Occasions:
             asking: called before the parties are asked about a batch.
         """
         probe = self.scope.probe
-        wanted = list(range(self.scope.batches) if numbers is None else numbers)
-        if not wanted:
-            return
-        if probe is not None:
-            for number in wanted:
-                first = round + 1 - probe.rounds
-                batch = OneBatch(probe.batch_size, number, probe.classes, None if first == round else first)
-                asking(round, batch)
-                repeated = [self._probe(each, batch) for each in self._probed(round)]
-                asked = self._probe(round, batch)
-                yield dataclasses.replace(asked, earlier=functools.partial(self._before, round, repeated))
-            return
-        released_at = self.rewound.before(round) if released else None
-        now = self._of_run(round)
-        yield dataclasses.replace(now, moment=released_at, earlier=functools.partial(self._run, round))
+        for number in range(self.scope.batches) if numbers is None else numbers:
+            if probe is None:
+                released_at = self.rewound.before(round) if released else None
+                now = self._of_run(round)
+                yield dataclasses.replace(now, moment=released_at, earlier=functools.partial(self._run, round))
+                continue
+            first = round + 1 - probe.rounds
+            batch = OneBatch(probe.batch_size, number, probe.classes, None if first == round else first)
+            asking(round, batch)
+            repeated = [self._probe(each, batch) for each in self._probed(round)]
+            asked = self._probe(round, batch)
+            yield dataclasses.replace(asked, earlier=functools.partial(self._before, round, repeated))
 
     def _before(self, round: int, repeated: list[Occasion]) -> Iterator[Occasion]:
         yield from self._run(round)
@@ -185,7 +179,7 @@ class Occasions:
             yield self._of_run(round)
 
     def _of_run(self, round: int) -> Occasion:
-        now = self._now(round)
+        now = [message for message in self.recorded if message.round == round]
         senders = {m.sender for m in now if m.phase == "upload" and m.receiver == SERVER}
         clients = sorted(int(sender.partition(":")[2]) for sender in senders)
         kept = self.checkpoints.path(round + 1)
@@ -201,9 +195,6 @@ class Occasions:
         """Whether some adversary has all clients except one on its side, so that opened sums reveal that one."""
         colluding = (sum(r.startswith("client") for r in name.split("+")) for name in self.scope.adversaries)
         return max(colluding) + 1 >= self.recipe.data.clients
-
-    def _now(self, round: int) -> list[Message]:
-        return [message for message in self.recorded if message.round == round]
 
     def _recorded(self, last: int) -> list[Message]:
         """The messages recorded up to a round, which are all that an attack on it may know."""

@@ -10,7 +10,7 @@ from fedplug.api.records import Amount, Count, Number, Record, Text
 from pydantic import Field
 
 from fedplug_attacks import Meaning
-from fedplug_attacks.api.report import FAILED, Status
+from fedplug_attacks.api.report import Status
 
 Whole = Annotated[int, Field(strict=True)]
 Numbers = dict[Text, Number]
@@ -130,11 +130,6 @@ class Outcome(Record):
     remedy: Text = ""
     evidence: list[Evidence] = dataclasses.field(default_factory=list)
     roc: list[tuple[Number, Number]] = dataclasses.field(default_factory=list)
-
-    def excuse(self, reason: str) -> None:
-        """Names a possible reason of a failure, if there is none yet."""
-        if self.status == FAILED and not self.reason:
-            self.reason = reason
 
 
 class TrueClasses(Record):

@@ -5,6 +5,7 @@ A target is written as soon as it is finished, so that an interruption costs onl
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -60,10 +61,34 @@ def write_result(folder: Path, result: TargetResult) -> None:
     write_text(folder / f"{result.key}.json", result.to_json(indent=1))
 
 
+@dataclasses.dataclass
+class Folder:
+    """The content of the folder: targets by name, the summary, and a sentence on each damaged file."""
+
+    path: Path
+    results: list[TargetResult] = dataclasses.field(default_factory=list)
+    summary: AttackSummary | None = None
+    damaged: list[str] = dataclasses.field(default_factory=list)
+
+
+def read_folder(path: Path) -> Folder:
+    """All files in the folder; there may be none."""
+    folder = Folder(path)
+    for file in sorted(path.glob("*.json")):
+        try:
+            content = read_text(file)
+            if file.name == SUMMARY:
+                folder.summary = AttackSummary.from_json(content)
+            else:
+                folder.results.append(TargetResult.from_json(content))
+        except (OSError, ValueError) as error:
+            folder.damaged.append(f"{file.name} cannot be read: {error}")
+    return folder
+
+
 def results(folder: Path) -> list[TargetResult]:
     """All results in the folder that can be read, by name."""
-    found = (read_result(folder, path.stem) for path in sorted(folder.glob("*.json")) if path.name != SUMMARY)
-    return [result for result in found if result is not None]
+    return read_folder(folder).results
 
 
 def stronger(numbers: Mapping[str, float], better: Literal["high", "low"]) -> str | None:
@@ -89,22 +114,21 @@ def write_summary(
         unseen: says what was sent and is not attacked, given the rounds (0-based) whose messages are.
         left: what the default set had no time for, by key; None: what was left before, as far as it was not made since.
     """
-    before = read_summary(folder) or AttackSummary([], {})
-    grouped: dict[tuple[Any, ...], list[TargetResult]] = {}
-    everything = results(folder)
+    found = read_folder(folder)
+    before, everything = found.summary or AttackSummary([], {}), found.results
+    kinds = dict[tuple[Any, ...], dict[str, list[tuple[TargetResult, Outcome]]]]()
     for result in everything:
         size = result.probe.batch_size if result.probe else None
         # Results under other options, or of another scope, are another experiment and must not be averaged in.
         kind = (result.attack, result.adversary, result.round, size, result.settings)
-        grouped.setdefault(kind, []).append(result)
-    tried = [_forms(group) for _, group in sorted(grouped.items(), key=lambda item: str(item[0]))]
-    measures = ({one.metric for outcome in outcomes for one in outcome.evidence} for forms in tried
-                for _, outcomes in forms.values())  # fmt: skip
-    looks = sum(map(len, measures))
+        for form, outcome in result.forms.items():
+            kinds.setdefault(kind, {}).setdefault(form, []).append((result, outcome))
+    looks = sum(len({one.metric for _, outcome in tried for one in outcome.evidence})
+                for forms in kinds.values() for tried in forms.values())  # fmt: skip
     made = {result.key for result in everything}
     seen = {result.round - 1 for result in everything if result.adversary != "released"}
     summary = AttackSummary(
-        rows=[row for forms in tried for row in _rows(forms, looks)],
+        rows=[row for kind in sorted(kinds, key=str) for row in _rows(kinds[kind], looks)],
         adversaries={**before.adversaries, **adversaries},
         people=people_of(everything), unseen=unseen(seen),
         left={key: said for key, said in (before.left if left is None else left).items() if key not in made},
@@ -134,32 +158,18 @@ def people_of(found: Iterable[TargetResult], form: str | None = None) -> People:
     return People(len(attacked), len(set().union(*recovered.values())), by, of)
 
 
-_Forms = dict[str, tuple[list[TargetResult], list[Outcome]]]
-"""The targets of an attack by an adversary, and their outcomes, by form."""
-
-
-def _forms(group: Sequence[TargetResult]) -> _Forms:
-    found: _Forms = {}
-    for result in group:
-        for form, outcome in result.forms.items():
-            targets, outcomes = found.setdefault(form, ([], []))
-            targets.append(result)
-            outcomes.append(outcome)
-    return found
-
-
-def _rows(forms: _Forms, looks: int) -> list[SummaryRow]:
+def _rows(forms: Mapping[str, Sequence[tuple[TargetResult, Outcome]]], looks: int) -> list[SummaryRow]:
     """A row for each form; the stronger form is the headline.
 
     Args:
-        forms: with all targets.
+        forms: the targets of an attack by an adversary, and their outcomes.
         looks: number of measures, of all rows, that are looked at together.
     """
     rows = list[SummaryRow]()
-    for form, (group, entries) in forms.items():
-        first = group[0]
+    for form, tried in forms.items():
+        group, entries = [result for result, _ in tried], [outcome for _, outcome in tried]
+        first, status = group[0], Counter(entry.status for entry in entries)
         guesses = dict.fromkeys(guess for result in group for guess in result.baselines)
-        status = Counter(entry.status for entry in entries)
         numbers = sorted({name for entry in entries for name in entry.metrics})
         rows.append(
             SummaryRow(

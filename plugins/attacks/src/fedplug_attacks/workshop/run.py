@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,15 @@ from fedplug.api.streams import stream
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Use
 from fedplug.recipe.recipe import Recipe
+from fedplug_ledger.verdict_words import named
 from fedplug_runs.files import private_folder
+from fedplug_runs.pace import TRAINING
 from fedplug_runs.patterns import Pattern, words_of
-from fedplug_std.handed import signs
+from fedplug_std.handed import alarms, signs
 from numpy.typing import NDArray
 
 from fedplug_attacks import AttackReport, Observation, Plants, Truth, View
-from fedplug_attacks.api.report import NOT_APPLICABLE
+from fedplug_attacks.api.report import FAILED, NOT_APPLICABLE
 from fedplug_attacks.views.adversaries import Adversary, plants, read_client
 from fedplug_attacks.views.observer import Beyond, Known
 from fedplug_attacks.views.probe import OneBatch
@@ -69,6 +71,7 @@ class _Task:
     use: Use
     key: str
     adversary: str
+    round: int  # 0-based
     target: int
     digest: str
     settings: str
@@ -98,6 +101,8 @@ class AttackRun:
         attributes = None if asked is None else Attributes(asked, data, stage.world.public, source, root)
         self.truths = Truths(self.rewound, stage.repeats, wanted, self.watch.note, attributes)
         self.calls = Calls(section, self.composition, stage, self.truths)
+        scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
+        self._asked = [scope, [m.to_plain() for m in section.metrics]]  # that a result follows from
         self.adversaries: dict[str, str] = {}
         self._remedies: dict[tuple[str, str, int], str] = {}
         self._made_again: tuple[tuple[int, tuple[int, ...]], Mapping[int, NDArray[np.float32]]] | None = None
@@ -115,7 +120,8 @@ class AttackRun:
             batches = range(self.scope.batches)
             unfinished = [number for number in batches if not self._finished(round, names, number)]
             if unfinished and self.stage.timer.late:  # avoids restoring the parties for nothing
-                self._leave(round, names, unfinished)
+                for task in self._tasks(round, names, unfinished):
+                    self._leave(task)
                 continue
             honest = [name for name in names if not plants(name)]
             for name in (name for name in names if plants(name)):
@@ -125,7 +131,7 @@ class AttackRun:
                 continue
             for occasion in self.occasions.of(round, "released" in names, unfinished, self._asking):
                 for name in honest:
-                    for target in self._targets(occasion):
+                    for target in self.scope.targets or occasion.clients:
                         adversary = Adversary.of(name, target, occasion.clients, self.scope.protected_links)
                         self._on_target(occasion, name, adversary, target)
         return self.summary()
@@ -148,33 +154,33 @@ class AttackRun:
         for round, pattern in sent.items():
             if pattern not in known:
                 rounds.setdefault(pattern, []).append(round + 1)
-        return [f"Not attacked: {_rounds(numbers)} sent {words_of(pattern)}." for pattern, numbers in rounds.items()]
+        said = {
+            pattern: f"round{'s' if len(numbers) > 1 else ''} {named(map(str, numbers))}" if len(numbers) <= 4 else
+            f"{len(numbers)} rounds, such as {numbers[0]} and {numbers[1]}," for pattern, numbers in rounds.items()
+        }  # fmt: skip
+        return [f"Not attacked: {which} sent {words_of(pattern)}." for pattern, which in said.items()]
 
-    def _leave(self, round: int, names: Sequence[str], numbers: Sequence[int]) -> None:
-        """Notes targets that there is no time for."""
-        targets = range(self.recipe.data.clients) if self.scope.targets is None else self.scope.targets
-        for name, target, number, use in itertools.product(names, targets, numbers, self.section.attacks):
-            self._leave_one(self._task(use, name, round, target, number), round)
-
-    def _leave_one(self, task: _Task, round: int) -> None:
+    def _leave(self, task: _Task) -> None:
+        """Notes a target that there is no time for."""
         if not self._needless(task) and not self._is_finished(task):
             size = self.scope.probe.batch_size if self.scope.probe else None
-            self.stage.left[task.key] = f"{task.use.name} {by_words(task.adversary, round + 1, size)}"
+            self.stage.left[task.key] = f"{task.use.name} {by_words(task.adversary, task.round + 1, size)}"
 
     def count(self) -> int:
         """Number of targets, including finished ones."""
-        targets = self.recipe.data.clients if self.scope.targets is None else len(self.scope.targets)
-        names = sum(len(names) for _, names in self.occasions.rounds())
-        return self.scope.batches * targets * names * len(self.section.attacks)
+        return sum(len(self._tasks(*moment, range(self.scope.batches))) for moment in self.occasions.rounds())
+
+    def _tasks(self, round: int, names: Sequence[str], numbers: Iterable[int]) -> list[_Task]:
+        """All attacks on the batches of a round (0-based) of these numbers; with all clients if none are named."""
+        targets = range(self.recipe.data.clients) if self.scope.targets is None else self.scope.targets
+        every = itertools.product(names, targets, numbers, self.section.attacks)
+        return [self._task(use, name, round, target, number) for name, target, number, use in every]
 
     def _finished(self, round: int, names: list[str], number: int) -> bool:
         """Whether every target of a moment is finished, so that the parties need not be restored to it."""
         if self.scope.targets is None:
             return False  # the participants are not known before
-        tasks = [
-            self._task(use, name, round, target, number)
-            for name in names for target in self.scope.targets for use in self.section.attacks
-        ]  # fmt: skip
+        tasks = self._tasks(round, names, [number])
         if not all(self._is_finished(task) or self._needless(task) for task in tasks):
             return False
         for task in tasks:
@@ -189,10 +195,8 @@ class AttackRun:
         if task.use.name not in self.stage.ladder or "images" not in finds:
             return False
         for before in itertools.takewhile(lambda name: name != task.use.name, self.stage.ladder):
-            key = task.key.replace(task.use.name, before, 1)
-            earlier = attack_results.read_result(self.folder, key)
-            outcomes = [] if earlier is None else list(earlier.forms.values())
-            if any(len(one.recovered) == len(earlier.truth.labels) > 0 for one in outcomes if earlier is not None):
+            earlier = attack_results.read_result(self.folder, task.key.replace(task.use.name, before, 1))
+            if earlier and any(len(one.recovered) == len(earlier.truth.labels) > 0 for one in earlier.forms.values()):
                 return True
         return False
 
@@ -204,18 +208,14 @@ class AttackRun:
         """An attack on a target in a round (0-based), and the `number`-th batch of a probe."""
         size = self.scope.probe.batch_size if self.scope.probe else None
         key = attack_results.key_of(use.name, adversary, round, target, size, number)
-        scope = self.scope.model_dump(mode="json", exclude={"adversaries", "targets", "rounds"})
-        settings = [use.to_plain(), scope, [m.to_plain() for m in self.section.metrics]]
+        settings = [use.to_plain(), *self._asked]
         digest = attack_results.digest_of(self.stage.ran.digest, key, settings)
-        return _Task(use, key, adversary, target, digest, attack_results.digest_of(settings))
+        return _Task(use, key, adversary, round, target, digest, attack_results.digest_of(settings))
 
     def _asking(self, round: int, batch: OneBatch) -> None:
         """Reports that the parties are asked about a batch, which may take as long as a round."""
         said = f"round {round + 1}, uploads of the clients for {examples(batch.batch_size)}"
-        self.watch.target(said, "probing", self.stage.done + 1, self.stage.total)
-
-    def _targets(self, occasion: Occasion) -> list[int]:
-        return occasion.clients if self.scope.targets is None else list(self.scope.targets)
+        self.watch.target(said, TRAINING, self.stage.done + 1, self.stage.total)
 
     # -- one target ----------------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class AttackRun:
         for use in self.section.attacks:
             attack, occasion, refused = self.composition.part(use.name, Attack), honest, ""
             of_each = isinstance(attack, Plants) and attack.for_each_target
-            for target in self._targets(honest):
+            for target in self.scope.targets or honest.clients:
                 if isinstance(attack, Plants) and (of_each or occasion is honest) and not refused:
                     try:
                         models = self._planted(attack, honest, name, number, target if of_each else None)
@@ -246,25 +246,24 @@ class AttackRun:
         round, anyone = honest.round, honest.clients[0] if target is None else target
         server = Adversary("server", frozenset({"server"}), (), self.scope.protected_links)
         known = self._known(honest, server, anyone)
-        known = dataclasses.replace(known, update=None, vector=self._honest_model(known))
+        # A server that does not see the current model takes any that fits, here the first round's.
+        vector = self.stage.observer.initial if known.vector is None else known.vector
+        known = dataclasses.replace(known, update=None, vector=vector)
         seed = int(stream(self.recipe.seed, "plant", attack.name, str(round), str(number)).integers(2**31))
         view = View(name, target=target, round=round, seed=seed)
         view, _ = self.calls.view(view, known, self.truths.of(round, anyone, honest.moment, None), attack, None)
         return self.calls.planted(attack.name, view, honest.clients)
 
-    def _honest_model(self, known: Known) -> NDArray[np.float32]:
-        """A model for a server that does not see the current one: any that fits is enough, here the first round's."""
-        return self.stage.observer.initial if known.vector is None else known.vector
-
     def _signs(self, occasion: Occasion, target: int) -> Mapping[str, float]:
-        """The signs of a planted model that the target could notice; empty for an honest one."""
+        """The signs of a planted model that the target could notice, and whether fedplug party says so; else empty."""
         planted = occasion.batch.planted if occasion.batch else None
         if planted is None or occasion.moment is None:
             return {}
         before = read_client(occasion.batch.honest, target).vector if occasion.batch and occasion.batch.honest else None
         before = self.stage.observer.initial if before is None else before
         layout, update = self.stage.model.layout, occasion.moment.updates.get(target)
-        return {f"noticed_{key}": value for key, value in signs(planted[target], before, layout, update).items()}
+        found = signs(planted[target], before, layout, update)
+        return {f"noticed_{key}": value for key, value in (found | {"by_party": float(bool(alarms(found)))}).items()}
 
     def _on_target(
         self, occasion: Occasion, name: str, adversary: Adversary | None, target: int,
@@ -281,7 +280,7 @@ class AttackRun:
             if self._needless(task):
                 continue
             if self.stage.timer.late and not self.stage.ladder:
-                self._leave_one(task, occasion.round)
+                self._leave(task)
                 continue
             if adversary is not None and known is None:
                 known = self._known(occasion, adversary, target)
@@ -297,11 +296,12 @@ class AttackRun:
             observed = known.update if known else None
             truth = self.truths.of(occasion.round, target, occasion.moment, observed)
             try:
-                made = self._attacked(task, occasion, known, truth, rounds if wants else None, refused)
+                result, truth, reports = self._attacked(
+                    task, occasion, known, truth, rounds if wants else None, refused
+                )  # fmt: skip
             except OutOfTime:
-                self._leave_one(task, occasion.round)
+                self._leave(task)
                 continue
-            result, truth, reports = made
             self._draw(result, truth, reports)
             attack_results.write_result(self.folder, result)
             self.watch.target_done(result)
@@ -379,7 +379,11 @@ class AttackRun:
         alike = self._alike_key(task, occasion, view, finds)
         if alike in self._alike:
             self.watch.target(task.key, "the same view", self.stage.done, self.stage.total)
-            return _as_of(self._alike[alike], task), truth, {}
+            made = self._alike[alike]
+            free = {form: dataclasses.replace(one, seconds=0.0, gradient_evaluations=0)
+                    for form, one in made.forms.items()}  # fmt: skip
+            same = dataclasses.replace(made, key=task.key, adversary=adversary, digest=task.digest, forms=free)
+            return dataclasses.replace(same, picture=None, same_as=made.adversary), truth, {}
         if self.stage.timer.late and known is not None and not finds.needs.unmet(view, self.rewound.public):
             raise OutOfTime  # to say that an attack does not apply takes no time
         size = len(truth.labels)  # of the probe
@@ -394,12 +398,16 @@ class AttackRun:
             report = self.calls.call(name, view, "the adversary is the target itself" if known is None else refused)
             spent = time.process_time() - started
             outcomes[form] = self.scorer.outcome(report, truth, guesses, finds, spent)
-            outcomes[form].own |= noticed
+            outcomes[form].metrics |= noticed
             sized = finds.needs.update and "labels" in finds.what  # such an attack relies on the size
-            if sized and update is not None and update.meaning.clip_norm is not None:
-                outcomes[form].excuse(f"a clip to {update.meaning.clip_norm:g} may hide the norm of what is visible")
+            failed = outcomes[form].status == FAILED and not outcomes[form].reason
+            if sized and failed and update is not None and update.meaning.clip_norm is not None:
+                outcomes[form].reason = f"a clip to {update.meaning.clip_norm:g} may hide the norm of what is visible"
             if report.status == NOT_APPLICABLE and known is not None:
-                outcomes[form].remedy = self._remedy(task, occasion, component, view)
+                place = attack, adversary, occasion.round  # the same for all targets of a round
+                if place not in self._remedies:
+                    self._remedies[place] = self._remedy(task, occasion, component, view)
+                outcomes[form].remedy = self._remedies[place]
             reports[form] = report
         ranking = Ranking(*finds.headline)
         ranked = {form: outcome.metrics.get(ranking.metric, math.nan) for form, outcome in outcomes.items()}
@@ -465,14 +473,8 @@ class AttackRun:
     def _remedy(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
         """The adversary or option with which an attack that does not apply to this view would apply; empty: none.
 
-        The attack's needs are compared with the views of all other adversaries, once for all targets of a round.
+        The attack's needs are compared with the views of all other adversaries.
         """
-        place = task.use.name, task.adversary, occasion.round
-        if place not in self._remedies:
-            self._remedies[place] = self._looked_for(task, occasion, component, view)
-        return self._remedies[place]
-
-    def _looked_for(self, task: _Task, occasion: Occasion, component: Attack, view: View) -> str:
         needs, seen = component.finds.needs, _visible(view)
         lacks = needs.unmet(view, self.rewound.public)
         if task.adversary == "released" or not self.rewound.whole:
@@ -490,15 +492,13 @@ class AttackRun:
             if needs.unmet(theirs, self.rewound.public):
                 continue
             # Attacks that need entries declare it, and may take minutes; others check themselves, in milliseconds.
-            if (lacks or _visible(theirs) > seen) if needs.tensors else self._applies(task.use.name, theirs):
+            more = lacks or _visible(theirs) > seen
+            if more if needs.tensors else self.calls.call(task.use.name, theirs, "").status != NOT_APPLICABLE:
                 option = "" if name in self.scope.adversaries else f": --adversary {name}"
                 return f"it applies to {who_words(name)}{option}"
         if needs.update and occasion.batch is None:
             return f"it may apply to single batches: --probe {min(8, needs.batch_size[1]) if needs.batch_size else 8}"
         return ""
-
-    def _applies(self, attack: str, view: View) -> bool:
-        return self.calls.call(attack, view, "").status != NOT_APPLICABLE
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -516,23 +516,6 @@ class AttackRun:
             if one.measures.default:
                 one.name, found[entry.name] = entry.name, one
         return found
-
-
-def _as_of(made: TargetResult, task: _Task) -> TargetResult:
-    """The result of an attack on an equal view, for another adversary."""
-    forms = {form: dataclasses.replace(one, seconds=0.0, gradient_evaluations=0) for form, one in made.forms.items()}
-    return dataclasses.replace(
-        made, key=task.key, adversary=task.adversary, digest=task.digest, forms=forms, picture=None,
-        same_as=made.adversary,
-    )  # fmt: skip
-
-
-def _rounds(numbers: Sequence[int]) -> str:
-    """`round 2`, `rounds 1 and 3`, `7 rounds, such as 2 and 4,`."""
-    if len(numbers) > 4:
-        return f"{len(numbers)} rounds, such as {numbers[0]} and {numbers[1]},"
-    *before, last = map(str, numbers)
-    return f"rounds {', '.join(before)} and {last}" if before else f"round {last}"
 
 
 def _visible(view: View) -> int:

@@ -223,14 +223,13 @@ class Scorer:
             return []
         if report.members is not None and truth.members is not None:
             inside, outside = (int(np.count_nonzero(truth.members == which)) for which in (True, False))
-            of_rates = [
-                of_rate(rate, numbers[rate], inside, outside, one_in, truth.common) for rate, one_in in RATES.items()
-                if rate in numbers and one_in == min(RATES.values())
-            ]  # fmt: skip
-            area = of_area(name, numbers[name], inside, outside, truth.common) if name == AREA else None
-            return [*([area] if area else []), *of_rates]
-        judge = Scorer({k: m for k, m in self.metrics.items() if name in m.measures.better}, None, self.mean, self.seed)
-        judge.public = self.public
+            rate, one_in = min(RATES.items(), key=lambda pair: pair[1])
+            found = [of_area(name, numbers[name], inside, outside, truth.common)] if name == AREA else []
+            if rate in numbers:
+                found.append(of_rate(rate, numbers[rate], inside, outside, one_in, truth.common))
+            return found
+        deciding = {each: metric for each, metric in self.metrics.items() if name in metric.measures.better}
+        judge = Scorer(deciding, self.public, self.mean, self.seed)
         blind = dataclasses.replace(truth, update=None)
         drawn = self._drawn(finds.what, truth, DRAWS)
         draws = [judge.score(guess, blind).numbers.get(name, math.nan) for guess in drawn]

@@ -13,6 +13,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
+from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 from fedplug_runs.checkpoint import ELSEWHERE
 
@@ -75,7 +76,6 @@ class Stage:
         run_dir: the run folder.
         data_root: folder of data sets, or None.
         device: torch device name.
-        key_server: whether the protocol has one.
         catalog: the available components; the installed ones if None.
         watch: receives progress.
         world: the world of the run, if this process has it already.
@@ -87,6 +87,7 @@ class Stage:
     Attributes:
         model: the attacker's own model; `initial` and `buffers` are its weights and statistics before round 1.
         rewound: the parties.
+        key_server: whether the protocol has one.
         repeats: whether training a client again reproduces its update of the run; False if noise is drawn once.
         observer: reads messages as an adversary would.
         shelf: keeps the observations of many rounds.
@@ -105,16 +106,14 @@ class Stage:
         run_dir: Path,
         data_root: str | None,
         device: str,
-        key_server: bool,
         catalog: Catalog | None,
         watch: AttackDisplay,
         world: World | None = None,
         home: AtHome | None = None,
     ) -> None:
-        self.data_root = data_root
-        self.ran, self.run_dir, self.device, self.watch, self.key_server = ran, run_dir, device, watch, key_server
-        self.catalog = catalog or Catalog.discover()
-        composition = Composition(ran)
+        self.ran, self.run_dir, self.data_root, self.device, self.watch = ran, run_dir, data_root, device, watch
+        self.catalog, composition = catalog or Catalog.discover(), Composition(ran)
+        self.key_server = needs_key_server(composition)
         # The attacker has its own model, and only public data; the scorer is outside every party.
         self.world = world = World(ran, composition, data_root) if world is None else world
         self.model = world.model(device)
@@ -125,7 +124,9 @@ class Stage:
             )
         self.rewound: Restored
         try:
-            self.rewound = home or Rewound(ran, catalog, run_dir, data_root, device, key_server, self.model, world)
+            self.rewound = home or Rewound(
+                ran, catalog, run_dir, data_root, device, self.key_server, self.model, world
+            )  # fmt: skip
         except DataError as error:
             if ran.data.at == "here":
                 raise
@@ -137,16 +138,10 @@ class Stage:
         learns = composition.trainer.learns(facts)
         self.repeats = learns is None or learns.repeats
         self.observer = Observer(
-            ran, composition, self.model.layout, self.initial, self.rewound.public, self.model,
-            self.rewound.begun,
-        )
-        seals = [
-            operation
-            for zone in composition.links
-            for step in facts.steps(zone)
-            for operation in step.operations
-            if isinstance(operation, Seal)
-        ]
+            ran, composition, self.model.layout, self.initial, self.rewound.public, self.model, self.rewound.begun
+        )  # fmt: skip
+        steps = [step for zone in composition.links for step in facts.steps(zone)]
+        seals = [operation for step in steps for operation in step.operations if isinstance(operation, Seal)]
         self.shared_key = any(seal.opened_by == "clients" for seal in seals)
         self.shares = min((seal.opens_with for seal in seals if seal.opened_by == "shares"), default=None)
         self.shelf = Shelf()
