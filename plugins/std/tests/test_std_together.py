@@ -55,6 +55,7 @@ def test_clients_of_a_step_are_trained_in_batches(tmp_path: Path, monkeypatch: p
     from fedplug_std import together
 
     groups, train = [], together._trained
+
     def watched(trainer: Sgd, model: Any, group: Any, facts: Any) -> Any:
         groups.append([each.client_id for each in group])
         return train(trainer, model, group, facts)

@@ -30,7 +30,6 @@ def problems(rules: Any) -> Iterator[Complaint]:
                 "more, or use group norm (std.cnn: norm: group)"
             )
 
-
     for use, part in rules.defined:
         many = getattr(part.options, "together", 1) if isinstance(part, Sgd) else 1
         if many > 1 and (why := _alone(rules, part)):

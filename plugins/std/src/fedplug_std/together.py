@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -20,14 +20,25 @@ from fedplug.api.roles import Groups
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedplug_std.training import batch_slices
-
 if TYPE_CHECKING:
     from fedplug import Client, Facts
     from numpy.typing import NDArray
 
     from fedplug_std.torch_model import TorchModel
-    from fedplug_std.training import Sgd
+
+
+class Trainer(Protocol):
+    """What a trainer has for clients that train together: `fedplug_std.training.Sgd` says of each what it is."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def options(self) -> Any: ...
+    def kept(self, client: Client, model: TorchModel) -> tuple[torch.Tensor, torch.Tensor]: ...
+    def slices(self, client: Client) -> list[slice]: ...
+    def losses_of(self, client: Client) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]: ...
+    def mover(self, parameters: list[torch.Tensor]) -> Callable[[list[torch.Tensor], float], None]: ...
+    def rates(self, client: Client, facts: Facts, model: TorchModel) -> Iterator[float]: ...
 
 
 class Trained(NamedTuple):
@@ -54,7 +65,7 @@ class Together:
     def __init__(self) -> None:
         self._ahead: dict[int, Trained] = {}
 
-    def train(self, trainer: Sgd, client: Client, facts: Facts) -> dict[str, float]:
+    def train(self, trainer: Trainer, client: Client, facts: Facts) -> dict[str, float]:
         """Trains a client, and with it those that are asked next in the same step and start from the same model.
 
         Raises:
@@ -89,7 +100,7 @@ def mixing(module: nn.Module) -> str:
     return ""
 
 
-def _alike(trainer: Sgd, client: Client) -> Iterator[Client]:
+def _alike(trainer: Trainer, client: Client) -> Iterator[Client]:
     """A client, and those asked after it that take as many steps and will hold the same model.
 
     They are told of it when they are asked, so that this is foresight: what was trained from another is not used.
@@ -98,19 +109,15 @@ def _alike(trainer: Sgd, client: Client) -> Iterator[Client]:
     yield client
     if client.personal is not None or any(isinstance(part, Groups) for part in client.facts.components.values()):
         return
-    steps = len(_slices(trainer, client))
+    steps = len(trainer.slices(client))
     asked = iter(getattr(client, "asked", ()))  # none where an engine does not say
     for other in itertools.dropwhile(lambda each: each is not client, asked):
-        if other is not client and other.personal is None and len(_slices(trainer, other)) == steps:
+        if other is not client and other.personal is None and len(trainer.slices(other)) == steps:
             yield other
 
 
-def _slices(trainer: Sgd, client: Client) -> list[slice]:
-    return batch_slices(client.num_examples, trainer.options.batch_size, merge_single=False)
-
-
 def _trained(
-    trainer: Sgd, model: TorchModel, group: Sequence[Client], facts: Facts
+    trainer: Trainer, model: TorchModel, group: Sequence[Client], facts: Facts
 ) -> Iterator[tuple[NDArray[np.float32], float]]:
     """The update, (P,), and the loss of each client of a group."""
     module, count = model.module.train(), len(group)
@@ -130,7 +137,7 @@ def _trained(
     inputs, answers = (torch.cat(parts) for parts in zip(*kept, strict=True))
     lengths = [len(labels) for _, labels in kept]
     places = np.cumsum([0, *lengths[:-1]])
-    slices = [_slices(trainer, each) for each in group]
+    slices = [trainer.slices(each) for each in group]
     # The client's own stream, which starts with the seed of what draws in the model.
     streams = [stream(facts.seed, each.client_id, facts.round, trainer.name) for each in group]
     for each in streams:

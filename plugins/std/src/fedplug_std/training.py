@@ -329,6 +329,10 @@ class Sgd(fedplug.Trainer):
         loss: torch.Tensor = task.losses(outputs, answers).mean()
         return loss
 
+    def slices(self, client: Client) -> list[slice]:
+        """The places of a client's examples in an epoch that make up each batch."""
+        return batch_slices(client.num_examples, self.options.batch_size, merge_single=False)
+
     def losses_of(self, client: Client) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         """The loss of each example of a batch, (n,), of which `loss_of` is the mean where classes have no weights."""
         from fedplug_std.tasks import cross_entropies
