@@ -24,7 +24,7 @@ NOT_IMPORTED = {
     **{
         ("fedplug-recipes", name): "components of its recipes"
         for name in (
-            "fedplug", "fedplug-attacks", "fedplug-baselines", "fedplug-fas", "fedplug-fedre", "fedplug-paraaegis",
+            "fedplug", "fedplug-attacks", "fedplug-baselines", "fedplug-fas", "fedplug-features", "fedplug-fedre", "fedplug-paraaegis",
             "fedplug-secagg", "fedplug-selectiveshield", "fedplug-sensecrypt", "fedplug-std", "fedplug-threshold",
         )
     },

@@ -210,6 +210,10 @@ FEW_CLIENTS = [
     "data={use: std.digits, clients: 12, partition: {use: std.iid}, features: oriented_gradients}", "min_clients=10"
 ]  # fmt: skip
 """For masks with neighbours, on the data that is bundled."""
+FEATURES = (
+    "{use: features.projection, size: 20, length: 5, clients: 12, partition: {use: std.iid}, "
+    "of: {use: features.scattering, of: {use: std.digits, train_size: 200, test_size: 100}}}"
+)
 
 
 FEW_PIECES = ["data.train_size=80", "data.test_size=20"]
@@ -258,6 +262,7 @@ def test_runs(path: Path, tmp_path: Path) -> None:
         "secagg-digits": FEW_CLIENTS,
         "secagg-distributed-dp": FEW_CLIENTS,
         "secagg-ten-thousand": FEW_CLIENTS,
+        "public-features": [f"data={FEATURES}", "min_clients=10"],
         "dp-ftrl": ["data={use: std.digits, clients: 20, partition: {use: std.iid}}", "min_clients=2"],
         "gpt-base": ["model.width=16", "model.heads=2", *FEW_PIECES],
         "gpt-lora-central-dp": [*FEW_PIECES, "data.clients=20"],

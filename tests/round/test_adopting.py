@@ -121,8 +121,10 @@ def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_
     protocol, engine, _ = build(recipe_of())
     try:
         client = engine.hosts[0].clients["client:2"]
-        cohorts = ([0, 1, 2, 3], [0, 1, 2, 3], [2, 3])
-        first, again, smaller = (evaluation._tests(protocol.recipe, client, members) for members in cohorts)
+        places = ([2, 4], [2, 4], [0, 2])
+        first, again, smaller = (evaluation._tests(protocol.recipe, client, place) for place in places)
+        with pytest.raises(ValueError, match="client 2 has no place 4 of 4"):
+            evaluation._tests(protocol.recipe, client, [4, 4])
     finally:
         engine.close()
     total = len(client.data.shared_test)

@@ -174,11 +174,11 @@ class Facts:
 
     def times(self, zone: str) -> int:
         """In how many rounds of the run clients may send something in this zone; at least 1."""
-        return max(1, self._schedule[1][zone][-1])
+        return max(1, self._schedule[1].get(zone, [0])[-1])
 
     def turn(self, zone: str) -> int:
         """In how many rounds before this one they may have done so."""
-        return self._schedule[1][zone][max(0, self.round)]
+        return self._schedule[1].get(zone, [0] * (self.rounds + 1))[max(0, self.round)]
 
     @property
     def _schedule(self) -> tuple[bool, dict[str, list[int]]]:
