@@ -33,7 +33,8 @@ NOT_RUN = {
     r"ray |.*--engine ray": "it needs processes of Ray, or other machines; plugins/ray has the tests",
     r"fedplug (party|federation-\w+) |.*--engine parties|flwr |flower-|ssh-keygen ": "it needs a federation, "
     "or other machines; plugins/party and plugins/flower have the tests",
-    r".*\b(gpt-(base|lora)|secagg-distributed|public-features)": "it trains for minutes; test_recipes.py runs these recipes small",
+    r".*\b(gpt-(base|lora)|secagg-distributed|public-features)": "it trains for minutes; test_recipes.py runs these "
+    "recipes small",
     r"fedplug audit ": "it accuses a right protocol once in twenty times, as its page says; plugins/audit has tests",
     r"fedplug show ray\b": "the engine is a library that most people do without",
     r"mlflow |tensorboard |wandb ": "it serves pages for a browser, or needs an account",
