@@ -54,7 +54,7 @@ def add_integers(
     if source == "exact":
         return (exact_steps(values, std, grid) * grid).astype(np.float32)
     table = table_of(mechanism, std / grid)
-    words = SecureNoise().words if source == "secure" else functools.partial(stream.integers, 0, 2**64, dtype=np.uint64)
+    words = SecureNoise().words if source == "secure" else lambda n: stream.integers(0, 2**64, n, np.uint64)
     noised = np.empty(len(values), np.float32)
     for start in range(0, len(values), BLOCK):
         part = values[start : start + BLOCK]
