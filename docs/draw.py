@@ -350,7 +350,7 @@ def who_holds_the_key(axes: Sequence[Any]) -> None:
 def both_wishes(axes: Sequence[Any]) -> None:
     """Accuracy over clients, a curve for each epsilon."""
     rows = rows_of("both-wishes")
-    for panel, model in zip(axes, ("features, linear", "pixels, linear"), strict=True):
+    for panel, model in zip(axes, ("public features, linear", "pixels, linear"), strict=True):
         for place, epsilon in enumerate(sorted({row["epsilon asked"] for row in rows}, key=float)):
             curve = [row for row in rows if (row["model"], row["epsilon asked"]) == (model, epsilon)]
             panel.plot(column(curve, "clients"), column(curve, "accuracy"), marker="o", markersize=4,
@@ -358,7 +358,8 @@ def both_wishes(axes: Sequence[Any]) -> None:
         panel.set_xscale("log")
         panel.set_ylim(0, 1)
         panel.set_xlabel("clients")
-        panel.set_title(f"{model}: {curve[0]['parameters']} weights")
+        weights = " or ".join(dict.fromkeys(row["parameters"] for row in curve))
+        panel.set_title(f"{model}: {weights} weights")
         panel.grid(alpha=0.3)
     axes[0].set_ylabel("accuracy on MNIST")
     axes[1].legend(loc="lower right")

@@ -12,6 +12,8 @@ from faulty_clients import PUSH, SEALED, SEALED_FOR_KEY_SERVER, doubled, tamper
 from fedplug.api import codec
 from fedplug.api.errors import TooFewClients
 from fedplug_runs import evaluation
+from hypothesis import given
+from hypothesis import strategies as st
 from toy_components import pushed, recipe_of
 from toy_protocol import build, calls_of, initial_vector, run_protocol, weights_of
 
@@ -121,10 +123,10 @@ def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_
     protocol, engine, _ = build(recipe_of())
     try:
         client = engine.hosts[0].clients["client:2"]
-        places = ([2, 4], [2, 4], [0, 2])
-        first, again, smaller = (evaluation._tests(protocol.recipe, client, place) for place in places)
-        with pytest.raises(ValueError, match="client 2 has no place 4 of 4"):
-            evaluation._tests(protocol.recipe, client, [4, 4])
+        cohorts = ([[0, 3]], [[0, 3]], [[2, 3]])
+        first, again, smaller = (evaluation._tests(protocol.recipe, client, members) for members in cohorts)
+        with pytest.raises(ValueError, match="client 2 is not among those that evaluate"):
+            evaluation._tests(protocol.recipe, client, [[0, 1], [3, 9]])
     finally:
         engine.close()
     total = len(client.data.shared_test)
@@ -132,3 +134,12 @@ def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_
     assert (first.place, smaller.place) == ((2, 4), (0, 2))
     assert len(smaller.sets[0]) == total // 2
     assert smaller.kept == {}
+
+
+@given(st.sets(st.integers(0, 40), min_size=1))
+def test_those_who_evaluate_are_said_in_runs(members: set[int]) -> None:
+    ids = sorted(members)
+    runs = evaluation.runs_of(ids)
+    assert [client_id for first, last in runs for client_id in range(first, last + 1)] == ids
+    assert [evaluation._place(client_id, runs) for client_id in ids] == [(place, len(ids)) for place in range(len(ids))]
+    assert evaluation.runs_of(range(10**5)) == [[0, 10**5 - 1]]

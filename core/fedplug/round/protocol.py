@@ -443,9 +443,9 @@ class Protocol:
         self._facts.clear()
 
     def _tell_evaluate(self, cohort: Cohort) -> None:
-        for members in map(cohort.group, cohort.groups):
-            places = {c: [place, len(members)] for place, c in enumerate(members.client_ids)}
-            members.tell_each_now(self.steps.evaluate, places)
+        judge = self.steps.evaluation
+        for members in map(cohort.group, cohort.groups) if judge else ():
+            members.tell_now(self.steps.evaluate, judge.runs_of(members.client_ids))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

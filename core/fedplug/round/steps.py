@@ -495,7 +495,7 @@ class Adopting(PartySteps):
 
     def __init__(self, recipe: Recipe, composition: Composition) -> None:
         super().__init__(recipe, composition)
-        self._moves, self._evaluation = Moves(), service("evaluation")
+        self._moves, self.evaluation = Moves(), service("evaluation")
 
     @at_client
     def adopt(
@@ -561,12 +561,12 @@ class Adopting(PartySteps):
             block = execute(step, block, client, client.facts)
 
     @at_client
-    def evaluate(self, client: HostedClient, place: list[int]) -> None:
+    def evaluate(self, client: HostedClient, members: list[list[int]]) -> None:
         """Evaluates the global model, as the service `evaluation` does.
 
         Args:
             client: who evaluates.
-            place: of the client among those of its group that do, from 0, and how many these are.
+            members: those of its group that do, as the service gives them (`runs_of`).
 
         Once a round, and once after the last: a model's right answers tell of the examples it is tried on, and a party
         that could choose models without end could read them.
@@ -581,8 +581,8 @@ class Adopting(PartySteps):
                 f"it was asked in round {round + 1}, and has evaluated in round {memory.evaluated + 1} already"
             )
         memory.evaluated = round
-        if self._evaluation is not None:
-            found = self._evaluation.evaluated(self.recipe, self.composition, client, place)
+        if self.evaluation is not None:
+            found = self.evaluation.evaluated(self.recipe, self.composition, client, members)
             client.reports.evaluation = found.to_plain()
 
     @at_client

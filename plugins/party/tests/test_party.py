@@ -262,7 +262,7 @@ def test_questions_that_fail_are_noted_and_bounded_also_after_a_restart(server: 
 def test_an_evaluation_after_the_last_round_is_noted_and_bounded(server: Server) -> None:
     """It discloses something about the examples on which the client evaluates a model that the server chose."""
     steps, digest = server.protocol.steps, server.protocol.recipe.digest
-    calls = [Call.of(steps.evaluate, ([0, 1],), "client", 3), Call.of(steps.fingerprint, (), "client", 3)]
+    calls = [Call.of(steps.evaluate, ([[0, 0]],), "client", 3), Call.of(steps.fingerprint, (), "client", 3)]
     data, _ = request(digest, calls)
     assert isinstance(data, bytes)
     assert server.say(command="save", checkpoint="3-aa").outcome == "done"

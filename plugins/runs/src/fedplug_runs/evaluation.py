@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -166,7 +166,7 @@ class _Tests:
         return counted(found.outputs, self.sets[place].answers, self.classes)
 
 
-def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, place: list[int]) -> Evaluated:
+def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, members: list[list[int]]) -> Evaluated:
     """Evaluates the global model on a client's share of the common test set, and on test data like its own.
 
     With data at sites, evaluates on the site's held-out examples alone, and gives shares of right answers in place of
@@ -175,12 +175,12 @@ def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, pl
     Args:
         recipe, composition: of the run.
         client: who evaluates.
-        place: of the client among those who share the common test set, from 0, and how many these are.
+        members: who share the common test set, as `runs_of` gives them.
 
     Raises:
-        ValueError: there is no such place.
+        ValueError: the client is none of them.
     """
-    tests, at_site = _tests(recipe, client, place), recipe.data.at == "sites"
+    tests, at_site = _tests(recipe, client, members), recipe.data.at == "sites"
     with client.timed("evaluate"):
         public, own = _judged(client, client.vector, tests)
         counts = Evaluated(
@@ -241,14 +241,11 @@ def _judged(client: HostedClient, vector: NDArray[np.float32], tests: _Tests) ->
     return found[0], found[-1]
 
 
-def _tests(recipe: Recipe, client: HostedClient, told: list[int]) -> _Tests:
+def _tests(recipe: Recipe, client: HostedClient, members: list[list[int]]) -> _Tests:
     """What a client evaluates on; the same object as long as its share of the common test set is the same."""
     data = client.data
     at_site = recipe.data.at == "sites"
-    position, parties = told
-    if not 0 <= position < parties:
-        raise ValueError(f"client {client.client_id} has no place {position} of {parties}")
-    place = (0, 1) if at_site else (position, parties)
+    place = (0, 1) if at_site else _place(client.client_id, members)
     tests: _Tests | None = client.cache.get(NAME)
     if tests is not None and tests.place == place:
         return tests
@@ -264,6 +261,29 @@ def _tests(recipe: Recipe, client: HostedClient, told: list[int]) -> _Tests:
         tests = _Tests(place, sets, len(data.classes), _rare(data.shared_test), kept)
     client.cache[NAME] = tests
     return tests
+
+
+def runs_of(client_ids: Iterable[int]) -> list[list[int]]:
+    """Ascending ids as the first and the last of each run: all clients take two numbers, however many they are."""
+    runs: list[list[int]] = []
+    for client_id in client_ids:
+        if runs and client_id == runs[-1][1] + 1:
+            runs[-1][1] = client_id
+        else:
+            runs.append([client_id, client_id])
+    return runs
+
+
+def _place(client_id: int, runs: list[list[int]]) -> tuple[int, int]:
+    """How many come before a client, and how many there are."""
+    place, count = None, 0
+    for first, last in runs:
+        if first <= client_id <= last:
+            place = count + client_id - first
+        count += last - first + 1
+    if place is None:
+        raise ValueError(f"client {client_id} is not among those that evaluate")
+    return place, count
 
 
 def _rare(examples: Examples) -> bool:
