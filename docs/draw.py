@@ -350,7 +350,7 @@ def who_holds_the_key(axes: Sequence[Any]) -> None:
 def both_wishes(axes: Sequence[Any]) -> None:
     """Accuracy over clients, a curve for each epsilon."""
     rows = rows_of("both-wishes")
-    for panel, model in zip(axes, ("public features, linear", "pixels, linear"), strict=True):
+    for panel, model in zip(axes, ("features, linear", "pixels, linear"), strict=True):
         for place, epsilon in enumerate(sorted({row["epsilon asked"] for row in rows}, key=float)):
             curve = [row for row in rows if (row["model"], row["epsilon asked"]) == (model, epsilon)]
             panel.plot(column(curve, "clients"), column(curve, "accuracy"), marker="o", markersize=4,
