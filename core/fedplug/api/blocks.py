@@ -250,13 +250,11 @@ class Plan:
         """Number of scalars in each zone."""
         return dict(self._kept_sizes if is_unchangeable(self.labels) else self._count())
 
-    @functools.cached_property
-    def _kept_sizes(self) -> dict[str, int]:
-        """The counts of labels that nobody can change, as those of a plan that clients share: counted once."""
-        return self._count()
-
     def _count(self) -> dict[str, int]:
         return {zone: int(np.count_nonzero(self.labels == label)) for label, zone in enumerate(self.zones)}
+
+    _kept_sizes = functools.cached_property(_count)
+    """The counts of labels that nobody can change, as those of a plan that clients share: counted once."""
 
 
 def shared_plan(plan: Plan) -> Plan:

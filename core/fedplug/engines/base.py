@@ -115,14 +115,12 @@ class Engine(Protocol):
 
     def saved(self, folder: Path) -> None:
         """The checkpoint is complete and lies in this folder now; lost parties are restored from it."""
-        return
 
     def load(self, folder: Path) -> None:
         """Has every party read its own state from the folder."""
 
     def overhead(self) -> dict[str, int]:
         """Bytes that were sent in addition to the messages, by what added them; empty where nothing was."""
-        return {}
 
     def close(self) -> None:
         """Ends every process at once."""

@@ -17,7 +17,7 @@ from fedplug.api.errors import of_component
 from fedplug.api.events import Event, Events, Watcher
 from fedplug.api.parties import KEY_SERVER
 from fedplug.api.roles import Extension
-from fedplug.engines.base import Engine, Job
+from fedplug.engines.base import Job
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
@@ -27,7 +27,7 @@ from fedplug.round.steps import needs_key_server
 from fedplug.round.world import World
 
 
-class LocalEngine(Engine):
+class LocalEngine:
     """All parties in one process; messages are read as if they were bytes, and become bytes where they are recorded."""
 
     in_process = True
@@ -59,10 +59,17 @@ class LocalEngine(Engine):
         for host in self.hosts:
             host.save(folder)
 
+    def saved(self, folder: Path) -> None:
+        """Nothing to remember: the parties live and die with this process."""
+
     def load(self, folder: Path) -> None:
         """Every party reads its own state from the folder."""
         for host in self.hosts:
             host.load(folder)
+
+    def overhead(self) -> dict[str, int]:
+        """None."""
+        return {}
 
     def close(self) -> None:
         """Nothing to stop."""
