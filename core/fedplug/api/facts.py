@@ -178,7 +178,8 @@ class Facts:
 
     def turn(self, zone: str) -> int:
         """In how many rounds before this one they may have done so."""
-        return self._schedule[1].get(zone, [0] * (self.rounds + 1))[min(max(0, self.round), self.rounds)]
+        turns = self._schedule[1].get(zone)
+        return turns[min(max(0, self.round), self.rounds)] if turns else 0
 
     @property
     def _schedule(self) -> tuple[bool, dict[str, list[int]]]:

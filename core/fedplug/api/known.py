@@ -484,5 +484,3 @@ class Known:
             bounds=self.bounds if silent else (), grid=self.grid if silent else grid,
             beneath=self.beneath if silent else beneath,
         )  # fmt: skip
-
-

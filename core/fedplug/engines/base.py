@@ -104,11 +104,9 @@ class Engine(Protocol):
 
     def __init__(self, job: Job) -> None: ...
 
-    def exchange(self, messages: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Delivers each message, bytes or packed, to its address and yields (address, reply) as replies arrive.
-
-        A party whose process ended, or that has not answered after `Job.timeout` seconds, yields `PartyLost`.
-        """
+    def exchange(self, messages: dict[str, bytes]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Delivers each message to its address and yields (address, reply) as replies arrive; a party whose process
+        ended, or that has not answered after `Job.timeout` seconds, yields `PartyLost`."""
 
     def save(self, folder: Path) -> None:
         """Has every party write its own state into the folder; no state passes through the server."""

@@ -50,7 +50,6 @@ class LocalEngine:
 
     def exchange(self, messages: dict[str, Message]) -> Iterator[tuple[str, Message | Exception]]:
         """Delivers each message in turn."""
-        self.clients.asked = [client for address, client in self.clients.clients.items() if address in messages]
         for address, data in messages.items():
             yield address, self._hosts[address].deliver(address, data)
 

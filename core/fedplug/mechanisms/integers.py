@@ -54,12 +54,16 @@ def add_integers(
     if source == "exact":
         return (exact_steps(values, std, grid) * grid).astype(np.float32)
     table = table_of(mechanism, std / grid)
-    words = SecureNoise().words if source == "secure" else lambda n: stream.integers(0, 2**64, n, np.uint64)
+    words = SecureNoise().words if source == "secure" else functools.partial(_reproducible, stream)
     noised = np.empty(len(values), np.float32)
     for start in range(0, len(values), BLOCK):
         part = values[start : start + BLOCK]
         noised[start : start + BLOCK] = part + table.draw(len(part), words) * grid
     return noised
+
+
+def _reproducible(stream: np.random.Generator, count: int) -> NDArray[np.uint64]:
+    return stream.integers(0, 2**64, count, np.uint64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,8 +124,7 @@ def table_of(mechanism: IntegerNoise, std: float) -> Table:
         mechanism: of the noise.
         std: of the noise, in steps: of the discrete Gaussian its sigma.
     """
-    gaussian = np.exp(-((np.arange(_reach(std) + 1) / std) ** 2) / 2)
-    law = _skellam(std) if mechanism == "skellam_sum" else _normalised(gaussian)
+    law = _skellam(std) if mechanism == "skellam_sum" else _discrete_gaussian(std)
     one = 1 << _BITS
     upper = [int(math.ldexp(p, 200)) >> (200 - _BITS) for p in map(float, law[1:])]
     middle = one - 2 * sum(upper)
@@ -139,6 +142,10 @@ def _skellam(std: float) -> NDArray[np.float64]:
         ratio = 1 / (2 * k / variance + ratio)
         ratios.append(ratio)
     return _normalised(np.cumprod([1.0, *reversed(ratios)]))
+
+
+def _discrete_gaussian(std: float) -> NDArray[np.float64]:
+    return _normalised(np.exp(-((np.arange(_reach(std) + 1) / std) ** 2) / 2))
 
 
 def _reach(std: float) -> int:

@@ -29,14 +29,12 @@ class Host(Protocol):
         model, model_user: the one model, and the client that it is loaded for.
         buffers: batch-norm statistics of the initial model.
         counts: whether clients report their operations.
-        asked: the clients that the engine asks next, in order; none where it does not say.
     """
 
     model: Model
     model_user: HostedClient | None
     buffers: dict[str, NDArray[Any]]
     counts: bool
-    asked: Sequence[HostedClient]
 
     def model_for(self, client: HostedClient) -> Model:
         """The one model, for a client to fill in with its own state."""
@@ -91,11 +89,6 @@ class HostedClient(Client):
     @model.setter
     def model(self, model: Any) -> None:
         """The dataclass assigns its default here; the host owns the model."""
-
-    @property
-    def asked(self) -> Sequence[HostedClient]:
-        """The clients of this process that are asked in this step, for trainers that train several together."""
-        return self._host.asked
 
     def loaded(self, vector: NDArray[np.float32]) -> Model:
         """The process' one model, with this vector and this client's batch-norm statistics."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -153,7 +153,6 @@ class ClientHost:
         # What is not of fedplug itself may keep more than its vector and buffers, and carry it to the next client.
         self._keeps_more = not composition.shipped(recipe.model.name)
         self.model_user: HostedClient | None = None
-        self.asked: Sequence[HostedClient] = ()
         self._last_vector: NDArray[np.float32] | None = None
         initial, self.buffers = unchangeable(self.model.get_vector()), self.model.get_buffers()
         sections = recipe.sections

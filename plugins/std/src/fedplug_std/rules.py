@@ -22,31 +22,13 @@ Complaint = tuple[tuple[str | int, ...], str]
 
 
 def problems(rules: Any) -> Iterator[Complaint]:
-    """A batch norm that would see one example at a time, and clients that cannot train as one batch."""
+    """A batch norm that would see one example at a time."""
     for use, part in _in_parts(rules):
         if part.options.micro_batch == 1 and (layers := _batch_norms(rules)):
             yield use.path, (
                 f"micro_batch=1 gives batch norm ({layers}) one example at a time, which has no statistics; write 2 or "
                 "more, or use group norm (std.cnn: norm: group)"
             )
-
-    for use, part in rules.defined:
-        many = getattr(part.options, "together", 1) if isinstance(part, Sgd) else 1
-        if many > 1 and (why := _alone(rules, part)):
-            yield use.path, f"together={many}: {why}; leave together out"
-
-
-def _alone(rules: Any, part: Sgd) -> str:
-    """Why a trainer cannot train several clients as one batch; empty if it can, as far as is known."""
-    from fedplug_std.together import mixing
-
-    if part.options.class_weights is not None or part.options.micro_batch is not None:
-        return "clients train one by one where class_weights or micro_batch is given"
-    own, names = type(part), ("train", "local_objective", "batch_loss", "loss_of", "batches")
-    if changed := [name for name in names if getattr(own, name) is not getattr(Sgd, name)]:
-        return f"clients train one by one where a trainer has its own {changed[0]}"
-    found = network(rules)
-    return "" if found is None else mixing(found[0].module)
 
 
 def notes(rules: Any) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import fedplug
 from fedplug import Field, Learns
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from fedplug.api.data import Judge
 
     from fedplug_std._perceptron import Perceptron
-    from fedplug_std.together import Together
     from fedplug_std.torch_model import TorchModel
 
     Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -56,10 +54,6 @@ class Common(fedplug.Options):
     )
     class_weights: tuple[ClassWeight, ...] | None = Field(
         None, description="weight of each class in the loss, for rare ones such as tampered pixels; null: equal"
-    )
-    together: int = Field(
-        1, ge=1, description="clients of one process that train as one batched step, on engine local; faster for many "
-        "clients with small models, slower for larger ones; updates differ in the last bits"
     )
 
 
@@ -118,7 +112,7 @@ class Sgd(fedplug.Trainer):
         passed = min(1.0, (now - options.warm_up) / max(1, count() - options.warm_up))
         return (1 + math.cos(math.pi * passed)) / 2
 
-    def rates(self, client: Client, facts: Facts, model: TorchModel) -> Iterator[float]:
+    def _rates(self, client: Client, facts: Facts, model: TorchModel) -> Iterator[float]:
         """Learning rates of a round's steps, without end."""
         options, lr = self.options, self.learning_rate(facts)
         if not self._varies():
@@ -179,8 +173,6 @@ class Sgd(fedplug.Trainer):
         if not isinstance(model, TorchModel):
             raise SetupError(f"std.sgd trains torch models, not {type(model).__name__}; choose another trainer")
         use_one_thread()
-        if getattr(options, "together", 1) > 1:  # some subclasses have options of their own kind
-            return self._company.train(self, client, facts)
         rng = client.rng(self)
         count = client.num_examples
         lr = self.learning_rate(facts)
@@ -196,7 +188,7 @@ class Sgd(fedplug.Trainer):
                     for _ in range(options.epochs):
                         found = perceptron.steps(self.batches(client, model, rng), lr)
             return {"loss": -float(found.sum(dtype=torch.float64)) / count}
-        take_step = self._by_autograd(client, model, self.rates(client, facts, model))
+        take_step = self._by_autograd(client, model, self._rates(client, facts, model))
         _training_mode(model, single=min(count, options.batch_size) == 1)
         with seeded(seed, model.device):
             steps = math.ceil(count / options.batch_size)
@@ -207,12 +199,6 @@ class Sgd(fedplug.Trainer):
                     progress.step(client.client_id, facts.round, number, steps * options.epochs)
         return {"loss": float(torch.stack(losses).sum(dtype=torch.float64)) / count}
 
-    @functools.cached_property
-    def _company(self) -> Together:
-        from fedplug_std.together import Together
-
-        return Together()
-
     def _few_examples(
         self, client: Client, model: TorchModel, perceptron: Perceptron, lr: float, rng: np.random.Generator
     ) -> torch.Tensor:
@@ -220,7 +206,7 @@ class Sgd(fedplug.Trainer):
         import numpy as np
         import torch
 
-        (inputs, answers), epochs = self.kept(client, model), self.options.epochs
+        (inputs, answers), epochs = self._kept(client, model), self.options.epochs
         count = len(answers)
         places = torch.from_numpy(np.concatenate([rng.permutation(count) for _ in range(epochs)]))
         slices = batch_slices(count, self.options.batch_size, merge_single=False)
@@ -329,17 +315,6 @@ class Sgd(fedplug.Trainer):
         loss: torch.Tensor = task.losses(outputs, answers).mean()
         return loss
 
-    def slices(self, client: Client) -> list[slice]:
-        """The places of a client's examples in an epoch that make up each batch."""
-        return batch_slices(client.num_examples, self.options.batch_size, merge_single=False)
-
-    def losses_of(self, client: Client) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """The loss of each example of a batch, (n,), of which `loss_of` is the mean where classes have no weights."""
-        from fedplug_std.tasks import cross_entropies
-
-        task: Any = client.data.task
-        return task.losses if _own_loss(task) else cross_entropies
-
     def _class_weights(self, model: TorchModel, classes: int) -> torch.Tensor | None:
         import torch
 
@@ -368,7 +343,7 @@ class Sgd(fedplug.Trainer):
                 (to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), labels[part])
                 for part in slices
             )
-        inputs, answers = self.kept(client, model)
+        inputs, answers = self._kept(client, model)
         places = torch.from_numpy(rng.permutation(len(answers))).to(model.device)
         lengths = [part.stop - part.start for part in batch_slices(len(answers), self.options.batch_size, merge)]
         batches = torch.split_with_sizes(torch.index_select(answers, 0, places), lengths)
@@ -382,7 +357,7 @@ class Sgd(fedplug.Trainer):
         """Whether a client keeps its standardised inputs between rounds."""
         return client.data.train.inputs.size * 4 * client.facts.num_clients <= _CACHE_BYTES
 
-    def kept(self, client: Client, model: TorchModel) -> tuple[torch.Tensor, torch.Tensor]:
+    def _kept(self, client: Client, model: TorchModel) -> tuple[torch.Tensor, torch.Tensor]:
         """All standardised training inputs of a client and their answers, in the order in which it has them."""
         from fedplug_std.torch_model import as_tensor, to_tensor
 
