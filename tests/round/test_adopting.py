@@ -123,10 +123,10 @@ def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_
     protocol, engine, _ = build(recipe_of())
     try:
         client = engine.hosts[0].clients["client:2"]
-        cohorts = ([[0, 3]], [[0, 3]], [[2, 3]])
+        cohorts = (*map(evaluation.packed, ([0, 1, 2, 3], [0, 1, 2, 3], [2, 3])),)
         first, again, smaller = (evaluation._tests(protocol.recipe, client, members) for members in cohorts)
         with pytest.raises(ValueError, match="client 2 is not among those that evaluate"):
-            evaluation._tests(protocol.recipe, client, [[0, 1], [3, 9]])
+            evaluation._tests(protocol.recipe, client, evaluation.packed([0, 1, 3]))
     finally:
         engine.close()
     total = len(client.data.shared_test)
@@ -136,10 +136,12 @@ def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_
     assert smaller.kept == {}
 
 
-@given(st.sets(st.integers(0, 40), min_size=1))
-def test_those_who_evaluate_are_said_in_runs(members: set[int]) -> None:
+@given(st.sets(st.integers(0, 400)))
+def test_those_who_evaluate_are_told_in_few_bytes(members: set[int]) -> None:
     ids = sorted(members)
-    runs = evaluation.runs_of(ids)
-    assert [client_id for first, last in runs for client_id in range(first, last + 1)] == ids
-    assert [evaluation._place(client_id, runs) for client_id in ids] == [(place, len(ids)) for place in range(len(ids))]
-    assert evaluation.runs_of(range(10**5)) == [[0, 10**5 - 1]]
+    assert evaluation._unpacked(evaluation.packed(ids), 401).tolist() == ids
+    assert len(evaluation.packed(range(10**5))) < 60
+    drawn = np.flatnonzero(np.random.default_rng(0).random(10**4) < 0.1).tolist()
+    assert len(evaluation.packed(drawn)) < 800
+    # Nobody makes a client unpack more than there are clients.
+    assert len(evaluation._unpacked(evaluation.packed(range(10**6)), 401)) == 408

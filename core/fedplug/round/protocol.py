@@ -445,7 +445,7 @@ class Protocol:
     def _tell_evaluate(self, cohort: Cohort) -> None:
         judge = self.steps.evaluation
         for members in map(cohort.group, cohort.groups) if judge else ():
-            members.tell_now(self.steps.evaluate, judge.runs_of(members.client_ids))
+            members.tell_now(self.steps.evaluate, judge.packed(members.client_ids))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

@@ -561,12 +561,12 @@ class Adopting(PartySteps):
             block = execute(step, block, client, client.facts)
 
     @at_client
-    def evaluate(self, client: HostedClient, members: list[list[int]]) -> None:
+    def evaluate(self, client: HostedClient, members: bytes) -> None:
         """Evaluates the global model, as the service `evaluation` does.
 
         Args:
             client: who evaluates.
-            members: those of its group that do, as the service gives them (`runs_of`).
+            members: those of its group that do, as the service packs them.
 
         Once a round, and once after the last: a model's right answers tell of the examples it is tried on, and a party
         that could choose models without end could read them.

@@ -19,6 +19,7 @@ from fedplug_party.frames import Reply
 from fedplug_party.notes import Notes
 from fedplug_party.party import FAILURES, Party
 from fedplug_party.program import Site
+from fedplug_runs import evaluation
 from party_toys import Beside
 from toy_components import recipe_of
 from toy_protocol import build
@@ -262,7 +263,8 @@ def test_questions_that_fail_are_noted_and_bounded_also_after_a_restart(server: 
 def test_an_evaluation_after_the_last_round_is_noted_and_bounded(server: Server) -> None:
     """It discloses something about the examples on which the client evaluates a model that the server chose."""
     steps, digest = server.protocol.steps, server.protocol.recipe.digest
-    calls = [Call.of(steps.evaluate, ([[0, 0]],), "client", 3), Call.of(steps.fingerprint, (), "client", 3)]
+    evaluate = Call.of(steps.evaluate, (evaluation.packed([0]),), "client", 3)
+    calls = [evaluate, Call.of(steps.fingerprint, (), "client", 3)]
     data, _ = request(digest, calls)
     assert isinstance(data, bytes)
     assert server.say(command="save", checkpoint="3-aa").outcome == "done"
