@@ -223,3 +223,17 @@ def test_a_recipe_on_features_runs_and_its_plan_says_what_they_are(tmp_path: Pat
     with pytest.raises(RecipeError, match=r"data\.of.*groups=10 does not divide its 81 maps; write 9"):
         fedplug.check(recipe | {"data": recipe["data"] | {"of": within}})
     assert result.metrics[-1].accuracy > 0.8
+
+
+def test_long_work_is_shown_in_a_terminal_and_leaves_no_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moments = iter(range(0, 1000, 3))
+    monkeypatch.setattr(base.time, "monotonic", lambda: next(moments))
+    assert [*base._shown(range(0, 200, 64))] == [0, 64, 128, 192]
+    assert capsys.readouterr().err == ""  # a file is no terminal
+    monkeypatch.setattr(base.sys.stderr, "isatty", lambda: True)
+    assert [*base._shown(range(0, 200, 64))] == [0, 64, 128, 192]
+    written = capsys.readouterr().err
+    assert "64 of 200 examples" in written
+    assert written.endswith("\r\x1b[K")
