@@ -66,12 +66,12 @@ def forms(result: TargetResult) -> dict[str, Outcome]:
 
 
 def target_line(result: TargetResult) -> str:
-    """A finished target in a line: its key, and what came of it."""
+    """A finished target in a line: its key and its outcomes."""
     return f"{result.key}: {outcomes(result)}"
 
 
 def outcomes(result: TargetResult) -> str:
-    """What came of a target: its forms, the stronger first, each with number, trivial guess and time."""
+    """The outcomes of a target: its forms, the stronger first, each with number, trivial guess and time."""
     if result.same_as:
         return f"saw what {who_words(result.same_as)} saw, with the same result"
     said, tried = dict[str, list[str]](), forms(result)  # forms with the same result share a line
