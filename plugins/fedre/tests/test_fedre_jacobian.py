@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -72,6 +73,17 @@ def softmax_regression(model: TorchModel, x: NDArray[np.float64], label: int) ->
     residual = p - np.eye(len(p))[label]
     of_weight = moved[:, :, None] * x[None, None, :] + residual[:, None, None] * np.eye(len(x))[None]
     return np.sqrt(np.square(of_weight).sum((0, 2)) + np.square(moved).sum(0))
+
+
+def test_a_row_of_a_table_is_an_image_one_high() -> None:
+    model, examples = linear((1, 1, 12), 5), images((2, 1, 1, 12), 5)
+    rows = dataclasses.replace(examples, inputs=examples.inputs.reshape(2, 12))
+    for method in ("exact", "projections"):
+        expected = psi_scores(model, examples, whole(examples), PLAIN, method=method)
+        found = psi_scores(model, rows, np.ones((2, 1, 12), np.bool_), PLAIN, method=method)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-6)
+    with pytest.raises(DataError, match="int64"):
+        psi_scores(model, dataclasses.replace(rows, inputs=np.ones((2, 12), np.int64)), whole(examples), PLAIN)
 
 
 def test_a_linear_layer_in_closed_form() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fedplug.api.errors import FedplugError, SetupError
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol
 from fedplug_runs import estimate as estimating
-from fedplug_runs.estimate import estimate, in_short
+from fedplug_runs.estimate import _at_most, _Late, estimate, in_short
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.settings import Settings
 from fedplug_std.training import Sgd
@@ -118,3 +119,28 @@ def test_data_at_sites_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     away = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, agreed=object()))
     with pytest.raises(SetupError, match="the data of this recipe are at its sites"):
         estimate(away, SETTINGS, toy_catalog())
+
+
+def test_the_end_of_the_time_comes_even_where_python_drops_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Inside a callback of a weak reference, Python drops an exception and prints it."""
+
+    class Thing:
+        pass
+
+    def wait(seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            pass
+
+    things = [Thing()]
+    kept = weakref.ref(things[0], lambda _: wait(0.3))
+
+    def work() -> None:
+        with _at_most(0.1):
+            things.clear()
+            wait(30)
+
+    with pytest.raises(_Late):
+        work()
+    assert kept() is None
+    assert not capsys.readouterr().err

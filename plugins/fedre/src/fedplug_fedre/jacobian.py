@@ -27,6 +27,7 @@ from fedplug.api.errors import DataError
 from fedplug_std.per_sample import checked_model, evaluation_mode, parameters_at, summed_loss
 
 from fedplug_fedre.frozen import activations, statistics_of
+from fedplug_fedre.preferences import plane
 
 if TYPE_CHECKING:
     import torch
@@ -104,8 +105,7 @@ def psi_scores(
     checked = checked_model(model, "PSI scores")
     if projections < 2:
         raise ValueError(f"projections={projections} must be >= 2: one alone has no standard error")
-    if regions.shape != (len(examples), *examples.inputs.shape[2:]):
-        expected = (len(examples), *examples.inputs.shape[2:])
+    if regions.shape != (expected := (len(examples), *plane(examples.inputs))):
         raise DataError(f"regions of shape {regions.shape} must have shape {expected}: a mask for each example")
     chosen = np.flatnonzero(regions.any((1, 2)))
     if not len(chosen):
@@ -169,7 +169,7 @@ class _Task:
     Args:
         model: the model.
         state: its parameters and, where they replace the model's, buffers, by name.
-        inputs: (1, C, H, W), standardised.
+        inputs: (1, C, H, W) or (1, W), standardised.
         answers: (1,) or (1, H, W).
         pixels: (p,), the region's places in the flattened (H, W).
         at_once: number of passes that run together.
@@ -203,7 +203,12 @@ class _Task:
     @property
     def exact_passes(self) -> int:
         """One per pixel and channel."""
-        return len(self.pixels) * self.inputs.shape[1]
+        return len(self.pixels) * self.channels
+
+    @property
+    def channels(self) -> int:
+        """Numbers that a pixel has; a column of a table has one."""
+        return self.inputs.shape[1] if self.inputs.dim() == 4 else 1
 
     def projected_passes(self, projections: int) -> int:
         """One per projection and layer."""
@@ -221,7 +226,7 @@ class _Task:
             moved: dict[str, torch.Tensor] = jvp(gradient, (self.inputs,), (tangent,))[1]
             return moved
 
-        channels, size = self.inputs.shape[1], self.inputs[0, 0].numel()
+        channels, size = self.channels, self.inputs.numel() // self.channels
         # Places of the region's pixels in each channel, (p * C,): a tangent that is 1 there gives that column of J.
         places = (self.pixels[:, None] + size * torch.arange(channels, device=self.pixels.device)).reshape(-1)
         squares = torch.zeros(len(places), len(self.layers), dtype=torch.float64, device=places.device)
@@ -254,7 +259,7 @@ class _Task:
                     for name in names
                 }
                 (moved,) = vmap(pull)(directions)  # v^T J_l, (projections, 1, C, H, W)
-                squares[part] = moved.double().square().sum(2).view(len(part), -1)[:, self.pixels]
+                squares[part] = moved.double().square().view(len(part), self.channels, -1).sum(1)[:, self.pixels]
             scores.append(jackknife(squares.cpu().numpy()))
         return np.array([score for score, _ in scores]), np.array([error for _, error in scores])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fedplug import Client, Examples, Facts, Field, Learns
+from fedplug.api.errors import DataError
 from fedplug_std.training import Sgd
 
 from fedplug_fedre.preferences import Preference, marked
@@ -84,6 +85,8 @@ class PixelNoise(Sgd):
             return train
         if kept not in client.cache:
             # A batch of a probe may have no sensitive pixel. The metrics have the total number.
+            if train.inputs.ndim != 4:
+                raise DataError(f"{self.name} noises the pixels of images, and these examples have none; noise updates")
             region = marked(self.options.preference or Preference(), train, data, client.data_root)
             client.log[f"{self.name}.noised_pixels"] = float(region.mean())
             images = unit_range(train.inputs)

@@ -92,16 +92,16 @@ def marked(
 
     Args:
         preference: which they are.
-        examples: (n, C, H, W) images, with the data's marks.
+        examples: (n, C, H, W) images, with the data's marks, or (n, W) rows of a table, whose columns are the pixels.
         data: names of the labels and fields.
         root: the folder in which `boxes` and `mask` files lie.
         places: (n,), the number of each example in a `boxes` file; default 0, 1, ...
 
     Raises:
         DataError: a file is missing or does not parse, a box or mask does not fit the images, or the data has no such
-            kind or field.
+            kind or field, or is neither images nor a table.
     """
-    count, (height, width) = len(examples), examples.inputs.shape[2:]
+    count, (height, width) = len(examples), plane(examples.inputs)
     regions = np.zeros((count, height, width), np.bool_)
     if preference.box is not None:
         _fill(regions, [preference.box], "box")
@@ -139,6 +139,22 @@ def _file(root: str | None, name: str, option: str) -> Path:
     if not path.is_file():
         raise DataError(f"{option}: there is no file {path}; put it there, or correct the path in the preference")
     return path
+
+
+def plane(inputs: NDArray[Any]) -> tuple[int, int]:
+    """The height and width of examples in which regions lie; a row of a table is one high.
+
+    Raises:
+        DataError: they are neither images (n, C, H, W) nor rows of numbers (n, W).
+    """
+    if inputs.ndim == 4:
+        return inputs.shape[2], inputs.shape[3]
+    if inputs.ndim == 2 and inputs.dtype.kind != "i":
+        return 1, inputs.shape[1]
+    raise DataError(
+        f"FedRE's regions lie in images or in rows of a table, and these examples are {inputs.dtype} of shape "
+        f"{inputs.shape[1:]}; choose other data, or noise all layers alike with std.clip and std.gaussian"
+    )
 
 
 def _fill(region: NDArray[np.bool_], boxes: list[tuple[int, int, int, int]], place: str) -> None:

@@ -11,7 +11,7 @@ from fedplug import Examples
 from fedplug.api.data import PublicData
 from fedplug.api.errors import DataError
 
-from fedplug_fedre.preferences import marked
+from fedplug_fedre.preferences import marked, plane
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +63,7 @@ def sensitive(
     Raises:
         DataError: no example has a region, or as `marked`.
     """
-    places, regions = [order[:0]], [np.zeros((0, *examples.inputs.shape[2:]), np.bool_)]
+    places, regions = [order[:0]], [np.zeros((0, *plane(examples.inputs)), np.bool_)]
     for start in range(0, len(order), _AT_ONCE):
         part = order[start : start + _AT_ONCE]
         found = marked(preference, examples.take(part), data, root, places=part)

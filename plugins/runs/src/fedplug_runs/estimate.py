@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ from fedplug_runs.wire_record import Wire
 
 LIMIT = 20.0
 """Seconds that the measurement may take."""
+_AGAIN = 0.2
+"""Seconds until the end of that time is told once more."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +91,11 @@ class _Late(BaseException):
 
 @contextlib.contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Inside, `_Late` comes after that time; in other threads than the main one it cannot."""
+    """Inside, `_Late` comes after that time; in other threads than the main one it cannot.
+
+    Python drops an exception that comes inside a callback of a weak reference, and prints it. So `_Late` comes again
+    and again, and is not printed.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
@@ -96,12 +103,19 @@ def _at_most(seconds: float) -> Iterator[None]:
     def late(*_: object) -> None:
         raise _Late
 
+    def dropped(error: sys.UnraisableHookArgs) -> None:
+        if error.exc_type is not _Late:
+            printed(error)
+
+    printed = sys.unraisablehook
     with handled(late, signal.SIGALRM):
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        sys.unraisablehook = dropped
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook = printed
 
 
 def estimate(recipe: Recipe, settings: Settings, catalog: Catalog | None = None, limit: float = LIMIT) -> Estimate:
