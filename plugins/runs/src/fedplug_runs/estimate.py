@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import signal
 import sys
 import threading
@@ -132,6 +133,7 @@ def estimate(recipe: Recipe, settings: Settings, catalog: Catalog | None = None,
             "the data of this recipe are at its sites, so nothing can be measured here; with --data DIR, where DIR has "
             "client-0, client-1, ... (fedplug sites makes them), a dry run takes those"
         )
+    gc.collect()  # what an earlier measurement has left is no memory of this one
     with parties_compute_with(settings.threads):
         return _Measuring(recipe, settings, catalog, device).run(limit)
 
