@@ -348,21 +348,25 @@ def who_holds_the_key(axes: Sequence[Any]) -> None:
 
 
 def both_wishes(axes: Sequence[Any]) -> None:
-    """Accuracy over clients, a curve for each epsilon."""
+    """Accuracy over epsilon, a curve for each number of clients; dotted: the same without noise."""
     rows = rows_of("both-wishes")
-    for panel, model in zip(axes, ("features, linear", "pixels, linear"), strict=True):
-        for place, epsilon in enumerate(sorted({row["epsilon asked"] for row in rows}, key=float)):
-            curve = [row for row in rows if (row["model"], row["epsilon asked"]) == (model, epsilon)]
-            panel.plot(column(curve, "clients"), column(curve, "accuracy"), marker="o", markersize=4,
-                       color=COLOURS[place], label=f"ε {epsilon}")  # fmt: skip
-        panel.set_xscale("log")
+    for panel, inputs in zip(axes, ("public features", "pixels"), strict=True):
+        of = [row for row in rows if row["inputs"] == inputs]
+        for place, clients in enumerate(sorted({row["clients"] for row in of}, key=int)):
+            curve = [row for row in of if row["clients"] == clients]
+            private = sorted((row for row in curve if float(row["epsilon asked"])), key=lambda row: float(row["epsilon"]))
+            panel.plot(column(private, "epsilon"), column(private, "accuracy"), marker="o", markersize=4,
+                       color=COLOURS[place], label=f"{int(clients):,} clients")  # fmt: skip
+            if clear := [float(row["accuracy"]) for row in curve if not float(row["epsilon asked"])]:
+                panel.axhline(clear[0], color=COLOURS[place], linestyle=":", linewidth=1)
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter("{x:g}")
         panel.set_ylim(0, 1)
-        panel.set_xlabel("clients")
-        weights = " or ".join(dict.fromkeys(row["parameters"] for row in curve))
-        panel.set_title(f"{model}: {weights} weights")
+        panel.set_xlabel("ε toward everybody")
+        panel.set_title(f"{inputs}, a linear model")
         panel.grid(alpha=0.3)
     axes[0].set_ylabel("accuracy on MNIST")
-    axes[1].legend(loc="lower right")
+    axes[0].legend(loc="lower right")
 
 
 VERDICTS = {

@@ -82,3 +82,12 @@ def test_only_the_last_few_are_kept(loads: list[int]) -> None:
     assert len(loaded.packed()) == MOST
     loaded.digest(recipe_with(train_size=100), None)
     assert loads.count(100) == 2
+
+
+def test_data_sets_that_are_large_together_are_not_kept(loads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedplug_runs.loaded.BYTES", 1000)
+    loaded = Loaded()
+    for size in (100, 101, 101):
+        loaded.digest(recipe_with(train_size=size), None)
+    assert loads == [100, 101], "the newest stays, however large"
+    assert len(loaded.packed()) == 1

@@ -19,6 +19,8 @@ from fedplug.round.world import load_data
 
 MOST = 4
 """Data sets that are kept at a time: a study of a hundred needs none of them twice."""
+BYTES = 2**29
+"""Of data sets that are kept at a time, where they are several: features of one data set may differ in every run."""
 Kept = tuple[str, Dataset]
 """A data set, behind its digest in hex."""
 
@@ -61,7 +63,7 @@ class Loaded:
         """A data set that is there, or is loaded now."""
         if key not in self._kept:
             self._kept[key] = _load(component, root)
-            while len(self._kept) > MOST:
+            while len(self._kept) > MOST or (len(self._kept) > 1 and sum(map(_bytes, self._kept.values())) > BYTES):
                 del self._kept[next(iter(self._kept))]
         return self._kept[key]
 
@@ -133,6 +135,12 @@ class _Door:
 def _load(component: Any, root: str | None) -> Kept:
     data = component.load(root)
     return (_digest(data) if isinstance(data, Dataset) else ""), data
+
+
+def _bytes(kept: Kept) -> int:
+    data = kept[1]
+    parts = (data.train, data.test) if isinstance(data, Dataset) else ()
+    return sum(array.nbytes for part in parts for array in vars(part).values() if isinstance(array, np.ndarray))
 
 
 def _key(use: Use, root: str | None) -> str:

@@ -1,0 +1,60 @@
+"""Settings of the public-features recipes, found by a search on a public stand-in, so that nothing private is chosen.
+
+    FEDPLUG_DATA=... python benchmarks/stand_in.py FOLDER [--clients 100] [--epsilon 2] [--trials 24] [--jobs 1]
+
+Fashion-MNIST takes the place of the clients' data: its training images are split among clients, and whitening follows
+from its test images, which share none with them. The search is that of `fedplug search`, which continues it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import fedplug
+import fedplug_search
+import numpy as np
+from fedplug_std.datasets import FashionMnist
+
+RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "public-features-hundred.yaml"
+OVER = {
+    "data.size": [100, 200, 300, 500],
+    "data.length": [5, 8],
+    "rounds": [8, 12, 20, 30],
+    "train.lr": [1, 2, 4],
+    "protect.encrypted.0.norm": [0.1, 0.25, 0.5, 1.0],
+    "postprocess.encrypted.1.beta1": [0.5, 0.8, 0.9],
+}
+
+
+def main() -> None:
+    """Writes the public images, and searches."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--epsilon", type=float, default=2)
+    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--jobs", type=int, default=1)
+    chosen = parser.parse_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    images, known = chosen.folder / "fashion-test.npz", FashionMnist(FashionMnist.Options())
+    if not images.exists():
+        data = known.load(os.environ.get("FEDPLUG_DATA"))
+        np.savez(images, train_images=data.test.inputs, train_labels=data.test.labels, test_images=data.test.inputs[:1],
+                 test_labels=data.test.labels[:1], classes=np.array(data.classes))  # fmt: skip
+    public = {"use": "std.arrays", "file": str(images.resolve()), "mean": 0.2860, "std": 0.3530}
+    answer = fedplug_search.search(
+        RECIPE, OVER, objectives=["accuracy", "bytes"], trials=chosen.trials, jobs=chosen.jobs, prune="none",
+        output=chosen.folder / "search", quiet=False,
+        sets={
+            "data.of.of": "std.fashion_mnist", "data.fitted_on": public, "data.clients": chosen.clients,
+            "min_clients": round(0.9 * chosen.clients), "protect.encrypted.1.epsilon": chosen.epsilon,
+        },
+        settings=fedplug.Settings.load(),
+    )  # fmt: skip
+    print(answer.page)
+
+
+if __name__ == "__main__":
+    main()
