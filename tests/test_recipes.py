@@ -263,6 +263,7 @@ def test_runs(path: Path, tmp_path: Path) -> None:
         "secagg-distributed-dp": FEW_CLIENTS,
         "secagg-ten-thousand": FEW_CLIENTS,
         "public-features": [f"data={FEATURES}", "min_clients=10"],
+        "public-features-hundred": [f"data={FEATURES}", "min_clients=10"],
         "dp-ftrl": ["data={use: std.digits, clients: 20, partition: {use: std.iid}}", "min_clients=2"],
         "gpt-base": ["model.width=16", "model.heads=2", *FEW_PIECES],
         "gpt-lora-central-dp": [*FEW_PIECES, "data.clients=20"],
