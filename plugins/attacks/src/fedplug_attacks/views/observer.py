@@ -701,8 +701,9 @@ class Differences:
         return {client: weight_of(aggregator, size, most) for client, size in sizes.items()}
 
     def _weights_by_sum(self) -> Mapping[int, float] | None:
-        """The weights of the adversary's clients, which know their own, and of the target: all these are the total of an
-        opened sum. None where others sent an upload, or sums tell no total.
+        """The weights of the adversary's clients, which know their own, and of the target: their total is in a sum.
+
+        None where others sent an upload, or sums tell no total.
         """
         own = {c: i.party.weight for c, i in self._clients.items() if isinstance(i.party, Client)}
         others = self._uploads.keys() - {self.target}
