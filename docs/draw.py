@@ -354,7 +354,8 @@ def both_wishes(axes: Sequence[Any]) -> None:
         of = [row for row in rows if row["inputs"] == inputs]
         for place, clients in enumerate(sorted({row["clients"] for row in of}, key=int)):
             curve = [row for row in of if row["clients"] == clients]
-            private = sorted((row for row in curve if float(row["epsilon asked"])), key=lambda row: float(row["epsilon"]))
+            noised = (row for row in curve if float(row["epsilon asked"]))
+            private = sorted(noised, key=lambda row: float(row["epsilon"]))
             panel.plot(column(private, "epsilon"), column(private, "accuracy"), marker="o", markersize=4,
                        color=COLOURS[place], label=f"{int(clients):,} clients")  # fmt: skip
             if clear := [float(row["accuracy"]) for row in curve if not float(row["epsilon asked"])]:

@@ -93,6 +93,9 @@ def test_it_works_on_a_run_that_recorded_nothing_and_a_second_call_repeats_nothi
     assert people["attacked"] == 24
     assert people["recovered"] >= 3  # nothing protects single images
     assert all(row["success"] for row in found["summary"]["rows"])
+    # With two classes iLRG finds less than a guess, where one layer's gradient has the counts.
+    counted = {row["attack"] for row in found["summary"]["rows"] if row["ranking"]["metric"] == "ln_acc"}
+    assert counted == {"attacks.ilrg", "attacks.labels"}
 
     def asked(*_: Any) -> None:
         raise AssertionError("the parties were asked again")

@@ -102,6 +102,20 @@ def test_noise_on_the_sum_stays_in_the_difference(runs: Runs) -> None:
     assert float(np.std(update.values - clipped)) == pytest.approx(0.025, rel=0.1)
 
 
+def test_sizes_told_before_a_run_that_recorded_nothing_are_known_to_its_readers(runs: Runs) -> None:
+    """Else all but one would seem to learn nothing of the last one by a probe, which runs no set-up."""
+    probe = {"batch_size": 3, "batches": 1}
+    folder = runs.of(SEALED, record=False)
+    with machinery(folder, adversaries=[CLIENTS], rounds=[2], targets=[0], probe=probe) as run:
+        found, truth = seen(run, CLIENTS, 0)
+    assert found.update is not None
+    assert found.update.subtracted == ("encrypted",)
+    assert close(found.update, truth.update)
+    with machinery(folder, adversaries=[CLIENTS], rounds=[2], targets=[0], probe=probe, protected_links=True) as run:
+        found, _ = seen(run, CLIENTS, 0)
+    assert found.update is None
+
+
 @pytest.mark.parametrize("plain", [SEALED, shield()], ids=["sealed", "shield"])
 def test_the_sums_of_a_probe_are_made_and_taken_apart(runs: Runs, plain: Any) -> None:
     with machinery(runs.of(plain), adversaries=[ALL_BUT_ONE], rounds=[2], targets=[0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 import torch
 from fedplug_attacks._matching import Matcher
 from fedplug_attacks._search import Descent, Matching, adam, total_variation
-from fedplug_attacks.matching import GradInversion, InvertingGradients
+from fedplug_attacks.matching import Dlg, GradInversion, InvertingGradients
 from fedplug_kit.static import check_component
+from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from gradient_toys import attacker, digits, error, gradient, relu_net, run, top, view
 from pydantic import ValidationError
+from torch import nn
 
 BOTH = pytest.mark.parametrize("component", [InvertingGradients, GradInversion])
 SWEEP = (1e-4, 1e-2, 1.0)
@@ -28,6 +31,24 @@ def test_bad_options_are_refused() -> None:
     for options in ({"tv": -1.0}, {"tv": ()}, {"tv": (0.1, math.nan)}, {"iterations": 0}, {"form": "other"}):
         with pytest.raises(ValidationError):
             InvertingGradients.Options(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize(("component", "options"), [(InvertingGradients, {"iterations": 300}), (Dlg, {"restarts": 1})])
+def test_a_row_of_a_table_is_found_in_its_own_units(component: Any, options: dict[str, Any], scaled: bool) -> None:
+    """Its columns have no neighbours and no range, and what nothing standardises has no mean."""
+    rng = np.random.default_rng(0)
+    mean, std = ((50.0, -3.0, 1000.0, 0.2), (10.0, 2.0, 300.0, 0.1)) if scaled else ((), ())
+    row = rng.normal(size=(1, 4)) * (std or 2) + (mean or 0)
+    with seeded(0):
+        model = TorchModel(nn.Sequential(nn.Linear(4, 20), nn.Softplus(), nn.Linear(20, 10)))
+    loss = nn.functional.cross_entropy(model.module(to_tensor(row, mean, std)), torch.tensor([3]))
+    update = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, model.parameters)]).numpy()
+    seen = dataclasses.replace(view(model, update), shape=(4,), mean=mean, std=std)
+    found = run(component, seen, **options)
+    assert found.status == "finished", found.reason
+    assert found.images is not None
+    np.testing.assert_allclose((found.images - row) / (std or 1), 0, atol=0.03)
 
 
 # -- inverting gradients -----------------------------------------------------------------------------------------------

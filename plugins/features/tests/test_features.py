@@ -130,11 +130,35 @@ def test_directions_of_the_clients_own_examples_are_refused() -> None:
     rows = np.arange(40, dtype=np.float32).reshape(10, 4)
     public = Toy(np.concatenate([rows[3:5], rows[:8] + 0.5]))
     public.name = "other"
-    with pytest.raises(DataError, match="2 training examples of toy are among those of other"):
+    with pytest.raises(DataError, match="2 examples of toy are among those of other"):
         made(Whitening, Toy(rows), public=public, size=2).load(None)
     # Nor do features of them hide that.
-    with pytest.raises(DataError, match="2 training examples of toy are among those of made"):
+    with pytest.raises(DataError, match="2 examples of toy are among those of made"):
         made(Whitening, Toy(rows), public=made(Projection, public, size=4), size=2).load(None)
+    # Nor does it help that directions of other examples follow from them.
+    nested = made(Whitening, Toy(rows + 0.25), "outer", public=public, size=4)
+    with pytest.raises(DataError, match="2 examples of toy are among those of other"):
+        made(Whitening, Toy(rows), public=nested, size=2).load(None)
+    # Nor that they are for tests, which are a site's own as well.
+    with pytest.raises(DataError, match="1 examples of toy are among those of other"):
+        made(Whitening, Toy(rows + 0.25, np.stack([rows[7] + 0.5, rows[9]])), public=public, size=2).load(None)
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_the_clients_own_images_are_known_in_another_form(colours: int) -> None:
+    """The same files by another component have other constants, and tables may have been standardised before."""
+    images = np.random.default_rng(0).integers(0, 256, (20, colours, 8, 8), np.uint8)
+    mine = Toy(images, 0 * images[:2], mean=(0.1307,) * colours, std=(0.3081,) * colours)
+    scaled = (images[:5] / 255 - 0.5) / [[[0.25]], [[0.5]], [[1]]][:colours]
+    rows = images.reshape(20, -1)
+    for theirs, found in [
+        (Toy(images[:9], mean=(0.5,) * colours, std=(0.25,) * colours), 9),
+        (Toy(scaled.astype(np.float32)), 5),
+        (Toy(rows[:7] / np.float32(255)), 7 if colours == 1 else 0),  # in a row there are no channels to tell
+        (Toy(255 - images, mean=(0.5,) * colours, std=(0.25,) * colours), 0),
+        (Toy(np.full((9, colours, 8, 8), 0.3, np.float32)), 0),
+    ]:
+        assert base._shared(mine.load(None), theirs.load(None)) == found
 
 
 # -- nesting, and what is kept -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from fedplug.api.errors import ViewError
 from fedplug_std.torch_model import to_tensor, use_one_thread
 from torch.nn.modules.dropout import _DropoutNd
 
+from fedplug_attacks._matching import scale_of
 from fedplug_attacks._search import adam, cosine, total_variation
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def nearest(
         least = torch.where(better, shares, least)
         state = adam(state, gradient, moments, step, rate).clamp(front.low, front.high)
         attacker.progress(min(step, steps), steps, float(shares.mean()))
-    pixels = (best - front.low) / (front.high - front.low)
+    pixels = best * front.std + front.mean
     return pixels.numpy().astype(np.float32), least.sqrt().double().numpy()
 
 
@@ -97,8 +98,7 @@ class Front:
         self.layer.register_forward_pre_hook(self._keep)
         self._kept = self.outputs = torch.empty(0)
         self.shape = tuple(view.shape)
-        self.mean, self.std = (torch.tensor(given).view(-1, 1, 1) for given in (view.mean, view.std))
-        self.low, self.high = -self.mean / self.std, (1 - self.mean) / self.std
+        self.mean, self.std, self.low, self.high = scale_of(view)
 
     def _keep(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         self._kept = inputs[0]

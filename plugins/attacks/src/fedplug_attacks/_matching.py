@@ -267,6 +267,23 @@ Measure = Literal["squared", "distance", "cosine"]
 """How a search states its loss: `Matcher.squared`, its root, or `Matcher.cosine`."""
 
 
+def scale_of(
+    view: View, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, ...]:
+    """Mean and spread of each channel, (C, 1, 1), or column, (d,), and standardised values of black and of white.
+
+    These are infinite for rows of a table, and for inputs that nothing standardises: their range is not known.
+    """
+    each = (-1, *[1] * (len(view.shape) - 1))
+    mean, std = (
+        torch.tensor(given or (nothing,), device=device, dtype=dtype).view(each)
+        for given, nothing in ((view.mean, 0.0), (view.std, 1.0))
+    )
+    if len(view.shape) > 1 and view.mean:
+        return mean, std, -mean / std, (1 - mean) / std
+    return mean, std, torch.full_like(mean, -torch.inf), torch.full_like(mean, torch.inf)
+
+
 class Matcher:
     """The attacker's copy of the model, the target gradient, and the distance of candidates to that gradient.
 
@@ -301,7 +318,7 @@ class Matcher:
         update: the estimate of the gradient, as it was observed.
         target: (P,) the same, with 0 in hidden places.
         weight: (P,) of each entry in a distance, 0 to 1.
-        low, high: (C, 1, 1) standardised values of a black and a white pixel.
+        low, high: (C, 1, 1) standardised values of a black and a white pixel; infinite where inputs are no pixels.
         floor: the squared distance that noise of the known size and float32 rounding leave at the true examples.
         evaluations: gradients computed so far.
         local: the steps, where there are several; None where a gradient is matched.
@@ -330,10 +347,7 @@ class Matcher:
             self._decay = torch.from_numpy(decay * view.vector).to(self.device, self.dtype)
         self._norm = (self.weight * self.target.square()).sum()
         self.floor = float((weight * _variance(view, self.update)).sum() / self._norm)
-        per_channel = (-1, *[1] * (len(view.shape) - 1))
-        self.mean = torch.tensor(view.mean, device=self.device, dtype=self.dtype).view(per_channel)
-        self.std = torch.tensor(view.std, device=self.device, dtype=self.dtype).view(per_channel)
-        self.low, self.high = -self.mean / self.std, (1 - self.mean) / self.std
+        self.mean, self.std, self.low, self.high = scale_of(view, self.device, self.dtype)
         self.evaluations = 0
         weights = self.update.meaning.class_weights
         self._class_weights = None if weights is None else torch.tensor(weights, device=self.device, dtype=self.dtype)
@@ -474,16 +488,17 @@ class Matcher:
 
         Args:
             rng: of this start.
-            init: `normal` (noise around the mean pixel), `uniform` (random pixels), or `public_mean` (the mean of the
-                public examples and a little noise; without public examples the same as `normal`).
+            init: `normal` (noise around the mean pixel), `uniform` (random pixels; of what is no image the same as
+                `normal`), or `public_mean` (the mean of the public examples and a little noise; without public examples
+                the same as `normal`).
             public: the public facts.
         """
         shape = (self.batch, *self.view.shape)
-        if init == "uniform":
+        if init == "uniform" and self.low.isfinite().all():
             drawn = torch.from_numpy(rng.random(shape)).to(self.device, self.dtype)
             return self.low + drawn * (self.high - self.low)
         noise = torch.from_numpy(rng.standard_normal(shape)).to(self.device, self.dtype)
-        if init == "normal" or public is None:
+        if init in ("normal", "uniform") or public is None:
             return noise
         # Equal examples would have equal gradients and stay equal, so a little noise tells them apart.
         mean = to_tensor(public.examples.inputs, self.view.mean, self.view.std).mean(0)
@@ -494,9 +509,9 @@ class Matcher:
         return [self.start(stream(self.view.seed, purpose, number), init, public) for number in range(count)]
 
     def images(self, inputs: torch.Tensor) -> NDArray[np.float32]:
-        """Standardised inputs (B, C, H, W) as images in [0, 1]."""
-        pixels = (inputs.detach() * self.std + self.mean).clamp(0, 1)
-        return pixels.to("cpu", torch.float32).numpy()
+        """Standardised inputs (B, C, H, W) as images in [0, 1]; of a table, rows in its own units."""
+        found = inputs.detach() * self.std + self.mean
+        return (found.clamp(0, 1) if self.low.isfinite().all() else found).to("cpu", torch.float32).numpy()
 
 
 class SeveralRounds(Matcher):

@@ -40,7 +40,12 @@ _FITTED = 0.1
 
 
 def total_variation(inputs: torch.Tensor) -> torch.Tensor:
-    """Mean absolute difference of vertical and of horizontal neighbours, added; (T, B, C, H, W) to (T,)."""
+    """Mean absolute difference of vertical and of horizontal neighbours, added; (T, B, C, H, W) to (T,).
+
+    Columns of a table, (T, B, d), have no neighbours.
+    """
+    if inputs.ndim < 5:
+        return inputs.new_zeros(len(inputs))
     down, right = (inputs.diff(dim=axis).abs().flatten(1).mean(1) for axis in (-2, -1))
     return down + right
 

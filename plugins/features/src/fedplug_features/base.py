@@ -33,6 +33,8 @@ Public: TypeAlias = "Callable[[fedplug.DataSource, int], NDArray[np.float32]]"
 
 _AT_ONCE = 64
 """Examples that are worked on at once: what lies between is much larger than their features."""
+_COMPARED, _TELLING = 1024, 32
+"""Examples that are compared at once, and numbers of one that tell it from all others, whatever their scale."""
 _FORMAT = 2
 """Changes when features of the same inputs would be others."""
 
@@ -71,7 +73,7 @@ class Features(fedplug.DataSource):
         Args:
             root: folder of data sets, or None.
         """
-        return [type(self).__qualname__, self.options.model_dump(mode="json")]
+        return [f"{type(self).__module__}.{type(self).__qualname__}", self.options.model_dump(mode="json")]
 
     def reveals(self, facts: Facts) -> Sequence[Reveals]:
         """That everybody knows the function, and what it follows from."""
@@ -114,11 +116,11 @@ class Features(fedplug.DataSource):
         data = source.load(root)
         if data.train.targets is not None and data.train.targets.ndim > 2:
             raise DataError(f"{self.name} has no features of {source.name}, whose answers are classes of pixels")
-        for known in {public.name: public for each in chain for public in each.publics}.values():
-            if shared := len(_rounded(data) & _rounded(_taken_apart(known)[1].load(root))):
+        for known, public in _publics(self):
+            if shared := _shared(data, public.load(root)):
                 raise DataError(
-                    f"{self.name}: {shared} training examples of {source.name} are among those of {known.name}, from "
-                    "which features follow that everybody has; choose another public data set"
+                    f"{self.name}: {shared} examples of {source.name} are among those of {known.name}, from which "
+                    "features follow that everybody has; choose another public data set"
                 )
         shapes = [data.shape]
         for each in chain:
@@ -149,9 +151,48 @@ def _taken_apart(source: fedplug.DataSource) -> tuple[list[Features], fedplug.Da
     return chain, source
 
 
-def _rounded(data: Dataset) -> set[bytes]:
-    """The training inputs, as models get them, so coarsely that bytes and parts of one are alike."""
-    return {row.tobytes() for row in as_models_get(data, data.train.inputs).round(3)}
+def _publics(feature: Features) -> Iterator[tuple[fedplug.DataSource, fedplug.DataSource]]:
+    """The public data sets that a feature follows from, each as it is named and without features of its own; also those
+    that features of public data follow from.
+    """
+    for each in _taken_apart(feature)[0]:
+        for known in each.publics:
+            yield known, _taken_apart(known)[1]
+            if isinstance(known, Features):
+                yield from _publics(known)
+
+
+def _shared(private: Dataset, public: Dataset) -> int:
+    """How many examples of a data set, for training or for tests, are training examples of a public one."""
+    known: tuple[set[bytes], ...] = set(), set()
+    for forms in _forms(public, public.train.inputs):
+        for seen, form in zip(known, forms, strict=True):
+            seen.update(form)
+    known[1].discard(b"")
+    parts = private.train.inputs, private.test.inputs
+    found = (zip(*forms, strict=True) for part in parts for forms in _forms(private, part))
+    return sum(own in known[0] or alike in known[1] for some in found for own, alike in some)
+
+
+def _forms(data: Dataset, inputs: NDArray[Any]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Of some examples at a time, two digests of each.
+
+    The first is of an example as a model gets it, so coarsely that bytes and parts of one are alike. The second is of
+    an example whose channels have mean 0 and deviation 1: it is the same however a data set standardises its images.
+    Of a few numbers, or of equal ones, that would say too little: it is empty.
+    """
+    for start in range(0, len(inputs), _COMPARED):
+        some = inputs[start : start + _COMPARED]
+        given = as_models_get(data, some).round(3) + np.float32(0)  # no -0, which has other bytes
+        rows = some.astype(np.float64).reshape(len(some), some.shape[1] if some.ndim == 4 else 1, -1)
+        spread = rows.std(2, keepdims=True)
+        alike = ((rows - rows.mean(2, keepdims=True)) / spread.clip(1e-9)).round(2).astype(np.float32) + np.float32(0)
+        tells = (spread > 1e-6).all((1, 2)) & (rows.shape[2] >= _TELLING)
+        yield _digests(given), [one if told else b"" for one, told in zip(_digests(alike), tells, strict=True)]
+
+
+def _digests(rows: NDArray[np.float32]) -> list[bytes]:
+    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
 
 
 def _save(opened: IO[Any], inputs: list[NDArray[np.float32]]) -> None:

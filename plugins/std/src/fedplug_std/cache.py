@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
@@ -27,7 +28,11 @@ ENVIRONMENT = "FEDPLUG_CACHE"
 """Names another folder, or is `off`."""
 _UNUSED = 30 * 24 * 3600.0
 """Seconds after which a file that nobody used is deleted."""
-_DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, SetupError)
+_DAMAGED = (
+    OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    SetupError,
+)  # fmt: skip
+"""What zipfile and numpy raise of a file that was torn or changed; a wrong size in it asks for all memory."""
 
 
 def folder(kind: str) -> Path | None:

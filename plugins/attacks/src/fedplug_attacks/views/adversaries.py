@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +125,23 @@ class Adversary:
         if "key_server" in self.roles and (folder / file_name(KEY_SERVER)).is_file():
             found.append(Insider(_read(folder / file_name(KEY_SERVER), KeyServer())))
         return found
+
+    def told_weights(self, target: int, folder: Path | None) -> Mapping[int, float]:
+        """The weights of clients, which follow from the sizes that all told the server before round 1.
+
+        A run that does not record its messages keeps them at the server. Empty where the adversary does not read what
+        the target tells, or nothing was saved.
+
+        Raises:
+            CheckpointError: the server's file is damaged.
+        """
+        said = Message(client_address(target), SERVER, -1, "setup", b"", 0, {})
+        file = None if folder is None else folder / file_name(SERVER)
+        if file is None or not file.is_file() or not self.reads(said):
+            return {}
+        server = Server()
+        _read(file, server, "server")
+        return server.weights
 
     def sentence(self, shared_key: bool, shares: int | None = None) -> str:
         """A readable description of its messages and keys.

@@ -203,7 +203,8 @@ class Observer:
         update: ObservedUpdate | None
         differences = None
         if beyond is not None and insiders:
-            differences = Differences(self, target, facts, read, adversary.reads, insiders, beyond)
+            told_weights = functools.partial(adversary.told_weights, target, folder)
+            differences = Differences(self, target, facts, read, adversary.reads, insiders, beyond, told_weights)
             blocks = differences.unread() if blocks is None else blocks
         if blocks is not None:
             plan = facts.plan or told.plan
@@ -223,7 +224,7 @@ class Observer:
     ) -> ObservedUpdate | None:  # fmt: skip
         """The mean of a round as the adversary sees it opened, as one update of all; None where it sees none."""
         read, insiders, told, facts = self._followed(adversary, target, round, messages, folder)
-        sums = Differences(self, target, facts, read, adversary.reads, insiders, beyond).opened_sums
+        sums = Differences(self, target, facts, read, adversary.reads, insiders, beyond, dict).opened_sums
         if not sums:
             return None
         count = max(block.contributors for block in sums.values())
@@ -543,6 +544,7 @@ class Differences:
         reads: whether it reads a message.
         insiders: the parties on its side.
         beyond: looks up later messages, and the own updates of its clients.
+        told: gives the weights of clients, where those follow from what the adversary read before round 1.
     """
 
     observer: Observer
@@ -552,6 +554,7 @@ class Differences:
     reads: Callable[[Message], bool]
     insiders: Sequence[Insider]
     beyond: Beyond
+    told: Callable[[], Mapping[int, float]]
 
     def __post_init__(self) -> None:
         self._clients = {i.party.client_id: i for i in self.insiders if isinstance(i.party, Client)}
@@ -570,13 +573,7 @@ class Differences:
         if not sums or any(b.positions is not None or b.contributors != len(self._uploads) + 1 for b in sums.values()):
             return None
         if self._weights() is None:
-            # The clients except one know their own weights, and from an opened sum the total.
-            together = {float(b.divisor) for b in sums.values() if not isinstance(b.divisor, np.ndarray)} - {1.0}
-            own = {c: i.party.weight for c, i in self._clients.items() if isinstance(i.party, Client)}
-            rest = together.pop() - sum(own[c] for c in self._uploads) if len(together) == 1 else 0.0
-            if not 0 < rest <= 1 + 1e-9:
-                return None
-            self._told_weights = {**own, self.target: rest}
+            return None
         self._uploads[self.target] = {zone: Block(zone, block.size) for zone, block in sums.items()}
         return self._uploads[self.target]
 
@@ -697,10 +694,25 @@ class Differences:
         if not aggregator.wants.num_examples:
             return dict.fromkeys(everyone, 1.0)
         sizes = sizes_in(self.read)
-        if len(sizes) < len(everyone):
-            return None
+        if len(sizes) < len(everyone):  # they were not recorded
+            self._told_weights = self.told() or self._weights_by_sum()
+            return self._told_weights
         most = max(sizes.values())
         return {client: weight_of(aggregator, size, most) for client, size in sizes.items()}
+
+    def _weights_by_sum(self) -> Mapping[int, float] | None:
+        """The weights of the adversary's clients, which know their own, and of the target: their total is in a sum.
+
+        None where others sent an upload, or sums tell no total.
+        """
+        own = {c: i.party.weight for c, i in self._clients.items() if isinstance(i.party, Client)}
+        others = self._uploads.keys() - {self.target}
+        if others - own.keys() or any(map(self._hides_who, self.opened_sums)):
+            return None
+        sums = self.opened_sums.values()
+        together = {float(b.divisor) for b in sums if not isinstance(b.divisor, np.ndarray)} - {1.0}
+        rest = together.pop() - sum(own[c] for c in others) if len(together) == 1 else 0.0
+        return {**own, self.target: rest} if 0 < rest <= 1 + 1e-9 else None
 
     def _may_tell(self, block: Block, others: Sequence[int]) -> bool:
         """Whether some scalar of a zone has no values of others, or only values that the adversary may know."""

@@ -58,7 +58,7 @@ DEFAULT_SET = (
     Question("was this person in the data?", ("released",), ({"use": "attacks.membership"},), clients=10),
     Question("which classes does the client have?", READERS, ({"use": "attacks.negotiation"},), clients=10, batch=8),
     Question("what did a single image look like?", READERS, ("images", "search"), batch=1),
-    Question(_BATCH, READERS, ("images", {"use": "attacks.ilrg"}), batch=8),
+    Question(_BATCH, READERS, ("images", {"use": "attacks.ilrg"}, {"use": "attacks.labels"}), batch=8),
     Question(_BATCH, READERS, ("search",), batch=8),
 )  # fmt: skip
 """Every question, fastest first."""
