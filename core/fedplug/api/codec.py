@@ -124,6 +124,10 @@ class Packed:
         """What `encode` gives of the value, in its frame if it has one; made once."""
         return self._bytes
 
+    def in_frame(self) -> Packed:
+        """The same in a frame, of which a value that stays in this process needs no more than the size."""
+        return Packed(self.body, self.apart, self.size + FRAME_SIZE, self.zones, framed=True)
+
     def require_bounded(self) -> None:
         """Looks once at how much the value holds, however many read it.
 
@@ -289,14 +293,8 @@ def _require_bounded(data: bytes, most: int) -> None:
         return
 
 
-@overload
-def frame(body: bytes) -> bytes: ...
-@overload
-def frame(body: Packed) -> Packed: ...
-def frame(body: Message) -> Message:
-    """Puts length and checksum before a body; one that stays in this process needs no more than their size."""
-    if isinstance(body, Packed):
-        return Packed(body.body, body.apart, body.size + FRAME_SIZE, body.zones, framed=True)
+def frame(body: bytes) -> bytes:
+    """Puts length and checksum before a body."""
     return _FRAME.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 

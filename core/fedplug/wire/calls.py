@@ -88,7 +88,7 @@ def request(
 
 
 def _framed(body: Any, stays: bool) -> Message:
-    return codec.frame(codec.pack(body)) if stays else codec.frame(codec.encode(body))
+    return codec.pack(body).in_frame() if stays else codec.frame(codec.encode(body))
 
 
 class Failure(Record, frozen=True):
