@@ -170,7 +170,7 @@ class ClientData(_ForTraining):
         own_test: test examples with the class mix of its training examples; with data at sites, what is held out there.
         shared_test: the common test set, of which each client evaluates a share; with data at
             sites there is none, and this is what its site holds out.
-        own_places: int64 (n,), where `own_test` lies in `shared_test`; None where it is no part of it.
+        own_places: of `own_test` in `shared_test`, int64 (n,); None outside it.
     """
 
     own_test: Examples
