@@ -425,10 +425,9 @@ class TorchModel(Model):
                 forward = functools.partial(self._outputs_for, data=data, draws=toggled)
                 if self._suited is None or self._suited[0] is not common:
                     self._suited = common, answers.suits(forward)
-                if self._suited[1]:
-                    answers.ask(every, forward)
-        if answers.lacks(every):
-            return None
+                if not self._suited[1]:
+                    return None
+                answers.ask(every, forward)
         found = [answers.of_part(*part) for part in zip(places, sets, strict=True)]
         return found, answers.seconds(every)
 
