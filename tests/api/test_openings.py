@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from fedplug.api.errors import CheckpointError, MessageError, OpenedBefore, ProtectionError
 from fedplug.api.parties import Openings
-from fedplug_runs.checkpoint import openings_in
+from fedplug_runs.openings import Notes
+
+
+def openings_in(file: Path) -> Openings:
+    address = file.stem.replace("-", ":")
+    return Notes().openings(file.parent, {address: 0})[address]
 
 
 def opened(openings: Openings, *what: Any) -> None:

@@ -79,7 +79,12 @@ def resume(folder: Path, settings: Settings, round: int | None = None) -> None:
 
 
 def noted(folder: Path, party: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "openings" / f"{party}.jsonl").read_text().splitlines()]
+    notes = []
+    for file in sorted((folder / "openings").iterdir()):
+        for note in map(json.loads, file.read_text().splitlines()):
+            by = [f"client-{client}" for client in note["by"]] if "by" in note else [file.stem]
+            notes += [note] if party in by else []
+    return notes
 
 
 def rows_of(folder: Path) -> list[Row]:
@@ -288,10 +293,11 @@ def test_notes_that_are_missing_or_shortened_end_a_resume(engine: str, holder: s
     """Going back to a checkpoint from before the missing line does not help either."""
     settings = settings_of(tmp_path / "runs", engine)
     folder = start(sealed(holder, rounds=2 if holder == "key_server" else 3), settings)  # a client opens a round later
-    file = folder / "openings" / ("key_server.jsonl" if holder == "key_server" else "client-3.jsonl")
+    file = folder / "openings" / ("key_server.jsonl" if holder == "key_server" else "client-0.jsonl")
     lines = file.read_text().splitlines(keepends=True)
     ledger = (folder / "ledger.json").read_bytes()
-    damages = [(lines[:1], "has 1 lines"), (None, "is missing")]
+    assert len(lines) == (2 if holder == "key_server" else 3)  # a round, whichever of its clients opened it
+    damages = [(lines[:1], "has 1 notes of "), (None, "has 0 notes of ")]
     for left, found in damages if engine == "local" else damages[:1]:
         file.unlink()
         if left is not None:
@@ -299,7 +305,8 @@ def test_notes_that_are_missing_or_shortened_end_a_resume(engine: str, holder: s
         for round in (Checkpoints(folder).rounds()[0], None) if engine == "local" else (None,):
             with pytest.raises(FedplugError) as caught:
                 execution.resume(folder, settings, round, toy_catalog())
-            assert f"{file} {found}, but a checkpoint knows of 2 sums that were opened" in str(caught.value)
+            said = f"{file.parent} {found}{file.stem}, but a checkpoint knows of 2 sums that it opened"
+            assert said in str(caught.value)
             assert "go back" not in str(caught.value)
     assert (folder / "ledger.json").read_bytes() == ledger
 

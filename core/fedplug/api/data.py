@@ -170,10 +170,12 @@ class ClientData(_ForTraining):
         own_test: test examples with the class mix of its training examples; with data at sites, what is held out there.
         shared_test: the common test set, of which each client evaluates a share; with data at
             sites there is none, and this is what its site holds out.
+        own_places: of `own_test` in `shared_test`, int64 (n,); None outside it.
     """
 
     own_test: Examples
     shared_test: Examples
+    own_places: NDArray[np.int64] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

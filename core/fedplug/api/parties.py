@@ -545,8 +545,8 @@ class Client(Party):
         other = copy.copy(self)
         other._examples = self.num_examples
         # What is shared by name may be what a site alone has.
-        tests = {name: getattr(self.data, name).take(none) for name in ("own_test", "shared_test")}
-        other.data, other.data_root = dataclasses.replace(self.data, train=self.data.train.take(none), **tests), None
+        parts = {name: getattr(self.data, name).take(none) for name in ("train", "own_test", "shared_test")}
+        other.data, other.data_root = dataclasses.replace(self.data, own_places=None, **parts), None
         other.scores = {}
         return other
 

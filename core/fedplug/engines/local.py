@@ -49,9 +49,9 @@ class LocalEngine:
             self.hosts.append(key_server)
 
     def exchange(self, messages: dict[str, Message]) -> Iterator[tuple[str, Message | Exception]]:
-        """Delivers each message in turn."""
-        for address, data in messages.items():
-            yield address, self._hosts[address].deliver(address, data)
+        """Delivers each message in turn; what they open is noted for several at once, before any of them answers."""
+        replies = ((address, self._hosts[address].deliver(address, data)) for address, data in messages.items())
+        yield from self.clients.store.noted(replies)
 
     def save(self, folder: Path) -> None:
         """Every party writes its own state into the folder."""

@@ -66,6 +66,9 @@ class Store(Protocol):
             CheckpointError: notes are damaged, or fewer than a checkpoint knows of.
         """
 
+    def noted(self, answers: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:
+        """Answers of parties in this process, by address, each once what it has opened is noted."""
+
     def save_clients(self, folder: Path, clients: Mapping[str, HostedClient]) -> None:
         """Writes the states of clients, by address."""
 
@@ -97,6 +100,10 @@ class Nowhere:
     def openings(self, addresses: Iterable[str]) -> dict[str, Openings]:
         """None yet."""
         return {address: Openings() for address in addresses}
+
+    def noted(self, answers: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:
+        """They are: nobody keeps notes."""
+        return answers
 
     def comparison(self) -> None:
         """Nothing."""

@@ -82,7 +82,7 @@ def client_data(
     if evaluation is not None:
         rng = stream(seed, "own_test", client_id)
         own = evaluation.own_test(train.labels, dataset.test.labels, num_clients, rng)
-    return ClientData(train, dataset.test.take(own), dataset.test, **dataset.about)
+    return ClientData(train, dataset.test.take(own), dataset.test, own, **dataset.about)
 
 
 def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -> tuple[Dataset, PublicData | None]:

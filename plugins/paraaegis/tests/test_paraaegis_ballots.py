@@ -12,7 +12,7 @@ from fedplug import Layout
 from fedplug.api.errors import ProtectionError
 from fedplug_paraaegis.secret_ballot import IndexCipher, ballot_problem, tally
 from fedplug_paraaegis.vote import Vote
-from fedplug_runs.checkpoint import openings_in
+from fedplug_runs.checkpoint import StateFiles
 from fedplug_std.scores import highest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,11 +39,11 @@ def test_a_client_gives_one_ballot_under_a_key_though_the_server_says_which_atte
     """Also after it went back to a checkpoint: what it has used is on its disk before the ballot leaves."""
     one, other = np.random.default_rng(1).random((2, 1000), np.float32)
     component = Vote(Vote.Options(ratio=0.065)).varied(name="paraaegis.vote")
-    attempt, notes = bytes(16), tmp_path / "openings" / "client-0.jsonl"
+    attempt = bytes(16)
 
     def back(scores: np.ndarray) -> Any:
         facts = facts_of(component, Layout.of([("w", (1000,))]))
-        return FakeClient({"s": scores}, facts, openings=openings_in(notes))
+        return FakeClient({"s": scores}, facts, openings=StateFiles(tmp_path).openings(["client:0"])["client:0"])
 
     ballot = component.nominate(back(one), attempt)
     assert np.array_equal(component.nominate(back(one), attempt), ballot)  # which shows nothing new

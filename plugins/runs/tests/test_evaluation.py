@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from examples import examples
 from fedplug.api.data import Dataset, Examples
+from fedplug.api.events import ModelDelivered
 from fedplug.round.world import client_data
 from fedplug_runs import evaluation
 from fedplug_runs.evaluation import Evaluated, matched_test, slice_of_test
+from fedplug_std._answers import BATCH
+from fedplug_std.datasets import Digits
+from fedplug_std.torch_model import TorchModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -62,6 +67,27 @@ def test_slices_of_the_test_set_tile_it(n: int, parties: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_a_process_has_the_global_model_answer_for_the_common_test_set_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, answered = list[int](), TorchModel._outputs_for
+
+    def outputs_for(model: TorchModel, examples: Examples, **kind: Any) -> Any:
+        passed.append(len(examples))
+        return answered(model, examples, **kind)
+
+    monkeypatch.setattr(TorchModel, "_outputs_for", outputs_for)
+    monkeypatch.setattr(TorchModel, "evaluate_each", lambda *_: pytest.fail("a client asked for its part alone"))
+    recipe = {
+        "name": "once", "seed": 1, "rounds": 2, "train": {"use": "std.sgd", "epochs": 1, "batch_size": 60, "lr": 0.1},
+        "data": {"use": "std.digits", "clients": 5, "partition": "std.iid"}, "model": "std.logistic",
+        "negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []},
+        "aggregate": "std.mean",
+    }  # fmt: skip
+    delivered = [event for event in fedplug.protocol(recipe) if isinstance(event, ModelDelivered)]
+    assert len(delivered) == 1
+    total = len(Digits(Digits.Options()).load(None).test)
+    assert passed == [BATCH] * (2 + 2 * math.ceil(total / BATCH))  # two of them to try whether it may be asked so
+
+
 def test_client_data() -> None:
     def part(count: int) -> Examples:
         labels = np.arange(count) % 4
@@ -73,6 +99,7 @@ def test_client_data() -> None:
     np.testing.assert_array_equal(data.train.inputs.ravel(), assignment[1])
     assert set(data.own_test.labels) == {2, 3}
     assert len(data.own_test) == 40
+    np.testing.assert_array_equal(data.shared_test.take(data.own_places).inputs, data.own_test.inputs)
     assert data.shared_test is dataset.test
     assert (data.classes, data.mean, data.std) == (dataset.classes, dataset.mean, dataset.std)
     again, other = (client_data(dataset, assignment, 1, 2, seed, evaluation) for seed in (3, 4))

@@ -94,7 +94,7 @@ BLOCK = Block("clear", 2000, np.arange(2000, dtype=np.float32))
 def test_a_packed_message_is_counted_and_kept_as_the_bytes_that_it_would_be() -> None:
     sent = codec.frame(codec.encode({"value": BLOCK}))
     found = []
-    for data in (sent, codec.frame(codec.pack({"value": BLOCK}))):
+    for data in (sent, codec.pack({"value": BLOCK}).in_frame()):
         wire = Wire(keep=True)
         wire.record("client:0", "server", 0, "upload", data, {"clear": 8000})
         (message,) = wire.take()

@@ -116,7 +116,7 @@ def test_outputs_are_those_of_examples_with_one_class_each(monkeypatch: pytest.M
             assert one.outputs.shape == (len(given), 3)
             np.testing.assert_allclose(one.outputs, other.outputs, rtol=1e-5, atol=1e-6)
             assert one.correct == int((one.outputs.argmax(1) == given.labels).sum())
-    monkeypatch.setattr(torch_model, "_KEPT_OUTPUTS", 5)
+    monkeypatch.setattr(torch_model, "MOST_OUTPUTS", 5)
     monkeypatch.setattr(torch_model, "_EVALUATION_BATCH", 2)
     assert model.evaluate_each(sets, data)[0].outputs is None
 

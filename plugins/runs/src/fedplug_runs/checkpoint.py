@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fedplug.api import codec
 from fedplug.api.errors import CheckpointError, MessageError
-from fedplug.api.parties import KEY_SERVER, Opening, Openings, file_name
+from fedplug.api.parties import KEY_SERVER, Openings, file_name
 from fedplug.engines.base import Engine
 
 from fedplug_runs.compared import Comparison
-from fedplug_runs.files import append_line, open_plain, open_private, private_folder, read_lines
+from fedplug_runs.files import open_plain, open_private, private_folder
 from fedplug_runs.onward import resume_command, run_command
+from fedplug_runs.openings import Answer, Notes
 from fedplug_runs.residents import Residents
 
 if TYPE_CHECKING:
@@ -174,30 +175,6 @@ def holding(path: Path, what: str) -> Iterator[None]:
         raise CheckpointError(f"{path} holds no {what} ({type(error).__name__}: {error})") from error
 
 
-def openings_in(file: Path, known: int = 0) -> Openings:
-    """The sums that a party has noted in a file, and where it notes further ones.
-
-    Args:
-        file: which may be missing.
-        known: how many notes a checkpoint knows of.
-
-    Raises:
-        CheckpointError: the file is damaged, or holds fewer.
-    """
-    without = "without it sums could be opened twice; put the file back as it was, or start a new run"
-    remedy = f"{without}: {run_command(file.parent.parent)}"
-    noted = read_lines(file, Opening.from_json, remedy)
-    if len(noted) < known:
-        has = f"has {len(noted)} lines" if file.is_file() else "is missing"
-        raise CheckpointError(f"{file} {has}, but a checkpoint knows of {known} sums that were opened; {remedy}")
-    return Openings(noted, functools.partial(_note, file))
-
-
-def _note(file: Path, line: bytes) -> None:
-    private_folder(file.parent)
-    append_line(file, line, synced=True)  # the sum goes to others: a power failure must not take the note back
-
-
 KEPT, SPARED = 2, 3
 """How many of the last checkpoints are kept, and how many earlier ones at most, each for its kind of round."""
 
@@ -209,10 +186,12 @@ class StateFiles:
     Attributes:
         folder: of the run, where parties note what they open; None: they forget it with their process.
         max_clients_in_memory: of all clients; None: all of them.
+        notes: of these parties.
     """
 
     folder: Path | None = None
     max_clients_in_memory: int | None = None
+    notes: Notes = dataclasses.field(default_factory=Notes, compare=False, repr=False)
 
     def absolute(self) -> StateFiles:
         """See `Store.absolute`."""
@@ -228,11 +207,11 @@ class StateFiles:
             with contextlib.suppress(Exception):  # damaged; resuming from it says so
                 for address, _, state in read_states(checkpoints.path(round), known):
                     known[address] = max(known[address], codec.decode_saved(state)["remembered"]["opened"])
-        notes = self.folder / "openings"
-        return {
-            address: openings_in((notes / file_name(address)).with_suffix(".jsonl"), count)
-            for address, count in known.items()
-        }
+        return self.notes.openings(self.folder / "openings", known)
+
+    def noted(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """See `Store.noted`."""
+        return self.notes.before(answers)
 
     def save_clients(self, folder: Path, clients: Mapping[str, HostedClient]) -> None:
         """Writes a file for all clients of a process, and one for each array that they hold."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import time
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from fedplug.api.blocks import RETAINED
-from fedplug.api.data import Evaluation, Examples
+from fedplug.api.data import ClientData, Evaluation, Examples
 from fedplug.api.errors import of_component
 from fedplug.api.records import Number, Record, shown
 from fedplug.api.reports import Name
@@ -152,6 +153,7 @@ class _Tests:
     Attributes:
         place: of the client among those who share the common test set, and how many these are.
         sets: that share, and the client's own test examples; at a site these alone.
+        places: where these lie in the common test set; None at a site.
         classes: how many there are.
         rare: whether a class is rare: of the common test set, or of a site's held-out examples.
         kept: where the model may keep what it makes of them; None: it may not.
@@ -159,6 +161,7 @@ class _Tests:
 
     place: tuple[int, int]
     sets: list[Examples]
+    places: list[NDArray[np.int64]] | None
     classes: int
     rare: bool = False
     kept: dict[str, Any] | None = None
@@ -182,9 +185,9 @@ def evaluated(recipe: Recipe, composition: Composition, client: HostedClient, me
     Raises:
         ValueError: the client is none of them.
     """
-    tests, at_site = _tests(recipe, client, members), recipe.data.at == "sites"
+    tests, at_site = _tests(recipe, composition, client, members), recipe.data.at == "sites"
     with client.timed("evaluate"):
-        public, own = _judged(client, client.vector, tests)
+        public, own = _judged_once(client, tests) or _judged(client, client.vector, tests)
         counts = Evaluated(
             public.correct, public.count, public.loss, own.correct, own.count, task=_floats(public.task),
             own_task=_own_task(client, own),
@@ -243,7 +246,30 @@ def _judged(client: HostedClient, vector: NDArray[np.float32], tests: _Tests) ->
     return found[0], found[-1]
 
 
-def _tests(recipe: Recipe, client: HostedClient, members: bytes) -> _Tests:
+@runtime_checkable
+class _AnswersOnce(Protocol):
+    """A model whose clients in one process have it answer for the common test set once: `TorchModel` is one."""
+
+    def evaluate_parts(
+        self, sets: Sequence[Examples], places: Sequence[NDArray[np.int64]], data: ClientData
+    ) -> tuple[list[Evaluation], float] | None:
+        """As `TorchModel.evaluate_parts`."""
+
+
+def _judged_once(client: HostedClient, tests: _Tests) -> tuple[Evaluation, Evaluation] | None:
+    """What the global model does, found for all clients of this process at once; None where it cannot be."""
+    if tests.places is None:
+        return None
+    model, started = client.loaded(client.vector), time.perf_counter()
+    answered = model.evaluate_parts(tests.sets, tests.places, client.data) if isinstance(model, _AnswersOnce) else None
+    if answered is None:
+        return None
+    (public, own), alone = answered
+    client.saved(alone - (time.perf_counter() - started))
+    return public, own
+
+
+def _tests(recipe: Recipe, composition: Composition, client: HostedClient, members: bytes) -> _Tests:
     """What a client evaluates on; the same object as long as its share of the common test set is the same."""
     data = client.data
     at_site = recipe.data.at == "sites"
@@ -255,15 +281,20 @@ def _tests(recipe: Recipe, client: HostedClient, members: bytes) -> _Tests:
     if tests is not None and tests.place == place:
         return tests
     if at_site:
-        tests = _Tests(place, [data.own_test], len(data.classes), _rare(data.own_test))
+        tests = _Tests(place, [data.own_test], None, len(data.classes), _rare(data.own_test))
     else:
+        rare, in_order = _known(data.shared_test)
         share = slice_of_test(*place, len(data.shared_test))
-        if in_order_of_classes(data.shared_test):
+        if in_order:
             share = slice(place[0], None, place[1])  # else it is of one class
         # The shares of all clients are the test set, and their own test examples are no more than as many again.
         kept: Any = {} if 2 * 4 * data.shared_test.inputs.size <= _KEPT_BYTES else None
-        sets = [data.shared_test.take(share), data.own_test]
-        tests = _Tests(place, sets, len(data.classes), _rare(data.shared_test), kept)
+        sets, places = [data.shared_test.take(share), data.own_test], None
+        # Clients whose models differ in buffers have one each, and what is not of fedplug itself may keep more.
+        alike = recipe.buffers == "mean" or not client.remembered.buffers
+        if alike and data.own_places is not None and composition.shipped(recipe.model.name):
+            places = [np.arange(len(data.shared_test))[share], data.own_places]
+        tests = _Tests(place, sets, places, len(data.classes), rare, kept)
     client.cache[NAME] = tests
     return tests
 
@@ -283,6 +314,12 @@ def _unpacked(members: bytes, clients: int) -> NDArray[np.int64]:
     """The ids that `packed` wrote, of so many clients in all; read once for those of a process, who hear the same."""
     bits = zlib.decompressobj().decompress(members, (clients + 7) // 8)
     return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
+
+
+@functools.lru_cache(maxsize=4)
+def _known(common: Examples) -> tuple[bool, bool]:
+    """Whether the common test set has a rare class, and whether it comes class by class."""
+    return _rare(common), in_order_of_classes(common)
 
 
 def _rare(examples: Examples) -> bool:

@@ -183,22 +183,23 @@ def to_disk(path: Path) -> None:
         os.close(handle)
 
 
-def read_lines(file: Path, read: Callable[[str], T], remedy: str) -> list[T]:
+def read_lines(file: Path, read: Callable[[str], T], remedy: str, cut: bool = True) -> list[T]:
     """The records in a file that grew by `append_line`, each `synced` before anybody else learned of it.
 
-    A last line that was cut off while it was written is cut away: nobody knows of it.
+    A last line that was cut off while it was written is no record: nobody knows of it.
 
     Args:
         file: that may be missing.
         read: a record of a line, or a ValueError.
         remedy: for a damaged line, why it is needed and what to do.
+        cut: whether to cut it away; False: it is left, since another process may be writing it.
 
     Raises:
         CheckpointError: a line is damaged.
     """
     data = read_bytes(file) if file.is_file() else b""
     whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
+    if len(whole) < len(data) and cut:
         shorten(file, len(whole))
     found = []
     for number, line in enumerate(whole.splitlines(), 1):

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from fedplug.api.blocks import Layout, is_unchangeable
+from fedplug.api.blocks import Layout, is_unchangeable, unchangeable
 from fedplug.api.data import ClientData, Evaluation, Examples, Model
 from fedplug.api.parties import threads_of_a_party
 from torch.utils.hooks import RemovableHandle
 
+from fedplug_std._answers import BATCH, MOST_OUTPUTS, Answers, Judged
 from fedplug_std._perceptron import Perceptron, hooked
 from fedplug_std.attributes import Attributes
 
@@ -38,8 +39,8 @@ _EVALUATION_VALUES = 1 << 21
 _EVALUATION_BATCH = 1024
 # The same of the numbers that a model gives: 64 MiB, of which a loss makes two or three copies.
 _OUTPUT_VALUES = 1 << 24
-# Outputs are kept for figures by class where those of one set take at most this many numbers: 256 MiB.
-_KEPT_OUTPUTS = 1 << 26
+_MODELS = 4
+"""Of how many models answers are kept: groups of clients have a model each."""
 _MODELESS = {
     getattr(torch.nn, name)
     for name in (
@@ -235,6 +236,8 @@ class TorchModel(Model):
         self._hooks = -1
         self._attributes = Attributes(module)
         self._apart: bool | None = None  # of a module that nobody has tried
+        self._answers: list[Answers] = []  # those that were asked for last at the end
+        self._suited: tuple[Examples, bool] | None = None
 
     @property
     def module(self) -> torch.nn.Module:
@@ -394,11 +397,72 @@ class TorchModel(Model):
             return super().evaluate_each(sets, data, kept)
         return self._evaluated(sets, data, kept)
 
-    def _evaluated(
-        self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None = None
-    ) -> list[Evaluation]:
+    def evaluate_parts(
+        self, sets: Sequence[Examples], places: Sequence[NDArray[np.int64]], data: ClientData
+    ) -> tuple[list[Evaluation], float] | None:
+        """Evaluates parts of the common test set `data.shared_test`, each example of which passes the model once.
+
+        The next who asks for the same parameters and buffers gets what was found, so whoever changes the module
+        otherwise must not ask.
+
+        Args:
+            sets: the parts.
+            places: of their examples in the common test set.
+            data: as in `evaluate`.
+
+        Returns:
+            An evaluation for each part, and the seconds that they would take whoever asks for them alone. None where a
+            module answers for examples together, or gives too many numbers: use `evaluate_each`.
+        """
+        common = data.shared_test
+        if type(self).evaluate is not TorchModel.evaluate or not len(common):
+            return None
         use_one_thread()
-        step = batch_of(sets[0], data)
+        answers = self._answers_for(common, data)
+        every = np.concatenate(places)
+        if answers.lacks(every):
+            with self._evaluating() as toggled:
+                forward = functools.partial(self._outputs_for, data=data, draws=toggled)
+                if self._suited is None or self._suited[0] is not common:
+                    self._suited = common, answers.suits(forward)
+                if not self._suited[1]:
+                    return None
+                answers.ask(every, forward)
+        found = [answers.of_part(*part) for part in zip(places, sets, strict=True)]
+        return found, answers.seconds(every)
+
+    def _answers_for(self, common: Examples, data: ClientData) -> Answers:
+        """Those of the module as it is, for a set."""
+        self._settle()
+        held = self._holds[0] if self._holds is not None and self._holds[1] == self._versions() else None
+        vector = held if held is not None and is_unchangeable(held) else unchangeable(self.get_vector())
+        key = vector, self.get_buffers() if self._buffers else {}, data.task
+        for number, answers in enumerate(self._answers):
+            if answers.of is common and _same_model(answers.key, key):
+                self._answers.append(self._answers.pop(number))
+                return answers
+        judged: Judged | None = self._counted if self.count else None
+        if data.task is not None:
+            judged = functools.partial(self._judged, task=data.task)
+        size = BATCH if self.device.type == "cpu" else _EVALUATION_BATCH
+        self._answers.append(Answers(common, min(size, batch_of(common, data)), key, judged))
+        del self._answers[:-_MODELS]
+        while len(self._answers) > 1 and sum(each.size for each in self._answers) > MOST_OUTPUTS:
+            del self._answers[0]
+        return self._answers[-1]
+
+    def _outputs_for(self, examples: Examples, data: ClientData, draws: bool) -> torch.Tensor:
+        inputs = to_tensor(examples.inputs, data.mean, data.std, self.device)
+        perceptron = self.noted(Perceptron.of)
+        if perceptron is not None:
+            return perceptron.forward(inputs)
+        with seeded(0, self.device) if draws else contextlib.nullcontext():
+            found: torch.Tensor = self._module(inputs)
+        return found
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[bool]:
+        """Inside, the module is in evaluation mode and computes no gradients; whether its mode makes a difference."""
         self._settle()
         module = self._module
         was_training, toggled = module.training, not self.noted(modeless)
@@ -407,14 +471,20 @@ class TorchModel(Model):
             set_mode(module, training=False)
         # If a module also draws in evaluation, its draws must not depend on earlier users of this process.
         with torch.no_grad(), seeded(0, self.device) if toggled else contextlib.nullcontext():
-            few = len(sets) > 1 and sum(map(len, sets)) <= step
-            if few and (not toggled or self._answers_each(sets, data)):
-                found = self._together(sets, data, kept)
-            else:
-                found = [self._in_batches(examples, data, step) for examples in sets]
+            yield toggled
         if toggled:
             set_mode(module, was_training)
-        return found
+
+    def _evaluated(
+        self, sets: Sequence[Examples], data: ClientData, kept: dict[str, torch.Tensor] | None = None
+    ) -> list[Evaluation]:
+        use_one_thread()
+        step = batch_of(sets[0], data)
+        with self._evaluating() as toggled:
+            few = len(sets) > 1 and sum(map(len, sets)) <= step
+            if few and (not toggled or self._answers_each(sets, data)):
+                return self._together(sets, data, kept)
+            return [self._in_batches(examples, data, step) for examples in sets]
 
     def _answers_each(self, sets: Sequence[Examples], data: ClientData) -> bool:
         """Whether a module's output for an example is independent of the other sets; tried once, on the first sets."""
@@ -466,7 +536,7 @@ class TorchModel(Model):
         correct, count, loss = 0, 0, 0.0
         task: dict[str, float] = {}
         told: list[NDArray[np.float32] | None] = []
-        few = len(examples) * len(data.classes) <= _KEPT_OUTPUTS
+        few = len(examples) * len(data.classes) <= MOST_OUTPUTS
         for start in range(0, len(examples), step):
             batch = examples.take(slice(start, start + step))
             outputs = self._module(to_tensor(batch.inputs, data.mean, data.std, self.device))
@@ -497,6 +567,16 @@ class TorchModel(Model):
         loss = float(torch.nn.functional.cross_entropy(logits, answers, reduction="sum"))
         task = dict(self.count(predicted, answers)) if self.count else {}
         return Evaluation(int((predicted == answers).sum()), answers.numel(), loss, task)
+
+
+def _same_model(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether vectors, buffers and tasks are the same, to the bit."""
+    (vector, buffers, task), (theirs, their_buffers, their_task) = one, other
+    if task is not their_task or buffers.keys() != their_buffers.keys():
+        return False
+    if any(held.tobytes() != their_buffers[name].tobytes() for name, held in buffers.items()):
+        return False
+    return vector is theirs or np.array_equal(vector.view(np.uint32), theirs.view(np.uint32))
 
 
 def _of_examples(outputs: torch.Tensor, answers: torch.Tensor) -> NDArray[np.float32] | None:
