@@ -3,10 +3,11 @@
     FEDPLUG_DATA=... python benchmarks/peers.py [--rows 20 conv-200 gpt-20] [--without flower] [--csv FILE]
 
 Every system trains the same model on the same examples, and evaluates the global model on the whole test set after each
-round: a perceptron or LeNet-5 on MNIST, or a small transformer on text of random words. The systems take turns, a round
-each, in processes that wait for each other, so that a busy machine slows them alike; Flower runs alone after them,
-since Ray works while it waits. The output is CPU seconds of a round, median, without the first, over every process that
-a system starts. Ratios are medians over the pairs of rounds that ran one after the other. Memory is
+round: a perceptron, LeNet-5, a recurrent net or separable convolutions with batch norm on MNIST, or a small transformer
+on text of random words. For fedplug the recurrent and the separable net are in a file of the user's own. The systems
+take turns, a round each, in processes that wait for each other, so that a busy machine slows them alike; Flower runs
+alone after them, since Ray works while it waits. The output is CPU seconds of a round, median, without the first, over
+every process that a system starts. Ratios are medians over the pairs of rounds that ran one after the other. Memory is
 the peak of resident memory of all processes of a system, with Python, torch and the data. fedplug's evaluation also
 counts on each client's own test examples, and it writes a checkpoint each round, unlike the others.
 
@@ -37,6 +38,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 _PERCEPTRON, _CONV = {"use": "std.mlp"}, {"use": "std.lenet5"}
 _GPT = {"use": "std.gpt", "width": 64, "layers": 2, "heads": 2}
+_OWN = HERE / "peer_programs" / "nets.py"
+_GRU, _SEPARABLE = {"use": f"{_OWN}:Gru"}, {"use": f"{_OWN}:Separable"}
 ROWS: dict[str, dict[str, Any]] = {
     "20": {"clients": 20, "examples": 60_000, "hidden": [256, 128], "epochs": 5, "batch_size": 32, "rounds": 3},
     "200": {"clients": 200, "examples": 12_000, "hidden": [256, 128], "epochs": 1, "batch_size": 20, "rounds": 8},
@@ -46,6 +49,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "conv-1000": {"clients": 1000, "examples": 60_000, "model": _CONV, "epochs": 1, "batch_size": 20, "rounds": 5},
     "gpt-20": {"clients": 20, "examples": 2_000, "model": _GPT, "epochs": 2, "batch_size": 16, "rounds": 4},
     "gpt-200": {"clients": 200, "examples": 4_000, "model": _GPT, "epochs": 1, "batch_size": 10, "rounds": 6},
+    "gru-20": {"clients": 20, "examples": 6_000, "model": _GRU, "epochs": 1, "batch_size": 20, "rounds": 6},
+    "gru-200": {"clients": 200, "examples": 20_000, "model": _GRU, "epochs": 1, "batch_size": 20, "rounds": 4},
+    "gru-1000": {"clients": 1000, "examples": 60_000, "model": _GRU, "epochs": 1, "batch_size": 20, "rounds": 3},
+    "separable-20": {"clients": 20, "examples": 6_000, "model": _SEPARABLE, "epochs": 1, "batch_size": 20, "rounds": 4},
+    "separable-200": {
+        "clients": 200, "examples": 20_000, "model": _SEPARABLE, "epochs": 1, "batch_size": 20, "rounds": 3,
+    },
 }
 """Sizes of the rows. Without a model, it is a perceptron with these hidden layers."""
 BY_HAND = {20: 1.05, 200: 1.05, 1000: 1.15}
@@ -286,6 +296,7 @@ def described(row: dict[str, Any]) -> str:
     what = {
         "std.mlp": f"perceptron, {parameters:,} parameters", "std.lenet5": "LeNet-5, 61,706 parameters",
         "std.gpt": f"transformer, 137,152 parameters, {CONTEXT} tokens an example",
+        _GRU["use"]: "recurrent net, 99,278 parameters", _SEPARABLE["use"]: "separable net, 153,354 parameters",
     }[kind]  # fmt: skip
     epochs = f", {row['epochs']} epochs" if row["epochs"] > 1 else ""
     return f"{what}: {row['clients']} clients x {row['examples'] // row['clients']:,} examples{epochs}"

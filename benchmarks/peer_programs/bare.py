@@ -12,6 +12,10 @@ def main() -> None:
     module = work.module()
     local = list(module.parameters())
     model = [parameter.detach().clone() for parameter in local]
+    statistics = [buffer for buffer in module.buffers() if buffer.is_floating_point()]  # of batch norm, averaged too
+    local += statistics
+    model += [buffer.clone() for buffer in statistics]
+    trained = local[: len(local) - len(statistics)]
     inputs, labels = torch.from_numpy(work.inputs), torch.from_numpy(work.labels)
     test_inputs, test_labels = torch.from_numpy(work.test_inputs), torch.from_numpy(work.test_labels)
     accuracy = 0.0
@@ -26,15 +30,16 @@ def main() -> None:
                 order = torch.randperm(len(own))
                 for start in range(0, len(own), work.batch_size):
                     batch = order[start : start + work.batch_size]
-                    gradients = torch.autograd.grad(loss(module(mine[batch]), own[batch]), local)
+                    gradients = torch.autograd.grad(loss(module(mine[batch]), own[batch]), trained)
                     with torch.no_grad():
-                        torch._foreach_add_(local, gradients, alpha=-work.lr)
+                        torch._foreach_add_(trained, gradients, alpha=-work.lr)
             with torch.no_grad():
                 torch._foreach_add_(total, local)
         model = [tensor / work.clients for tensor in total]
         with torch.no_grad():
             torch._foreach_copy_(local, model)
-        accuracy = right(module, test_inputs, test_labels)
+        accuracy = right(module.eval(), test_inputs, test_labels)
+        module.train()
         meter.mark()
     meter.answer(accuracy)
 

@@ -5,7 +5,7 @@ accuracy of the last model, and the peak of memory. The variable FEDPLUG_WORK na
 enter the model, in the order of the clients, all of one size. FEDPLUG_TURN, if set, names two file
 descriptors: at the end of a round the program writes a byte to the second, and waits for one from the first.
 
-The convolutional net and the transformer are those of fedplug, read from their files, which need only torch.
+LeNet-5 and the transformer are those of fedplug, read from their files, which need only torch, as `nets.py` does.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Work:
         torch.manual_seed(1)
         options = dict(self.model)
         kind = options.pop("use")
+        if (own := kind.rpartition(":")[0]) and own.endswith("nets.py"):
+            return getattr(_networks("nets", Path(own)), kind.rpartition(":")[2])(self.inputs.shape[1:], 10)
         if kind == "std.gpt":
             return _networks("_gpt").Gpt(256, self.inputs.shape[1], **options)
         if kind == "std.lenet5":
@@ -79,8 +81,8 @@ class Work:
         return torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 10))
 
 
-def _networks(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, _NETWORKS / f"{name}.py")
+def _networks(name: str, file: Path | None = None) -> Any:
+    spec = importlib.util.spec_from_file_location(name, file or _NETWORKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -55,7 +55,7 @@ def main() -> None:
     }  # fmt: skip
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder:
-        run = fedplug.run(recipe, output=folder, display=Clock(meter), muted=["lab.report"])
+        run = fedplug.run(recipe, output=folder, display=Clock(meter), muted=["lab.report"], trust=True)
         last = run.metrics[settings["rounds"] - 1]
         found = last.figures["tokens foreseen"] if last.accuracy is None else last.accuracy
     meter.marks.pop()  # after the last round no client trains

@@ -23,10 +23,11 @@ from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
 from fedplug_lab import study
 from fedplug_lab.compare import Asked, compare
-from fedplug_lab.grid import is_comparison, of_recipes, read_contest, runs_of
+from fedplug_lab.grid import is_comparison, read_contest, runs_of
 from fedplug_lab.records import of_folders
 from fedplug_lab.study import Shelf, _undisturbed
 from fedplug_runs import yaml_source
+from fedplug_runs.execution import Equipment
 from fedplug_runs.folder import locked
 from fedplug_runs.settings import Settings
 from fedplug_std import workers
@@ -266,9 +267,8 @@ def test_runs_of_other_data_or_other_versions_are_made_again(
 
 
 def test_all_cores_are_used_as_far_as_there_is_memory(
-    recipes: list[Path], settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [one for case in runs_of(of_recipes(recipes), (), catalog) for one in case]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     for held, free, engine, threads, expected in (
         (100, 10_000, "local", 1, 8), (100, 10_000, "local", 3, 2), (1_000, 4_000, "local", 1, 3),
@@ -276,7 +276,14 @@ def test_all_cores_are_used_as_far_as_there_is_memory(
     ):  # fmt: skip
         monkeypatch.setattr(study, "memory_now", lambda held=held, free=free: (held, free))
         chosen = settings.replace({"engine": engine, "threads": threads})
-        assert study.Study(runs, chosen, catalog).room() == expected
+        equipment = Equipment(chosen, catalog)
+        assert study.room(equipment, chosen) == expected
+        capsys.readouterr()
+        assert study.at_once(None, 3, equipment, chosen) == min(3, expected)
+        said = f"{min(3, expected)} runs at a time; --jobs 1 makes one after the other\n"
+        assert capsys.readouterr().out == (said if expected > 1 else "")
+        assert study.at_once(2, 3, equipment, chosen) == 2
+        assert not capsys.readouterr().out
 
 
 def test_a_process_that_is_killed_loses_its_run_alone(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import report_toys
 import row_toys
 from fedplug_lab.canvas import PERSONAL_COLOUR, ZONE_COLOURS
 from fedplug_lab.drawing import Chart
@@ -116,14 +117,14 @@ def test_partition_picture_holds_every_count_and_many_clients() -> None:
     assert len(many.svg) < 100_000
 
 
-def test_drawing_needs_no_library_for_it() -> None:
-    """Importing one takes longer than a short run with everything else in it."""
+def test_a_report_needs_no_library_for_drawing_or_statistics(tmp_path: Path) -> None:
+    """Importing one takes longer than a short run with everything else in it; all plugins add their sections."""
     code = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from row_toys import a_row\nfrom fedplug_lab.figures import charts\nimport fedplug_lab.report\n"
-        "assert len(charts([a_row(1), a_row(2)], None)) == 7\n"
-        "print({'matplotlib', 'torch', 'PIL'} & set(sys.modules))"
+        "from pathlib import Path\nfrom report_toys import written\nfrom row_toys import a_row\n"
+        "folder = Path(sys.path[0])\nassert 'Figures' in written(folder, [a_row(1), a_row(2)])\n"
+        "print({'matplotlib', 'torch', 'PIL', 'scipy', 'sklearn', 'pandas'} & set(sys.modules))"
     )
-    places = [str(Path(found).parent) for found in [row_toys.__file__] if found]
+    places = [str(tmp_path), *(str(Path(found).parent) for found in (row_toys.__file__, report_toys.__file__) if found)]
     result = subprocess.run([sys.executable, "-c", code, *places], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"

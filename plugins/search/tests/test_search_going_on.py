@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import fedplug
@@ -12,8 +14,9 @@ import pytest
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug.round.protocol import Protocol
-from fedplug_lab.api import at_work
+from fedplug_lab.api import SweepWatch, Wanted, at_work, attempt
 from fedplug_runs.settings import Settings
+from fedplug_search import searching
 from fedplug_search.answer import Told
 from fedplug_search.question import Asked, read_question
 from fedplug_search.searching import search
@@ -125,6 +128,35 @@ def test_the_function_is_the_command(recipe: Path, settings: Settings, monkeypat
     assert call(monkeypatch, str(recipe), *words, "--trials", "4", "--output", str(settings.output), "-q") == 0
     with pytest.raises(SetupError, match="trials=0 must be >= 1"):
         fedplug_search.search(recipe, {"rounds": [1, 2]}, trials=0)
+
+
+def test_one_at_a_time_chooses_as_several_do_in_whatever_order_they_end(
+    pushed: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_a_time(ask: Callable[[], Wanted | None], catalog: Catalog, most: int, quiet: bool) -> bool:
+        going = list[Wanted]()
+        while True:
+            while len(going) < count and (wanted := ask()):
+                going.append(wanted)
+            if not going:
+                return True
+            most_at_once.append(len(going))
+            last = going.pop()
+            watch = SweepWatch(sys.stdout, last.title, 0, quiet)
+            last.take(attempt(last.job, catalog, watch), 0.1, watch)
+
+    monkeypatch.setattr(searching, "make_runs", at_a_time)
+    # Of fifteen combinations; those that are spread meet again, and chance or TPE chooses in their place.
+    over = ["protect.noised.1.noise_multiplier=[0.5, 1, 2, 4, 8]", "rounds=1..3"]
+    asked, made = Asked(over, (), ["epsilon=8"], trials=13, jobs=None), []
+    for count in (1, 20):
+        most_at_once = list[int]()
+        chosen = settings.replace({"output": settings.output / str(count)})
+        search(pushed, chosen, asked, catalog)
+        made.append(compared(chosen.output))
+        assert max(most_at_once) == 1 if count == 1 else 4 <= max(most_at_once) < 10
+    assert made[0] == made[1]
+    assert len(made[0]) == 13
 
 
 @pytest.mark.slow

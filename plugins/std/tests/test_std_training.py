@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 from unittest import mock
 
@@ -113,6 +114,27 @@ def test_a_client_too_large_for_the_cache_trains_the_same(monkeypatch: pytest.Mo
     np.testing.assert_array_equal(small.model.get_vector(), large.model.get_vector())
     assert "train" in small.cache
     assert not large.cache
+
+
+@pytest.mark.parametrize("at_once", [0, 1 << 18])
+def test_pixels_that_are_standardised_in_passing_train_the_same(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = models.AlexNet(models.AlexNet.Options(channels=(2, 2, 2, 2, 2), hidden=(8,), dropout=0.5))
+    data = data_of(70)
+    stored, held = (client_with(module.build((1, 8, 8), 10, 0, "cpu"), data) for _ in range(2))
+    monkeypatch.setattr(training, "_EPOCH_BYTES", at_once)
+    found = train(sgd(epochs=2), stored)
+    assert not stored.cache, "a quarter of the memory"
+    monkeypatch.setattr(Sgd, "_keeps", lambda *_: True)
+    assert train(sgd(epochs=2), held) == found
+    np.testing.assert_array_equal(stored.model.get_vector(), held.model.get_vector())
+    assert "train" in held.cache
+    numbers = Examples(data.train.inputs.astype(np.float32) / np.float32(255), data.train.labels)
+    other = client_with(module.build((1, 8, 8), 10, 0, "cpu"), dataclasses.replace(data, train=numbers))
+    monkeypatch.undo()
+    train(sgd(epochs=2), other)
+    assert "train" in other.cache, "it takes no less as it is"
 
 
 def test_learning_is_real() -> None:

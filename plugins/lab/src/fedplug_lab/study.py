@@ -457,6 +457,32 @@ class Shelf:
         return found
 
 
+def room(equipment: Equipment, settings: Settings) -> int:
+    """How many runs this machine takes at a time: one a core, as long as there is memory for another process like this
+    one; an engine with processes uses the cores itself.
+    """
+    if not equipment.engine_class.in_process or resolve_device(settings.device) != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    held, free = memory_now()
+    most = cores if held is None or free is None else int(0.8 * free / held)
+    return max(1, min(cores // settings.threads, most))
+
+
+def at_once(jobs: int | None, most: int, equipment: Equipment, settings: Settings) -> int:
+    """How many of at most so many runs are made at a time, which is said where nobody has chosen it.
+
+    Args:
+        jobs: the option `--jobs`; None: as many as this machine takes.
+        most: how many are to be made.
+        equipment, settings: of this machine.
+    """
+    found = min(jobs or room(equipment, settings), max(1, most))
+    if found > 1 and jobs is None and not settings.quiet:
+        print(f"{found} runs at a time; --jobs 1 makes one after the other")
+    return found
+
+
 def is_whole(run: OneRun) -> bool:
     """Whether a run has all rounds, and all that its recipe wants done with it afterwards."""
     recipe = run.summary.recipe
@@ -539,7 +565,7 @@ class Study:
             tell(f"estimate of {case or recipe.name}: {many}{in_short(found)}")
             seconds = None if seconds is None or found.seconds is None else seconds + count * found.seconds
         if missing:
-            at_a_time = min(jobs or self.room(), len(missing))
+            at_a_time = min(jobs or room(self._equipment, self.settings), len(missing))
             whole = "not known" if seconds is None else f"about {units.duration(seconds / at_a_time)}"
             tell(f"estimate of all: {whole}, with {len(missing)} runs to make, {at_a_time} at a time")
 
@@ -584,9 +610,7 @@ class Study:
             for place, one in missing
         )
         self._load([one.recipe for _, one in missing])
-        at_a_time = min(jobs or self.room(), max(1, len(missing)))
-        if at_a_time > 1 and jobs is None and not self.settings.quiet:
-            print(f"{at_a_time} runs at a time; --jobs 1 makes one after the other")
+        at_a_time = at_once(jobs, len(missing), self._equipment, self.settings)
         whole = make_runs(lambda: next(wanted, None), self.catalog, at_a_time, self.settings.quiet, self._loaded)
         if not whole:
             done = f"{len(self.found)} of {len(self.runs)} runs are complete"
@@ -602,17 +626,6 @@ class Study:
         for place in shared:
             with contextlib.suppress(Exception):  # the run itself says so
                 self._loaded.digest(by_place[place], root)
-
-    def room(self) -> int:
-        """How many runs this machine takes at a time: one a core, as long as there is memory for another process like
-        this one; an engine with processes uses the cores itself.
-        """
-        if not self._equipment.engine_class.in_process or resolve_device(self.settings.device) != "cpu":
-            return 1
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        held, free = memory_now()
-        most = cores if held is None or free is None else int(0.8 * free / held)
-        return max(1, min(cores // self.settings.threads, most))
 
     def lines(self) -> list[Line]:
         """What is known of the runs by now, of those of which something is."""

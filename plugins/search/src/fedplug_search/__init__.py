@@ -31,7 +31,7 @@ def search(
     seeds: Sequence[int] = (),
     sets: Iterable[str] | Mapping[str, Any] = (),
     trials: int = 20,
-    jobs: int = 1,
+    jobs: int | None = 1,
     timeout: float | None = None,
     prune: str = "all",
     search_seed: int = 0,
@@ -51,7 +51,8 @@ def search(
         seeds: every trial is run with each; the recipe's own if empty.
         sets: changes of the recipe for every trial, as `fedplug.run` takes them.
         trials: how many in all; a larger number continues a search.
-        jobs: how many at a time, each in a separate process.
+        jobs: how many at a time, each in a separate process; None: as many as this machine has cores and memory for,
+            in a script that guards its own start with `if __name__ == "__main__"`. Up to four make the same choices.
         timeout: seconds after which no trial begins.
         prune: `all`, `certain` (without the rule for a hopeless figure), or `none`.
         search_seed: of what is chosen.
@@ -82,7 +83,7 @@ def search(
         return [f"{k}={v}" if isinstance(v, str) else assignments({k: v})[0] for k, v in given.items()]
 
     for name, count in (("trials", trials), ("jobs", jobs)):
-        if count < 1:
+        if count is not None and count < 1:
             raise SetupError(f"{name}={count} must be >= 1")
     file, chosen = Path(recipe), settings or Settings.load()
     chosen = chosen.replace(

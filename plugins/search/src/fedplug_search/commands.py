@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from fedplug_lab.commands import DryRun, Seeds, WithSeeds
+from fedplug_lab.commands import DryRun, Jobs, Seeds, WithSeeds
 from fedplug_runs.settings import Settings
 from fedplug_terminal.options import RecipeFile, Sets, command, takes
 
@@ -66,9 +66,7 @@ def search(
         typer.Option(metavar="RULE", help="End trials early: all (every rule), certain (not if only hopeless), none."),
     ] = "all",
     search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the choices.")] = 0,
-    jobs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Trials at a time. Parallel runs take longer each.")
-    ] = 1,
+    jobs: Jobs = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the search. Default: search-RECIPE in the folder of runs.")
     ] = None,

@@ -326,7 +326,7 @@ class Asked:
         seeds: every trial is run with each; the recipe's own if empty.
         file: a YAML file that says more of the same.
         trials: how many in all.
-        jobs: how many at a time.
+        jobs: how many at a time; None: as many as this machine has cores and memory for.
         search_seed: of what is chosen.
         prune: a key of `PRUNE`.
         timeout: seconds after which no trial begins; None: no limit.
@@ -341,7 +341,7 @@ class Asked:
     seeds: Sequence[int] = ()
     file: Path | None = None
     trials: int = 20
-    jobs: int = 1
+    jobs: int | None = 1
     search_seed: int = 0
     prune: str = "all"
     timeout: float | None = None

@@ -30,6 +30,7 @@ from fedplug_lab.api import (
     Shelf,
     SweepWatch,
     Wanted,
+    at_once,
     at_work,
     make_runs,
     numbers_of,
@@ -52,7 +53,7 @@ from fedplug_search.files import BEST, write_recipes, write_search_page, write_t
 from fedplug_search.limits import known, name_of, so_far
 from fedplug_search.measures import in_words, measure
 from fedplug_search.question import PRUNE, Asked, Params, Question, leading_of, read_question
-from fedplug_search.store import Store, next_params
+from fedplug_search.store import AHEAD, Store, is_foreseen, next_params
 
 
 def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | None = None) -> int:
@@ -94,7 +95,7 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
         RecipeError: what is asked is wrong; holds every mistake. Nothing has run.
         SetupError: this machine lacks something, or the folder holds another search. Nothing has run.
     """
-    question, catalog = _checked(recipe, settings, asked, catalog)
+    question, catalog, equipment = _checked(recipe, settings, asked, catalog)
     resolve_device(settings.device)
     with at_work(settings.output, "search"):
         store = Store(settings.output, question, {"--search-seed": asked.search_seed, "--prune": asked.prune})
@@ -102,11 +103,12 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
         looking = Search(question, store, asked, settings, catalog)
         if store.told and not settings.quiet:
             print(f"{len(store.told)} of {max(looking.most, store.size)} trials have ended already")
-        complete = looking.run()
+        at_a_time = at_once(asked.jobs, looking.most - len(store.told), equipment, settings)
+        complete = make_runs(looking.ask, catalog, at_a_time, settings.quiet)
         told = dict(sorted(store.told.items()))
         values = {number: question.space.values(store.params(number)) for number in told}
         facts = {
-            "command": command_line(), "search seed": asked.search_seed, "trials at a time": asked.jobs,
+            "command": command_line(), "search seed": asked.search_seed, "trials at a time": at_a_time,
             "pruning": PRUNE[asked.prune], "complete": complete,
         }  # fmt: skip
         why = looking.why if store.counted(set(store.told)) != question.space.size() else ""
@@ -117,14 +119,15 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
         return answer
 
 
-def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> tuple[Question, Catalog]:
-    """The question, after the checks for everything that would stop every run, and the components on offer."""
+def _checked(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> tuple[Question, Catalog, Equipment]:
+    """The question, after the checks for everything that would stop every run, the components on offer, and what this
+    machine runs them with.
+    """
     if asked.prune not in PRUNE:
         raise SetupError(f"--prune {asked.prune}: {closest(asked.prune, PRUNE)}")
     catalog = with_files(catalog, settings.plugins, Consent(settings.trust or not asked.dry_run, ask=True))
     question = read_question(recipe, asked, catalog)
-    Equipment(settings, catalog)
-    return question, catalog
+    return question, catalog, Equipment(settings, catalog)
 
 
 def _require_unchanged(question: Question, store: Store, catalog: Catalog) -> None:
@@ -315,9 +318,9 @@ class Search:
     """The loop: what to try is chosen, run, judged and written down.
 
     A trial is one recipe with each of the seeds, one after the other. Runs that are there already count, those that
-    were cut off go on. With `jobs` trials at a time, trial n is chosen from the results of the trials up to n - jobs
+    were cut off go on. Trial n is chosen from the results of the trials up to n - `AHEAD`, or n - jobs if that is less,
     and from those alone, whichever of the others has ended: the same command makes the same choices, interrupted or
-    not.
+    not, on a machine with few cores or many.
 
     Args:
         question: what is asked.
@@ -341,11 +344,7 @@ class Search:
         self._ended: dict[int, Told] = {}  # those that wait until the ones before them have ended too
         self._now: set[int] = set()
 
-    def run(self) -> bool:
-        """Makes the trials; False if it was interrupted."""
-        return make_runs(self._ask, self.catalog, self.asked.jobs, self.settings.quiet)
-
-    def _ask(self) -> Wanted | None:
+    def ask(self) -> Wanted | None:
         """The next run: of a trial that has begun, or of the next one."""
         while going := self._begun.pop(0) if self._begun else self._next():
             if job := self._advance(going):
@@ -360,18 +359,20 @@ class Search:
         if self._waiting:
             number = min(self._waiting)
             return self._begin(number, self._waiting.pop(number))
-        if self.why or len(self.store.open) >= self.asked.jobs:
+        if self.why:
             return None
         if self.store.counted(self._now) >= self.asked.trials:
             return None
         if time.monotonic() > self._deadline:
             self.why = "the time of --timeout is over"
             return None
-        store, asked = self.store, self.asked
-        params = next_params(
-            self.question.space, store.study.directions, store.history(), self._tried(), asked.search_seed, store.size,
-            asked.trials,
-        )  # fmt: skip
+        store, asked, tried = self.store, self.asked, self._tried()
+        ahead = max(AHEAD, asked.jobs or 0)
+        space, which = self.question.space, (tried, asked.search_seed, store.size, asked.trials)
+        if len(store.open) >= ahead and not is_foreseen(space, *which):
+            return None
+        history = store.history(max(0, store.size - ahead + 1))
+        params = next_params(space, store.study.directions, history, *which)
         if params is None:
             self.why = "every combination was tried"
             return None

@@ -88,16 +88,22 @@ class Store:
         """How many trials count: those that failed at an earlier call do not, since they are tried again."""
         return self.size - sum(told.status == FAILED and number not in now for number, told in self.told.items())
 
-    def history(self) -> list[FrozenTrial]:
-        """All trials, as Optuna has them."""
-        return list(self.study.get_trials(deepcopy=False))
+    def history(self, until: int | None = None) -> list[FrozenTrial]:
+        """All trials, as Optuna has them; from the number `until` on as if they still went on."""
+        trials = self.study.get_trials(deepcopy=False)
+        return trials if until is None else [*trials[:until], *(self._going(trial.params) for trial in trials[until:])]
+
+    def _going(self, params: Params) -> FrozenTrial:
+        """A trial that has begun and not ended."""
+        from optuna.trial import TrialState, create_trial
+
+        distributions = self.question.space.distributions()
+        return create_trial(state=TrialState.RUNNING, params=dict(params), distributions=distributions)
 
     def begin(self, params: Params) -> int:
         """Adds a trial; gives its number."""
-        from optuna.trial import TrialState, create_trial
-
-        number, distributions = self.size, self.question.space.distributions()
-        self.study.add_trial(create_trial(state=TrialState.RUNNING, params=dict(params), distributions=distributions))
+        number = self.size
+        self.study.add_trial(self._going(params))
         self.open[number] = params
         return number
 
@@ -137,13 +143,25 @@ _CHOSEN, _TRIES = 10, 200
 """So often TPE is asked before chance is, and so often in all, for something that was not tried yet."""
 
 
+AHEAD = 4
+"""A trial is chosen without the outcomes of the last three before it, so that four can go on at the same time."""
+
+
+def is_foreseen(space: Space, tried: Sequence[Params], seed: int, number: int, trials: int) -> bool:
+    """Whether the values of a trial, as `next_params` gives them, follow from no outcome of another."""
+    before, size = {space.key(params) for params in tried}, space.size()
+    if size is not None and (size <= trials or len(before) >= size):
+        return True
+    return number < SPREAD and space.key(_spread(space, seed, number)) not in before
+
+
 def next_params(
     space: Space, directions: Sequence[StudyDirection], history: Sequence[FrozenTrial], tried: Sequence[Params],
     seed: int, number: int, trials: int,
 ) -> Params | None:  # fmt: skip
     """The values of the next trial; None where everything was tried.
 
-    They follow from the seed, the number of the trial and what the study holds, and from nothing else. Where all
+    They follow from the seed, the number of the trial and the history, and from nothing else. Where all
     combinations can be counted and there are trials for all of them, every one is tried, in order. Else Optuna's TPE
     chooses (tree-structured Parzen estimators for several objectives, Ozaki et al. 2022), after ten trials that are
     spread over the space (a Latin hypercube: one in each tenth of every range). TPE knows the constraints, and takes

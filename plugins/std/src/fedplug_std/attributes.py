@@ -39,21 +39,38 @@ class Attributes:
 
 class _Kept:
     def __init__(self, value: Any) -> None:
-        self._copied = copy.deepcopy(value)
-        self._remember(value)
-
-    def _remember(self, value: Any) -> None:
-        self._value, self._version = value, value._version if isinstance(value, torch.Tensor) else 0
+        self._value, self._copied = value, copy.deepcopy(value)
 
     def is_still(self, value: Any) -> bool:
         """Whether the value is neither reassigned nor modified."""
-        if isinstance(value, _PLAIN):
-            return type(value) is type(self._copied) and bool(value == self._copied)
-        return isinstance(value, torch.Tensor) and value is self._value and value._version == self._version
+        return (isinstance(value, _PLAIN) or value is self._value) and _alike(value, self._copied)
 
     def again(self) -> Any:
-        self._remember(copy.deepcopy(self._copied))
+        self._value = copy.deepcopy(self._copied)
         return self._value
+
+
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether tensors have one type, shape and values; no where torch does not compare such, as with sparse ones."""
+    try:
+        return one.dtype == other.dtype and torch.equal(one, other)
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
+def _alike(value: Any, first: Any) -> bool:
+    """Whether a value is the same as one of a reproducible kind; torch's counters of changes miss those by `.data`."""
+    if type(value) is not type(first):
+        return False
+    if isinstance(value, dict):
+        return [*value] == [*first] and _alike([*value.values()], [*first.values()])
+    if isinstance(value, list | tuple):
+        return len(value) == len(first) and all(map(_alike, value, first))
+    if isinstance(value, torch.Tensor):
+        return value.grad is None and equal(value, first)
+    if isinstance(value, np.ndarray):
+        return value.dtype == first.dtype and value.dtype != object and np.array_equal(value, first)
+    return bool(value == first)
 
 
 def _own(owner: torch.nn.Module) -> dict[str, Any]:

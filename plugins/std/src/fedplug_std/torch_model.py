@@ -11,12 +11,13 @@ on exit.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +28,8 @@ from torch.utils.hooks import RemovableHandle
 
 from fedplug_std._answers import BATCH, MOST_OUTPUTS, Answers, Judged
 from fedplug_std._perceptron import Perceptron, hooked
-from fedplug_std.attributes import Attributes
+from fedplug_std.attributes import Attributes, equal
+from fedplug_std.untouched import Untouched
 
 if TYPE_CHECKING:
     from fedplug.api.data import Judge
@@ -228,7 +230,8 @@ class TorchModel(Model):
         }
         self._buffers = {name: place for name, place in places.items() if name in persistent}
         passing = [place for name, place in places.items() if name not in persistent]
-        self._first = [(owner, key, owner.get_buffer(key).clone()) for owner, key in passing]
+        held = [(owner, key, owner.get_buffer(key)) for owner, key in passing]
+        self._first = [(owner, key, tensor, tensor.clone()) for owner, key, tensor in held]
         self._flat = torch.empty(0)
         self._notes: dict[Callable[[torch.nn.Module], Any], Any] = {}
         self._holds: tuple[NDArray[np.float32], list[int]] | None = None
@@ -238,6 +241,25 @@ class TorchModel(Model):
         self._apart: bool | None = None  # of a module that nobody has tried
         self._answers: list[Answers] = []  # those that were asked for last at the end
         self._suited: tuple[Examples, bool] | None = None
+        self._untouched: Untouched | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy that knows whether it still is one."""
+        made = memo[id(self)] = object.__new__(type(self))
+        held = {**vars(self), "_untouched": None, "_answers": [], "_suited": None}
+        vars(made).update({name: copy.deepcopy(value, memo) for name, value in held.items()})
+        if type(self) is TorchModel:
+            buffers = [owner.get_buffer(key) for owner, key in made._buffers.values()]
+            made._untouched = Untouched(self._module, made._module, [*made._parameters, *buffers])
+        return made
+
+    def is_untouched(self) -> bool:
+        """Whether it is a copy and holds what the original holds, but for its vector and buffers.
+
+        If not, or where nobody can tell, what the computations of one client left on it could reach the next.
+        """
+        self._attributes.begin_anew()
+        return self._untouched is not None and self._untouched.is_still(self._module)
 
     @property
     def module(self) -> torch.nn.Module:
@@ -370,8 +392,9 @@ class TorchModel(Model):
             if values.shape != tuple(tensor.shape):
                 raise ValueError(f"buffer {name} of shape {values.shape} must have shape {tuple(tensor.shape)}")
             tensor.detach().copy_(as_tensor(values).view(tensor.shape))
-        for owner, key, first in self._first:
-            setattr(owner, key, first.clone())
+        for owner, key, tensor, first in self._first:
+            if owner._buffers.get(key) is not tensor or not equal(tensor, first):
+                setattr(owner, key, first.clone())
         self._attributes.begin_anew()
 
     def evaluate(self, examples: Examples, data: ClientData) -> Evaluation:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _CACHE_BYTES = 1 << 30
-"""Clients keep their standardised inputs between rounds if those of all of them take at most this much memory."""
+"""Clients keep their standardised inputs between rounds, where that pays, if those of all take at most this memory."""
 
 _EPOCH_BYTES = 1 << 18
 """Inputs of at most this many bytes are ordered at once, and stay in the processor's cache."""
@@ -333,12 +333,15 @@ class Sgd(fedplug.Trainer):
 
         data, train = client.data, client.data.train
         merge = model.noted(_has_batch_norm)
-        if not self._keeps(client):
+        if not self._keeps(client, model):
             from fedplug_std.torch_model import as_tensor, to_tensor
 
             order = rng.permutation(len(train))
             slices = batch_slices(len(order), self.options.batch_size, merge)
             labels = as_tensor(train.answers[order]).to(model.device)
+            if 4 * train.inputs.size <= _EPOCH_BYTES:
+                whole = to_tensor(train.inputs[order], data.mean, data.std, model.device)
+                return ((whole[part], labels[part]) for part in slices)
             return (
                 (to_tensor(train.inputs[order[part]], data.mean, data.std, model.device), labels[part])
                 for part in slices
@@ -353,9 +356,18 @@ class Sgd(fedplug.Trainer):
         # A batch at a time stays in the processor's cache.
         return ((torch.index_select(inputs, 0, place), labels) for place, labels in ordered)
 
-    def _keeps(self, client: Client) -> bool:
-        """Whether a client keeps its standardised inputs between rounds."""
-        return client.data.train.inputs.size * 4 * client.facts.num_clients <= _CACHE_BYTES
+    def _keeps(self, client: Client, model: TorchModel) -> bool:
+        """Whether a client keeps its standardised inputs between rounds.
+
+        Pixels take four times the memory then, and take longer to standardise than a hundredth of a step in perceptrons
+        alone, or where they travel to a device.
+        """
+        from fedplug_std._perceptron import Perceptron
+
+        inputs = client.data.train.inputs
+        if inputs.itemsize == 1 and model.device.type == "cpu" and model.noted(Perceptron.of) is None:
+            return False
+        return inputs.size * 4 * client.facts.num_clients <= _CACHE_BYTES
 
     def _kept(self, client: Client, model: TorchModel) -> tuple[torch.Tensor, torch.Tensor]:
         """All standardised training inputs of a client and their answers, in the order in which it has them."""
@@ -366,7 +378,7 @@ class Sgd(fedplug.Trainer):
         if kept is None:
             inputs = to_tensor(data.train.inputs, data.mean, data.std, model.device)
             kept = inputs, as_tensor(data.train.answers).to(model.device)
-            if self._keeps(client):
+            if self._keeps(client, model):
                 client.cache[self.name] = kept
         return kept
 
