@@ -31,7 +31,7 @@ from fedplug_attacks.api.truth import Truth, wilson
 from fedplug_attacks.api.view import Attacker, View
 from fedplug_attacks.dager import Dager
 from fedplug_attacks.tokens import TextFound
-from fedplug_std import _lora
+from fedplug_std import _lora, weights
 from fedplug_std.lora import Lora
 from fedplug_std.models import Gpt
 from fedplug_std.python_text import PythonText
@@ -85,7 +85,7 @@ def model_of(row: Row) -> TorchModel:
     """The model before the steps."""
     module = Gpt(Gpt.Options(width=row.width, layers=2, heads=4)).build((row.context,), 256, 7, "cpu").module
     if row.base:
-        _lora.load(module, BASE.name, BASE.read_bytes())
+        weights.put(module, weights.read(BASE.name, BASE.read_bytes(), "base"), f"base {BASE}", "train it again")
     if row.rank:
         chosen = Lora.Options(rank=row.rank, alpha=2 * row.rank, targets=("attend", "gather", "widen", "narrow"))
         _lora.adapt(module, chosen, (row.context,), 7)

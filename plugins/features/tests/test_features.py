@@ -9,45 +9,17 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import Dataset, Examples
+from features_toys import Toy, made, made_digits
+from fedplug import Dataset
 from fedplug.api.errors import DataError, RecipeError
 from fedplug_features import base
 from fedplug_features._scattering import Scattering as Transform
 from fedplug_features._scattering import channels
+from fedplug_features.oriented_gradients import OrientedGradients
 from fedplug_features.projection import Projection, Whitening
 from fedplug_features.scattering import Scattering, by_group
-from fedplug_std.datasets import Digits
 from hypothesis import given
 from hypothesis import strategies as st
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDPLUG_CACHE", str(tmp_path / "cache"))
-
-
-class Toy(fedplug.DataSource):
-    """Examples as they are."""
-
-    def __init__(self, train: Any, test: Any = None, **about: Any) -> None:
-        super().__init__(None)
-        self.name = "toy"
-        self.given = train, train[:2] if test is None else test
-        self.about = {"classes": ("a", "b"), "mean": (), "std": (), **about}
-
-    def load(self, root: str | None) -> Dataset:
-        parts = (Examples(inputs, np.zeros(len(inputs), np.int64)) for inputs in self.given)
-        return Dataset(*parts, **self.about)
-
-
-def made(kind: Any, of: Any, name: str = "made", **options: Any) -> Any:
-    public = options.pop("public", None)
-    feature = kind(kind.Options(**options))
-    feature.name, feature.of = name, of
-    if public is not None:
-        feature.fitted_on = public
-    return feature
-
 
 # -- scattering --------------------------------------------------------------------------------------------------------
 
@@ -176,12 +148,6 @@ def test_features_nest_and_see_what_a_model_would() -> None:
     np.testing.assert_allclose(found.test.inputs, maps.reshape(len(maps), -1) @ drawn / 50**0.5, rtol=1e-3, atol=1e-3)
 
 
-def made_digits() -> Digits:
-    digits = Digits(Digits.Options())
-    digits.name = "std.digits"
-    return digits
-
-
 def test_features_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).normal(size=(200, 30)).astype(np.float32)
     first = made(Projection, Toy(rows), size=5).load(None)
@@ -203,9 +169,26 @@ def test_other_public_examples_make_other_features(tmp_path: Path) -> None:
     assert not np.allclose(one, other)
 
 
+def test_the_word_of_a_data_set_and_the_component_give_the_same_histograms() -> None:
+    word = made_digits(features="oriented_gradients").load(None)
+    component = made(OrientedGradients, made_digits())
+    assert component.load(None).shape == component.declares.shape == word.shape
+    np.testing.assert_allclose(component.load(None).test.inputs, word.test.inputs, rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(component.load(None).train.labels, word.train.labels)
+    floats = Toy(made_digits().load(None).test.inputs / np.float32(255), mean=(0.3,), std=(0.4,))
+    np.testing.assert_allclose(made(OrientedGradients, floats).load(None).train.inputs, word.test.inputs, rtol=1e-6)
+
+
+def test_what_reads_pixels_is_innermost() -> None:
+    around = made(OrientedGradients, made(Scattering, made_digits(), "inner"), "outer")
+    with pytest.raises(DataError, match="outer reads pixels, and inner gives other numbers; put it innermost"):
+        around.load(None)
+
+
 @pytest.mark.parametrize(
     ("feature", "said"),
     [
+        (lambda: made(OrientedGradients, Toy(np.zeros((3, 7), np.float32))), "reads images, not inputs of shape"),
         (lambda: made(Scattering, Toy(np.zeros((3, 7), np.float32))), "not inputs of shape"),
         (lambda: made(Scattering, Toy(np.zeros((3, 1, 2, 9), np.float32))), "at least 4 x 4 pixels"),
         (lambda: made(Scattering, Toy(np.zeros((3, 1, 8, 8), np.float32)), groups=10), "write 9, or null"),
@@ -244,6 +227,9 @@ def test_a_recipe_on_features_runs_and_its_plan_says_what_they_are(tmp_path: Pat
     with pytest.raises(RecipeError, match="size=2000 of 324 numbers"):
         fedplug.check(recipe | {"data": recipe["data"] | {"size": 2000}})
     within = {"use": "features.scattering", "of": "std.digits", "groups": 10}
+    misplaced = {"use": "features.oriented_gradients", "of": {"use": "features.scattering", "of": "std.digits"}}
+    with pytest.raises(RecipeError, match=r"data\.of.*oriented_gradients reads pixels, and features.scattering gives"):
+        fedplug.check(recipe | {"data": recipe["data"] | {"of": misplaced}})
     with pytest.raises(RecipeError, match=r"data\.of.*groups=10 does not divide its 81 maps; write 9"):
         fedplug.check(recipe | {"data": recipe["data"] | {"of": within}})
     assert result.metrics[-1].accuracy > 0.8

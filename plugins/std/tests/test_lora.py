@@ -14,7 +14,8 @@ from fedplug.api.errors import FedplugError, RecipeError, SetupError
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.wire_record import read_wire
-from fedplug_std._lora import Adapted, adapt, load
+from fedplug_std import weights
+from fedplug_std._lora import Adapted, adapt
 from fedplug_std.lora import Lora
 from fedplug_std.per_sample import mean_squared_gradients, per_sample_gradients
 from fedplug_std.torch_model import TorchModel
@@ -230,7 +231,7 @@ def test_a_base_that_does_not_fit_says_why(tmp_path: Path) -> None:
 def test_a_base_may_leave_out_what_is_tied() -> None:
     held = {name: tensor for name, tensor in Tied().state_dict().items() if name != "head.weight"}
     module = Tied()
-    load(module, "base.safetensors", safetensors(held))
+    weights.put(module, weights.read("base.safetensors", safetensors(held), "base"), "base", "")
     torch.testing.assert_close(module.head.weight, held["tokens.weight"].to(torch.bfloat16).float())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dataset_toys import load
-from fedplug_std import _oriented_gradients as hog
 from fedplug_std import datasets
+from fedplug_std import oriented_gradients as hog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -104,10 +104,16 @@ def test_token_ids_and_text_are_for_a_language_model(tmp_path: Path) -> None:
     text = saved(tmp_path / "text", all={"text": ["a line of text"] * 40})
     data = from_hub(text, inputs="text", context=8)
     assert (len(data.classes), bytes(data.train.inputs[0].astype(np.uint8))) == (256, b"a line o")
-    with pytest.raises(DataError, match="tokenize it first"):
-        from_hub(text, inputs="text", answer="text")
     with pytest.raises(DataError, match="has no column words, which inputs names; it has text"):
         from_hub(text, inputs="words")
+
+
+def test_texts_with_an_answer_are_their_first_bytes(tmp_path: Path) -> None:
+    text = saved(tmp_path / "text", all={"text": ["naïve", "no"] * 20, "label": [0, 1] * 20})
+    data = from_hub(text, inputs="text", answer="label", context=3)
+    assert (data.shape, data.classes, data.train.inputs.dtype, data.train.targets) == ((3,), ("0", "1"), np.int64, None)
+    for row, label in zip(data.train.inputs, data.train.labels, strict=True):
+        assert bytes(row.astype(np.uint8)) == (b"na\0" if label == 0 else b"no\0")  # half of a letter is left out
 
 
 def test_what_is_no_folder_of_hugging_face(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fedplug import Dataset
 from fedplug.api.errors import DataError, RecipeError, SetupError
 from fedplug.recipe.recipe import Recipe
 from fedplug_kit.static import check_component
-from fedplug_std.tables import Table
+from fedplug_std.tables import Table, TextTable
 from table_toys import AT_SITES, GIVEN, TITLES, recipe, rows, write_csv
 
 
@@ -360,3 +360,44 @@ def test_what_a_site_lacks_is_named_with_the_site(tmp_path: Path) -> None:
         fedplug.run(recipe(**AT_SITES), data=str(root), output=tmp_path / "runs", quiet=True)
     for client_id in (0, 2):
         assert re.search(rf"client {client_id}: .* has no columns age, sex, which features names", str(caught.value))
+
+
+# -- texts with an answer each -----------------------------------------------------------------------------------------
+
+LETTERS = 'id,body,kind\n' + "".join(
+    f'{row},"Dear {row}, hello","ham"\n{row},"WIN, now\nat once",spam\n' for row in range(10)
+)
+
+
+def of_texts(root: Path, **options: Any) -> Dataset:
+    given = {"file": "letters.csv", "text": "body", "answer": "kind", "length": 12, **options}
+    return TextTable(TextTable.Options.model_validate(given)).load(str(root))
+
+
+def test_a_column_of_texts_becomes_bytes(tmp_path: Path) -> None:
+    (tmp_path / "letters.csv").write_text(LETTERS)
+    data = of_texts(tmp_path)
+    assert (data.shape, data.classes, data.mean, data.train.inputs.dtype) == ((12,), ("ham", "spam"), (), np.int64)
+    assert (len(data.train), len(data.test)) == (16, 4)
+    found = {bytes(row.astype(np.uint8)).rstrip(b"\0") for row in data.train.inputs[data.train.labels == 1]}
+    assert found == {b"WIN, now\nat "}
+    rows = TextTable(TextTable.Options(file="letters.csv", text="body", answer="kind", length=12)).declares
+    assert (rows.shape, rows.task) == ((12,), "")
+    many = of_texts(tmp_path, answer=["id"], predict="numbers")
+    assert many.train.targets is not None
+    assert many.train.targets.shape == (16, 1)
+
+
+def test_a_text_that_is_missing_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "letters.csv").write_text(LETTERS + "11,n/a,ham\n")
+    with pytest.raises(DataError, match=r"body has no text in 1 line \(\d+\); n/a counts as a gap \(gaps\); leave"):
+        of_texts(tmp_path)
+    assert len(of_texts(tmp_path, drop_gaps=["body"]).train) == 16
+    with pytest.raises(DataError, match="has no column words, which text names; it has id, body, kind"):
+        of_texts(tmp_path, text="words")
+
+
+def test_options_for_several_columns_are_refused_where_one_is_read() -> None:
+    data = {"use": "std.text_table", "file": "letters.csv", "answer": "kind", "features": ["id"]}
+    with pytest.raises(RecipeError, match="features is for tables, and text names one column"):
+        Recipe.from_plain(recipe(**data))

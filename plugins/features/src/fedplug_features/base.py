@@ -14,7 +14,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, TypeAlias
 
 import fedplug
 import numpy as np
@@ -26,15 +26,22 @@ if TYPE_CHECKING:
     from fedplug import Dataset, Facts
     from numpy.typing import NDArray
 
-Function: TypeAlias = "Callable[[NDArray[np.float32]], NDArray[np.float32]]"
+Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
 """Gives the features of examples, (n, ...) of (n, ...); an example's follow from it alone."""
-Public: TypeAlias = "Callable[[fedplug.DataSource, int], NDArray[np.float32]]"
+Public: TypeAlias = "Callable[[fedplug.DataSource, int], NDArray[Any]]"
 """Gives inputs of a public data set as a function would get them, at most so many."""
+Kind: TypeAlias = Literal["numbers", "pixels", "text"]
+"""Of inputs: numbers as a model gets them, standardised; pixels from 0 to 1; bytes of texts, with 0 after their end."""
 
+LENGTH = (
+    "every example is scaled to this L2 norm, which bounds what one of them adds to a gradient; null: it keeps its own"
+)
 _AT_ONCE = 64
 """Examples that are worked on at once: what lies between is much larger than their features."""
 _COMPARED, _TELLING = 1024, 32
 """Examples that are compared at once, and numbers of one that tell it from all others, whatever their scale."""
+_LEAST = 1e-6
+"""The length below which an example stays as it is."""
 _FORMAT = 2
 """Changes when features of the same inputs would be others."""
 
@@ -44,6 +51,8 @@ class Features(fedplug.DataSource):
 
     inner: ClassVar[Mapping[str, str]] = {"of": "dataset"}
     of: fedplug.DataSource
+    reads: ClassVar[Kind] = "numbers"
+    """What its function gets. Only the innermost features can read anything but numbers."""
 
     @property
     def publics(self) -> Sequence[fedplug.DataSource]:
@@ -51,21 +60,31 @@ class Features(fedplug.DataSource):
         return ()
 
     @abc.abstractmethod
-    def shape(self, of: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one example's features, of the shape of its inputs.
+    def shape(self, of: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The shape of one example's features, of the shape of its inputs; None where only a file says it.
 
         Raises:
             DataError: there are no such features of inputs of this shape.
         """
 
     @abc.abstractmethod
-    def function(self, of: tuple[int, ...], public: Public) -> Function:
+    def function(self, of: tuple[int, ...], public: Public, root: str | None) -> Function:
         """What makes the features.
 
         Args:
             of: the shape of an example's inputs.
             public: gives what this function would get of another data set's first training examples.
+            root: folder of data sets, or None.
         """
+
+    def misplaced(self) -> str | None:
+        """Why it cannot be of its inner data set, whatever the shape of that, and the remedy; None: it can."""
+        if self.reads == "numbers" or not isinstance(self.of, Features):
+            return None
+        return (
+            f"{self.name} reads {self.reads}, and {self.of.name} gives other numbers; put it innermost: "
+            f"{self.of.name} of {self.name}"
+        )
 
     def follows_from(self, root: str | None) -> list[Any]:
         """All that the function depends on, as JSON takes it: its options, and the digest of public data.
@@ -76,11 +95,11 @@ class Features(fedplug.DataSource):
         return [f"{type(self).__module__}.{type(self).__qualname__}", self.options.model_dump(mode="json")]
 
     def reveals(self, facts: Facts) -> Sequence[Reveals]:
-        """That everybody knows the function, and what it follows from."""
+        """That everybody knows the function, and what it and those within it follow from."""
         return [
             Reveals(
                 "function of features", ("server", "client", "key_holder", "released_model"),
-                covered_by="nothing to pay", note=self.follows_from_public(),
+                covered_by="nothing to pay", note=_follows_from(self.calls_public),
             )
         ]  # fmt: skip
 
@@ -91,9 +110,19 @@ class Features(fedplug.DataSource):
         return f"{self.of.name}: {told}" if isinstance(self.of, Features) else self.of.name
 
     def follows_from_public(self) -> str:
-        """From what the function follows, in a sentence for the verdict and the plan."""
-        named = " and ".join(known.name for known in self.publics)
-        return f"follows from {named} alone, which the recipe calls public" if named else "fixed: follows from no data"
+        """From what the function follows, in a sentence for the plan."""
+        return _follows_from(self.rests_on)
+
+    @property
+    def rests_on(self) -> list[str]:
+        """What this function follows from and the recipe calls public: names of data sets and of files."""
+        return [_taken_apart(known)[1].name for known in self.publics]
+
+    @property
+    def calls_public(self) -> list[str]:
+        """The same of all functions, one around the other. The ledger names it in every line of the verdict."""
+        within = [each for each in (*self.publics, self.of) if isinstance(each, Features)]
+        return list(dict.fromkeys([*self.rests_on, *(name for each in within for name in each.calls_public)]))
 
     @property
     def declares(self) -> Declares:
@@ -113,25 +142,29 @@ class Features(fedplug.DataSource):
             DataError: the inner data set cannot be loaded, or there are no such features of it.
         """
         chain, source = _taken_apart(self)
+        for each in chain:
+            if said := each.misplaced():
+                raise DataError(said)
         data = source.load(root)
-        if data.train.targets is not None and data.train.targets.ndim > 2:
-            raise DataError(f"{self.name} has no features of {source.name}, whose answers are classes of pixels")
+        answers = data.train.targets
+        if (answers is not None and answers.ndim > 2) or source.declares.task == "std.language_model":
+            each_has = "of pixels" if data.train.inputs.ndim > 2 else "at each position"
+            raise DataError(f"{self.name} has no features of {source.name}, whose answers are classes {each_has}")
         for known, public in _publics(self):
             if shared := _shared(data, public.load(root)):
                 raise DataError(
                     f"{self.name}: {shared} examples of {source.name} are among those of {known.name}, from which "
                     "features follow that everybody has; choose another public data set"
                 )
-        shapes = [data.shape]
-        for each in chain:
-            shapes.append(each.shape(shapes[-1]))
 
         def made() -> list[NDArray[np.float32]]:
             functions: list[Function] = []
-            for each, shape in zip(chain, shapes, strict=False):
-                before = (*functions,)
-                functions.append(each.function(shape, functools.partial(_of_training, before, root)))
-            return applied(functions, data)
+            given = _read(chain[0], source, data, data.train.inputs[:1])
+            for each in chain:
+                public = functools.partial(_of_training, chain[0], (*functions,), root)
+                functions.append(each.function(given.shape[1:], public, root))
+                given = functions[-1](given)
+            return [_applied(chain[0], functions, source, data, part.inputs) for part in (data.train, data.test)]
 
         told = [_FORMAT, digest(data), *(each.follows_from(root) for each in chain)]
         inputs = cache.kept("features", told, made, _save, _load)
@@ -140,6 +173,11 @@ class Features(fedplug.DataSource):
             for part, found in zip((data.train, data.test), inputs, strict=True)
         )
         return dataclasses.replace(data, train=train, test=test, mean=(), std=(), columns=(), region_names=())
+
+
+def _follows_from(names: Sequence[str]) -> str:
+    named = " and ".join(names)
+    return f"follows from {named} alone, which the recipe calls public" if named else "fixed: follows from no data"
 
 
 def _taken_apart(source: fedplug.DataSource) -> tuple[list[Features], fedplug.DataSource]:
@@ -192,7 +230,8 @@ def _forms(data: Dataset, inputs: NDArray[Any]) -> Iterator[tuple[list[bytes], l
 
 
 def _digests(rows: NDArray[np.float32]) -> list[bytes]:
-    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
+    """Without zeros at the end: the same text may be cut to another length."""
+    return [hashlib.blake2b(row.tobytes().rstrip(b"\0"), digest_size=16).digest() for row in rows]
 
 
 def _save(opened: IO[Any], inputs: list[NDArray[np.float32]]) -> None:
@@ -214,25 +253,43 @@ def digest(data: Dataset) -> str:
 
 
 def _of_training(
-    functions: Sequence[Function], root: str | None, source: fedplug.DataSource, most: int
-) -> NDArray[np.float32]:
+    first: Features, functions: Sequence[Function], root: str | None, source: fedplug.DataSource, most: int
+) -> NDArray[Any]:
     data = source.load(root)
-    return _applied(functions, data, data.train.inputs[:most])
+    return _applied(first, functions, source, data, data.train.inputs[:most])
 
 
-def applied(functions: Sequence[Function], data: Dataset) -> list[NDArray[np.float32]]:
-    """The features of the training and of the test examples, one function after the other."""
-    return [_applied(functions, data, part.inputs) for part in (data.train, data.test)]
-
-
-def _applied(functions: Sequence[Function], data: Dataset, inputs: NDArray[Any]) -> NDArray[np.float32]:
+def _applied(
+    first: Features, functions: Sequence[Function], source: fedplug.DataSource, data: Dataset, inputs: NDArray[Any]
+) -> NDArray[Any]:
+    """The features of inputs, one function after the other; `first` says what the first of them reads."""
     parts = []
     for start in _shown(range(0, len(inputs) or 1, _AT_ONCE)):
-        some = as_models_get(data, inputs[start : start + _AT_ONCE])
+        some = _read(first, source, data, inputs[start : start + _AT_ONCE])
         for function in functions:
             some = function(some)
         parts.append(some)
     return np.concatenate(parts)
+
+
+def _read(first: Features, source: fedplug.DataSource, data: Dataset, inputs: NDArray[Any]) -> NDArray[Any]:
+    """Inputs of a data set as the innermost features read them."""
+    if first.reads == "numbers":
+        return as_models_get(data, inputs)
+    if first.reads == "pixels":
+        if inputs.ndim != 4:
+            raise DataError(
+                f"{first.name} reads images, not inputs of shape {list(inputs.shape[1:])}; choose a data set of images "
+                f"instead of {source.name}"
+            )
+        return as_models_get(dataclasses.replace(data, mean=(), std=()), inputs)
+    whole = inputs.ndim == 2 and inputs.dtype.kind in "iu"
+    if not whole or (inputs.size and not 0 <= inputs.min() <= inputs.max() < 256):
+        raise DataError(
+            f"{first.name} reads the bytes of texts, and {source.name} has none; name a data set of texts, such as "
+            "std.text_table"
+        )
+    return inputs
 
 
 def _shown(starts: range) -> Iterator[int]:
@@ -245,6 +302,12 @@ def _shown(starts: range) -> Iterator[int]:
         yield start
     if written:
         sys.stderr.write("\r\x1b[K")
+
+
+def to_length(rows: NDArray[np.float32], length: float) -> NDArray[np.float32]:
+    """Rows, (n, numbers), each scaled to this L2 norm; one without a direction stays as it is."""
+    own = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.where(own > _LEAST, rows / own.clip(_LEAST) * np.float32(length), rows)
 
 
 def as_models_get(data: Dataset, inputs: NDArray[Any]) -> NDArray[np.float32]:

@@ -11,13 +11,10 @@ import numpy as np
 from fedplug import Field, stream
 from fedplug.api.errors import DataError
 
-from fedplug_features.base import Features, Function, Public, digest
+from fedplug_features.base import LENGTH, Features, Function, Public, digest, to_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_LEAST = 1e-6
-"""The length below which an example stays as it is."""
 
 
 class Directions(Features):
@@ -27,11 +24,7 @@ class Directions(Features):
         """How many, and how long an example is then."""
 
         size: int = Field(1000, ge=1, description="numbers of an example")
-        length: float | None = Field(
-            None, gt=0, allow_inf_nan=False,
-            description="every example is scaled to this L2 norm, which bounds what one of them adds to a gradient; "
-            "null: it keeps its own",
-        )  # fmt: skip
+        length: float | None = Field(None, gt=0, allow_inf_nan=False, description=LENGTH)
 
     options: Options
 
@@ -41,7 +34,7 @@ class Directions(Features):
             raise DataError(f"{self.name}: size={self.options.size} of {given} numbers is too many; lower size")
         return (self.options.size,)
 
-    def function(self, of: tuple[int, ...], public: Public) -> Function:
+    def function(self, of: tuple[int, ...], public: Public, root: str | None) -> Function:
         """The product, and the length."""
         import torch
         from fedplug_std.torch_model import use_one_thread
@@ -53,10 +46,7 @@ class Directions(Features):
 
         def along(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
             found: NDArray[np.float32] = (torch.from_numpy(inputs.reshape(len(inputs), -1) - origin) @ matrix).numpy()
-            if length is None:
-                return found
-            own = np.linalg.norm(found, axis=1, keepdims=True)
-            return np.where(own > _LEAST, found / own.clip(_LEAST) * np.float32(length), found)
+            return found if length is None else to_length(found, length)
 
         return along
 

@@ -11,11 +11,13 @@ from fedplug_features.base import Features
 
 
 def problems(rules: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """A transform of what is no image, more directions than numbers."""
+    """A transform of what is no image, more directions than numbers, text where numbers are."""
     for use, part in rules.defined:
         path = use.path
         while isinstance(part, Features):
-            if (shape := part.of.declares.shape) is not None:
+            if said := part.misplaced():
+                yield path, said
+            elif (shape := part.of.declares.shape) is not None:
                 try:
                     part.shape(shape)
                 except DataError as error:

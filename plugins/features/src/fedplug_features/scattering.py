@@ -53,7 +53,7 @@ class Scattering(Features):
             raise DataError(f"{self.name}: groups={groups} does not divide its {maps} maps; write {near}, or null")
         return maps, of[1] >> scales, of[2] >> scales
 
-    def function(self, of: tuple[int, ...], public: Public) -> Function:
+    def function(self, of: tuple[int, ...], public: Public, root: str | None) -> Function:
         """The transform, and the standardisation of each example."""
         from fedplug_features import _scattering
 

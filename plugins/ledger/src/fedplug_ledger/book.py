@@ -44,7 +44,8 @@ class Book:
         encryption: of each encrypted zone, who can decrypt, and whether the aggregation server sees what is decrypted.
         accountant: states epsilon of sampled releases, and of releases that are not Gaussian; None states it without
             credit for sampling, and by Renyi DP.
-        words: the components that are not of fedplug itself, on whose word every guarantee is.
+        words: the components that are not of fedplug itself, and who calls what public, on whose word every guarantee
+            is.
         keepers: the components that keep an account of another level, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.

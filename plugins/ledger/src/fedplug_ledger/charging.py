@@ -118,10 +118,12 @@ def sealed(recipe: Recipe, steps: Mapping[str, Sequence[Step]], facts: Facts) ->
 
 def _words(composition: Composition) -> list[str]:
     """All code in a run that is not of fedplug itself: every guarantee is on its word. Any component may ask clients
-    questions, a data set may hold one person's records twice, and a model may mix the examples of a batch.
+    questions, a data set may hold one person's records twice, and a model may mix the examples of a batch. And the word
+    of who calls something public, in `calls_public` of a component: had it followed from clients, nobody would pay.
     """
     others = (name for name in composition.components if not composition.shipped(name))
-    return sorted({*others, *composition.strangers})
+    public = (each for part in composition.components.values() for each in getattr(part, "calls_public", ()))
+    return sorted({*others, *composition.strangers, *(f"the recipe, which calls {each} public" for each in public)})
 
 
 def _noises(chains: Iterable[Iterable[Step]]) -> Iterator[Noise]:

@@ -22,7 +22,7 @@ from fedplug_std.options import MISSING
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedplug_std.options import RowOptions
+    from fedplug_std.options import RowOptions, TextTableOptions
 
 FEW = 20
 """Up to this many different texts are listed as possible categories of a column."""
@@ -751,6 +751,33 @@ def dataset(options: RowOptions, train: Rows, test: Rows | None, besides: Sequen
     first, second = files.two_parts(made, options, train.place)
     data = files.dataset(first, second, options, classes, kinds=asked[-1].kinds)
     return dataclasses.replace(data, columns=given[0][1])
+
+
+def texts(options: TextTableOptions, train: Rows, test: Rows | None) -> Dataset:
+    """The data set of a column of texts, split as `dataset` splits rows.
+
+    Raises:
+        DataError: names the file, and the columns and rows that are wrong.
+    """
+    from fedplug_std import _dataset_files as files
+
+    parts = [prepared(options, part) for part in (train, test) if part is not None]
+    given = []
+    for part in parts:
+        column = part.column(options.text, "text")
+        if column.gaps.any():
+            said = f"; {listed(column.absent)} counts as a gap (gaps)" if column.absent else ""
+            raise DataError(
+                f"{part.place}: column {options.text} has no text in {part.places(column.gaps)}{said}; leave these "
+                f"rows out (drop_gaps: [{options.text}])"
+            )
+        given.append(files.padded(column.texts().tolist(), options.length))
+        part.require(options.answer, "answer")
+    classes = classes_of(options, parts)
+    asked = [answers(options, part, classes) for part in parts]
+    made = [Examples(array, its.labels, its.targets) for array, its in zip(given, asked, strict=True)]
+    first, second = files.two_parts(made, options, train.place)
+    return files.dataset(first, second, options, classes, kinds=asked[-1].kinds)
 
 
 def misfit(options: RowOptions, at: Literal["here", "sites"], agreed: Any) -> list[str]:

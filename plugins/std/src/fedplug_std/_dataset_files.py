@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import gzip
 import importlib.util
-import os
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +25,12 @@ from fedplug.api.errors import DataError
 from fedplug.api.streams import stream
 
 from fedplug_std import _pictures
-from fedplug_std._oriented_gradients import oriented_gradients
 from fedplug_std._splits import stratified
+from fedplug_std.data_folder import data_folder
 from fedplug_std.options import ImageOptions
+from fedplug_std.oriented_gradients import of_pixels
 from fedplug_std.torchvision_import import torchvision
 
-ENVIRONMENT = "FEDPLUG_DATA"
 _READ_ERRORS = (OSError, EOFError, zlib.error, pickle.UnpicklingError, ValueError, TypeError, KeyError, RuntimeError)
 _GET_IT = "put it there, or set download: true to download it"
 
@@ -95,16 +94,11 @@ def dataset(
     train, test = _some(train, sizes.train_size, "train_size"), _some(test, sizes.test_size, "test_size")
     if isinstance(sizes, ImageOptions) and sizes.features:
         train, test = (
-            dataclasses.replace(part, inputs=oriented_gradients(_of_bytes(part.inputs)), regions=None)
+            dataclasses.replace(part, inputs=of_pixels(part.inputs), regions=None)
             for part in (train, test)
         )
         mean = std = ()
     return Dataset(train, test, classes=classes, mean=mean, std=std, kinds=kinds)
-
-
-def _of_bytes(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Pixels from 0 to 255."""
-    return pixels if pixels.dtype == np.uint8 else np.rint(pixels * 255).astype(np.uint8)
 
 
 def _some(examples: Examples, size: int | None, option: str) -> Examples:
@@ -116,36 +110,6 @@ def _some(examples: Examples, size: int | None, option: str) -> Examples:
     # include the 500 of a smaller run.
     order = stream(0, "subset", option).permutation(len(examples))
     return examples.take(np.sort(order[:size]))
-
-
-def data_folder(root: str | None, inside: str = "") -> Path:
-    """The folder of data sets, or a path inside it.
-
-    Args:
-        root: the user's folder; None: the folder in the environment variable FEDPLUG_DATA.
-        inside: relative to that folder; an absolute path needs none.
-
-    Raises:
-        DataError: nobody named a folder and `inside` is not absolute.
-    """
-    if Path(inside).is_absolute():
-        return Path(inside)
-    named = root or os.environ.get(ENVIRONMENT)
-    if not named:
-        raise DataError(
-            f"no data folder is known; name one with the environment variable {ENVIRONMENT}, for instance "
-            f"{ENVIRONMENT}=data, or use std.digits, which needs none"
-        )
-    return Path(named).expanduser() / inside
-
-
-def located(root: str | None, inside: str) -> Path:
-    """A path in the folder of data sets; without such a folder, in the working directory.
-
-    A user with one file of data should not need a folder of data sets.
-    """
-    path = Path(inside).expanduser()
-    return data_folder(root, str(path)) if root or os.environ.get(ENVIRONMENT) else Path.cwd() / path
 
 
 @contextlib.contextmanager
@@ -210,6 +174,16 @@ def text_pieces(path: Path, context: int, test_fraction: float) -> tuple[Example
     with _reading("the text", path):
         text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
     return ends_apart(cut_up(text, context, str(path)), test_fraction)
+
+
+def padded(texts: Sequence[str], length: int) -> np.ndarray[Any, Any]:
+    """The first bytes of texts in UTF-8, int64 (n, length), with 0 after their end."""
+    found = np.zeros((len(texts), length), np.int64)
+    for row, text in zip(found, texts, strict=True):
+        # 0 ends a text, so none is within. What is cut in the middle of a letter is no UTF-8 any more.
+        held = text.replace("\0", " ").encode()[:length].decode(errors="ignore").encode()
+        row[: len(held)] = np.frombuffer(held, np.uint8)
+    return found
 
 
 def cut_up(tokens: np.ndarray[Any, Any], context: int, place: str, at_least: int = 2 * PARTS) -> Examples:

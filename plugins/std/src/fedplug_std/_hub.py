@@ -16,6 +16,7 @@ from fedplug.api.errors import DataError, SetupError, cause_of
 
 from fedplug_std import _columns, _dataset_files, _intake, _pictures
 from fedplug_std._table_files import of_arrow
+from fedplug_std.data_folder import located
 from fedplug_std.torchvision_import import torchvision
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 def hugging_face(options: HuggingFaceOptions, root: str | None) -> Dataset:
     """The data set in a folder that `save_to_disk` wrote."""
-    folder = _dataset_files.located(root, options.path)
+    folder = located(root, options.path)
     parts = _splits(options, folder)
     names = ("train", "test") if len(parts) == 2 else ("all",)
     if options.inputs is None:
@@ -221,16 +222,13 @@ def _ids(options: HuggingFaceOptions, rows: Sequence[Any], folder: Path) -> tupl
 
 
 def _tokens(options: HuggingFaceOptions, parts: Sequence[Any], folder: Path) -> Dataset:
-    """Token ids of one length with an answer."""
+    """Token ids of one length, or the bytes of texts, with an answer."""
     made = []
     for part in parts:
         rows = part.with_format("arrow")[:].column(options.inputs).to_pylist()
-        if rows and isinstance(rows[0], str):
-            raise DataError(
-                f"{folder}: column {options.inputs} is text, but a model with answers "
-                f"{_columns.listed(options.answer)} "
-                "takes token ids; tokenize it first (padding='max_length') and name that column with inputs"
-            )
+        if rows and all(isinstance(row, str) for row in rows):
+            made.append(_dataset_files.padded(rows, options.context))
+            continue
         ids, _ = _ids(options, rows, folder)
         if lengths := sorted({len(row) for row in ids} - {len(ids[0])} if ids else ()):
             raise DataError(
@@ -254,7 +252,7 @@ def of_torchvision(options: TorchvisionOptions, root: str | None) -> Dataset:
             f"torchvision.datasets has no {options.dataset}; "
             + (f"write {near[0]}" if near else "look there for its name")
         )
-    folder = _dataset_files.located(root, options.path)
+    folder = located(root, options.path)
     if not folder.is_dir():
         raise DataError(
             f"there is no folder {folder}, the expected place of {options.dataset}; {_expected(kind, folder)}"

@@ -1,4 +1,4 @@
-"""The layers behind `fedplug_std.lora`, and the loading of weights from a file.
+"""The layers behind `fedplug_std.lora`.
 
 Parameters are named as `peft` names them in its files, `<layer>.lora_A.weight` and `<layer>.lora_B.weight`, and layers
 compute what its layers compute. It uses layers, not `torch.nn.utils.parametrize`, because Opacus and outer products
@@ -8,15 +8,12 @@ find gradients of single examples layer by layer.
 from __future__ import annotations
 
 import fnmatch
-import io
-import json
 import math
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import torch
-from fedplug.api.errors import SetupError, cause_of
+from fedplug.api.errors import SetupError
 from torch import nn
 
 from fedplug_std.options import LoraOptions
@@ -172,64 +169,3 @@ def _tried(module: nn.Module, shape: tuple[int, ...], device: torch.device) -> N
         for name, tensor in module.named_buffers():
             if name in kept:
                 tensor.copy_(kept[name])
-
-
-# -- weights -----------------------------------------------------------------------------------------------------------
-
-_DTYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
-    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-}  # fmt: skip
-_WRONG = 4
-"""Names that a message lists."""
-
-
-def load(module: nn.Module, file: str, content: bytes) -> None:
-    """Gives a module the weights of a file, converted to the dtypes that it has.
-
-    Raises:
-        SetupError: the file cannot be read, or belongs to another model.
-    """
-    try:
-        given = dict(_safetensors(content) if file.endswith(".safetensors") else _state_dict(content))
-    except Exception as error:  # the file may be of any kind
-        raise SetupError(f"base {file} cannot be read ({cause_of(error)}); save a state dict again") from error
-    own = module.state_dict(keep_vars=True)
-    places = {tensor.data_ptr() for name, tensor in own.items() if name in given}
-    missing = [name for name, tensor in own.items() if name not in given and tensor.data_ptr() not in places]  # tied
-    strange = [name for name in given if name not in own]
-    shapes = [
-        f"{name} {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
-        for name, tensor in own.items()
-        if name in given and given[name].shape != tensor.shape
-    ]
-    for what, wrong in (("lacks", missing), ("has the unknown", strange), ("has other shapes:", shapes)):
-        if wrong:
-            more = f" and {len(wrong) - _WRONG} more" if len(wrong) > _WRONG else ""
-            raise SetupError(
-                f"base {file} does not fit this model: it {what} {', '.join(wrong[:_WRONG])}{more}; give the inner "
-                "model the options of the base"
-            )
-    with torch.no_grad():
-        for name, tensor in own.items():
-            if name in given:
-                tensor.copy_(given[name])
-
-
-def _state_dict(content: bytes) -> dict[str, torch.Tensor]:
-    """Loads weights only: code in the file does not run."""
-    found: dict[str, torch.Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
-        raise ValueError("it holds no dictionary from names to tensors")
-    return found
-
-
-def _safetensors(content: bytes) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of the format: the length of a JSON header in eight bytes, the header, the values."""
-    length = int.from_bytes(content[:8], "little")
-    header, values = json.loads(content[8 : 8 + length]), content[8 + length :]
-    for name, about in header.items():
-        if name != "__metadata__":
-            start, end = about["data_offsets"]
-            held = torch.frombuffer(bytearray(values[start:end]), dtype=torch.uint8)
-            yield name, held.view(_DTYPES[about["dtype"]]).view(about["shape"])

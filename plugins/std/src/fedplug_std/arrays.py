@@ -27,6 +27,7 @@ from fedplug import Dataset, Examples, Field
 from fedplug.api.errors import DataError
 
 from fedplug_std import _intake
+from fedplug_std.data_folder import located
 from fedplug_std.datasets import FIFTHS
 from fedplug_std.options import Sized
 
@@ -82,9 +83,8 @@ class Arrays(fedplug.DataSource):
         Raises:
             DataError: it is missing or damaged, or an array is; the message names it, its form and the required form.
         """
-        from fedplug_std import _dataset_files as files
 
-        path = files.located(root, self.options.file)
+        path = located(root, self.options.file)
         return dataset_of(read(path), self.options, path)
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import fedplug
 from fedplug import Declares, Field
 
+from fedplug_std.data_folder import located
 from fedplug_std.options import ImageOptions, PictureFolderOptions, Sized
 
 if TYPE_CHECKING:
     from fedplug import Dataset, Examples
 
 FEATURES = 392
-"""Number of `features` of an image; `_oriented_gradients.SIZE`."""
+"""Number of `features` of an image; `oriented_gradients.SIZE`."""
 DIGIT_NAMES = tuple("0123456789")
 FASHION_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -293,7 +294,7 @@ class ImageFolder(Images):
         from fedplug_std import _dataset_files as files
 
         chosen = self.options
-        train, test, names = files.image_tree(files.located(root, chosen.path), chosen)
+        train, test, names = files.image_tree(located(root, chosen.path), chosen)
         channels = 1 if chosen.grayscale else 3
         data = files.dataset(train, test, chosen, names, (chosen.mean,) * channels, (chosen.std,) * channels)
         if not chosen.labels:
@@ -358,4 +359,4 @@ class TextFile(Texts):
         from fedplug_std import _dataset_files as files
 
         chosen = self.options
-        return files.text_pieces(files.located(root, chosen.file), chosen.context, chosen.test_fraction)
+        return files.text_pieces(located(root, chosen.file), chosen.context, chosen.test_fraction)

@@ -8,6 +8,7 @@ import fedplug
 from fedplug import Dataset, Declares
 
 from fedplug_std.options import HuggingFaceOptions, TorchvisionOptions
+from fedplug_std.tables import unread
 
 _OF_TABLES = ("features", "leave_out", "categories", "scale", "missing_indicators", "drop_gaps", "replace")
 
@@ -18,7 +19,8 @@ class HuggingFace(fedplug.DataSource):
     `inputs` names a column of images, of token ids, or of text; without it the numeric columns are a table, with the
     options of `std.table`. Token ids and text without an `answer` are for a language model: they are joined, cut into
     pieces of `context` tokens, and the model predicts the next one at every position; text becomes bytes, as in
-    `std.text`. Nothing is downloaded. It needs `pip install datasets`.
+    `std.text`. Text with an `answer` is its first `context` bytes, as in `std.text_table`. Nothing is downloaded. It
+    needs `pip install datasets`.
     """
 
     class Options(HuggingFaceOptions):
@@ -47,9 +49,7 @@ class HuggingFace(fedplug.DataSource):
         from fedplug_std import _columns
 
         if self.options.inputs is not None:
-            fields, given = type(self.options).model_fields, self.options.model_dump()
-            strange = [name for name in _OF_TABLES if given[name] != fields[name].default]
-            return [f"{name} is for tables, and inputs names one column; leave one of them out" for name in strange]
+            return unread(self.options, "inputs", _OF_TABLES)
         if not self.options.answer:
             return [
                 "name the column of the answers, answer: ..., or a column of images or text, inputs: ..."

@@ -48,7 +48,7 @@ class Lora(fedplug.ModelSource):
             SetupError: the inner model is not a torch module, the base belongs to another model, or `targets` or
                 `trained` name nothing that can be adapted or trained.
         """
-        from fedplug_std import _lora
+        from fedplug_std import _lora, weights
         from fedplug_std.torch_model import TorchModel, of_any_dtype
 
         with of_any_dtype():
@@ -57,7 +57,9 @@ class Lora(fedplug.ModelSource):
             raise SetupError(f"{self.name} needs a torch model, but {self.around.name} builds none")
         module, options = within.module, self.options
         if options.base is not None:
-            _lora.load(module, options.base.file, options.base.read())
+            base = options.base.file
+            given = weights.read(base, options.base.read(), "base")
+            weights.put(module, given, f"base {base}", "give the inner model the options of the base")
         _lora.adapt(module, options, shape, seed)
         return TorchModel(module, device, within.count)
 

@@ -8,6 +8,7 @@ from fedplug import Declares
 from fedplug.api.errors import DataError
 
 from fedplug_std import arrays
+from fedplug_std.data_folder import data_folder
 from fedplug_std.datasets import Images, Known
 
 CLASSES = ("normal", "pneumonia")
@@ -26,7 +27,7 @@ class PneumoniaMnist(Known, Images):
 
     def _read(self, files: Any, root: str | None) -> Any:
         """Reads `pneumoniamnist.npz`, in the data folder or in its folder `pneumoniamnist`."""
-        folder = files.data_folder(root)
+        folder = data_folder(root)
         places = [folder / "pneumoniamnist" / "pneumoniamnist.npz", folder / "pneumoniamnist.npz"]
         path = next((place for place in places if place.is_file()), None)
         if path is None:

@@ -230,6 +230,13 @@ class TableOptions(RowOptions):
         return self
 
 
+class TextTableOptions(TableOptions):
+    """The column of texts, how much of each is read, and the options of a table."""
+
+    text: str = Field("text", description="the column of texts")
+    length: int = Field(512, ge=1, description="bytes of UTF-8 of a text; the rest is cut off")
+
+
 class HuggingFaceOptions(PictureOptions, RowOptions):
     """The folder, the columns, and the splits."""
 
@@ -246,7 +253,7 @@ class HuggingFaceOptions(PictureOptions, RowOptions):
     image_size: int | None = Field(
         None, ge=1, description="width and height; the shorter side is scaled, the rest cut off. null: unchanged"
     )
-    context: int = Field(64, ge=1, description="tokens of a piece for a language model")
+    context: int = Field(64, ge=1, description="tokens of a piece for a language model; bytes of a text with an answer")
     vocabulary: int | None = Field(None, ge=1, description="number of token ids; text has 256 bytes")
 
 

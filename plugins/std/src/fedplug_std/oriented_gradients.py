@@ -27,6 +27,12 @@ _CHUNK = 500
 """Images worked on at once: some megabytes, which stay in the cache."""
 
 
+def of_pixels(pixels: NDArray[Any]) -> NDArray[np.float32]:
+    """The same of pixels as bytes, or of floats from 0 to 1, (n, C, H, W)."""
+    bytes_ = pixels if pixels.dtype == np.uint8 else np.rint(pixels * 255).astype(np.uint8)
+    return oriented_gradients(bytes_)
+
+
 def oriented_gradients(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The contrast of each image by direction and cell.
 
