@@ -75,7 +75,9 @@ def measure(inputs: str, clients: int, epsilon: float) -> dict[str, Any]:
         with TemporaryDirectory() as folder:
             settings = fedplug.Settings(output=Path(folder))
             run = fedplug.run(recipe(inputs, clients, epsilon, seed), settings=settings, display="lines")
-            accuracies.append(run.metrics[-1].accuracy)
+            accuracy = run.metrics[-1].accuracy
+            assert accuracy is not None, "the task counts right answers"
+            accuracies.append(accuracy)
             parameters = run.summary.parameters
             server = next(line for line in run.ledger.verdict.lines if line.party == "server")
     return {

@@ -61,7 +61,7 @@ def test_rare_words_of_public_texts_weigh_more() -> None:
 def test_clients_texts_are_found_among_the_public_ones_though_cut_to_another_length() -> None:
     public = texts("my secret", "else", length=200)
     public.name = "other"
-    with pytest.raises(DataError, match="1 training examples of toy are among those of other"):
+    with pytest.raises(DataError, match="2 examples of toy are among those of other"):
         rows_of(made(Tfidf, texts("my secret", "something"), public=public))
 
 
