@@ -349,25 +349,21 @@ def who_holds_the_key(axes: Sequence[Any]) -> None:
 
 def both_wishes(axes: Sequence[Any]) -> None:
     """Accuracy over epsilon, a curve for each number of clients; dotted: the same without noise."""
-    rows = rows_of("both-wishes")
-    for panel, inputs in zip(axes, ("public features", "pixels"), strict=True):
-        of = [row for row in rows if row["inputs"] == inputs]
-        for place, clients in enumerate(sorted({row["clients"] for row in of}, key=int)):
-            curve = [row for row in of if row["clients"] == clients]
-            noised = (row for row in curve if float(row["epsilon asked"]))
-            private = sorted(noised, key=lambda row: float(row["epsilon"]))
-            panel.plot(column(private, "epsilon"), column(private, "accuracy"), marker="o", markersize=4,
-                       color=COLOURS[place], label=f"{int(clients):,} clients")  # fmt: skip
-            if clear := [float(row["accuracy"]) for row in curve if not float(row["epsilon asked"])]:
-                panel.axhline(clear[0], color=COLOURS[place], linestyle=":", linewidth=1)
-        panel.set_xscale("log", base=2)
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.set_ylim(0, 1)
-        panel.set_xlabel("ε toward everybody")
-        panel.set_title(f"{inputs}, a linear model")
-        panel.grid(alpha=0.3)
-    axes[0].set_ylabel("accuracy on MNIST")
-    axes[0].legend(loc="lower right")
+    panel, rows = axes[0], [row for row in rows_of("both-wishes") if row["inputs"] == "public features"]
+    for place, clients in enumerate(sorted({row["clients"] for row in rows}, key=int)):
+        curve = [row for row in rows if row["clients"] == clients]
+        private = sorted((row for row in curve if row["epsilon"]), key=lambda row: float(row["epsilon"]))
+        panel.plot(column(private, "epsilon"), column(private, "accuracy"), marker="o", markersize=4,
+                   color=COLOURS[place], label=f"{int(clients):,} clients")  # fmt: skip
+        if clear := [float(row["accuracy"]) for row in curve if not row["epsilon"]]:
+            panel.axhline(clear[0], color=COLOURS[place], linestyle=":", linewidth=1)
+    panel.set_xscale("log", base=2)
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.set_ylim(0, 1)
+    panel.set_xlabel("epsilon toward everybody, for a client")
+    panel.set_ylabel("accuracy on MNIST")
+    panel.grid(alpha=0.3)
+    panel.legend(loc="lower right")
 
 
 VERDICTS = {
@@ -421,7 +417,7 @@ DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "who-holds-the-key": (who_holds_the_key, ("who-holds-the-key-adversaries",), 1, (10, 3.6)),
     COMPARISON: (comparison, (COMPARISON,), 3, (10, 3.4)),
     "scoreboard": (scoreboard, tuple(f"claims-{paper}" for paper in PAPERS), 1, (9, 3.2)),
-    "both-wishes": (both_wishes, ("both-wishes",), 2, (8, 3.2)),
+    "both-wishes": (both_wishes, ("both-wishes",), 1, (8, 3.2)),
 }  # fmt: skip
 """Name of the picture -> what draws it, the numbers that it shows, panels, size in inches."""
 
