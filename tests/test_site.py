@@ -112,7 +112,7 @@ def test_the_readme_is_short_and_has_two_pictures() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.count("\n") <= 100
     shown = re.findall(r'(?:<img src="|!\[[^\]]*\]\()([^")]+)', text)
-    assert shown == ["docs/pictures/run.svg", "docs/pictures/encrypt-or-noise.svg"]
+    assert shown == ["docs/pictures/both-wishes.svg", "docs/pictures/run.svg"]
 
 
 # ---- numbers and pictures
