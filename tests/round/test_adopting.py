@@ -124,9 +124,10 @@ def test_a_client_evaluates_the_share_of_this_rounds_cohort_whatever_it_kept_of_
     try:
         client = engine.hosts[0].clients["client:2"]
         cohorts = (*map(evaluation.packed, ([0, 1, 2, 3], [0, 1, 2, 3], [2, 3])),)
-        first, again, smaller = (evaluation._tests(protocol.recipe, client, members) for members in cohorts)
+        composition = protocol.composition
+        first, again, smaller = (evaluation._tests(protocol.recipe, composition, client, each) for each in cohorts)
         with pytest.raises(ValueError, match="client 2 is not among those that evaluate"):
-            evaluation._tests(protocol.recipe, client, evaluation.packed([0, 1, 3]))
+            evaluation._tests(protocol.recipe, composition, client, evaluation.packed([0, 1, 3]))
     finally:
         engine.close()
     total = len(client.data.shared_test)

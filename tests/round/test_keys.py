@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ def test_nothing_but_marked_methods_runs_at_the_key_server(tmp_path: Path) -> No
     story = Story(encrypted("std.bfv", "key_server"), tmp_path)
     for component, method in (("std.bfv", "open"), ("std.bfv", "adopt_keys"), ("fedplug", "protect")):
         body = codec.encode([0, 0, component, method, []])
-        data, _ = request(story.protocol.recipe.digest, [Call(body, {}, 0)])  # type: ignore[arg-type]
+        data, _ = request(story.protocol.recipe.digest, [Call(body, Counter(), 0)])
         ((_, answer),) = story.engine.exchange({"key_server": data})
         assert isinstance(answer, bytes)
         assert "may be called at a key_server" in read_reply(answer)[0].error.message

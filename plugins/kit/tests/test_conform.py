@@ -63,7 +63,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sensecrypt.select": {"budget": 0.5},
     "std.categories": {"categories": 5},
     "std.image_folder": {"path": "absent"}, "std.text": {"file": "absent"},
-    "std.table": {"file": "absent.csv", "answer": "y"}, "std.huggingface": {"path": "absent"},
+    "std.table": {"file": "absent.csv", "answer": "y"}, "std.text_table": {"file": "absent.csv", "answer": "y"},
+    "std.huggingface": {"path": "absent"},
     "std.torchvision": {"dataset": "KMNIST", "path": "absent"},
 }  # fmt: skip
 

@@ -242,6 +242,7 @@ class TorchModel(Model):
         self._answers: list[Answers] = []  # those that were asked for last at the end
         self._suited: tuple[Examples, bool] | None = None
         self._untouched: Untouched | None = None
+        self._names = frozenset({*vars(self), "_names"})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy that knows whether it still is one."""
@@ -259,7 +260,9 @@ class TorchModel(Model):
         If not, or where nobody can tell, what the computations of one client left on it could reach the next.
         """
         self._attributes.begin_anew()
-        return self._untouched is not None and self._untouched.is_still(self._module)
+        # A name that somebody put on the model, such as another `set_vector`, may keep anything.
+        own = vars(self).keys() == self._names
+        return own and self._untouched is not None and self._untouched.is_still(self._module)
 
     @property
     def module(self) -> torch.nn.Module:
