@@ -239,9 +239,6 @@ class Model(Protocol):
 
     Attributes:
         layout: where its parameters lie in the flat vector.
-
-    A model of another distribution is copied for each client. One that has a method `is_untouched` is copied only where
-    this says False: where it holds more of the client that used it last than its vector and buffers.
     """
 
     layout: Layout

@@ -192,7 +192,7 @@ class ClientHost:
 
     def model_for(self, client: HostedClient) -> Model:
         """The one model, for a client to fill in."""
-        if self._keeps_more and self.model_user is not client and not getattr(self.model, "is_untouched", bool)():
+        if self._keeps_more and self.model_user is not client:
             self.model = self._new_model()
         self.model_user = client
         return self.model

@@ -11,7 +11,6 @@ on exit.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import math
@@ -29,7 +28,6 @@ from torch.utils.hooks import RemovableHandle
 from fedplug_std._answers import BATCH, MOST_OUTPUTS, Answers, Judged
 from fedplug_std._perceptron import Perceptron, hooked
 from fedplug_std.attributes import Attributes, equal
-from fedplug_std.untouched import Untouched
 
 if TYPE_CHECKING:
     from fedplug.api.data import Judge
@@ -173,6 +171,19 @@ def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array if flags.c_contiguous and flags.writeable else np.array(array, order="C"))
 
 
+class _Tried:
+    """What was found out about the code of a module. Its copies have the same code, so they share it.
+
+    Attributes:
+        apart: whether an example's output is independent of others; None: nobody has tried.
+    """
+
+    apart: bool | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
 class TorchModel(Model):
     """One around any module.
 
@@ -238,31 +249,9 @@ class TorchModel(Model):
         self._pending: NDArray[np.float32] | None = None
         self._hooks = -1
         self._attributes = Attributes(module)
-        self._apart: bool | None = None  # of a module that nobody has tried
+        self._tried = _Tried()
         self._answers: list[Answers] = []  # those that were asked for last at the end
         self._suited: tuple[Examples, bool] | None = None
-        self._untouched: Untouched | None = None
-        self._names = frozenset({*vars(self), "_names"})
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy that knows whether it still is one."""
-        made = memo[id(self)] = object.__new__(type(self))
-        held = {**vars(self), "_untouched": None, "_answers": [], "_suited": None}
-        vars(made).update({name: copy.deepcopy(value, memo) for name, value in held.items()})
-        if type(self) is TorchModel:
-            buffers = [owner.get_buffer(key) for owner, key in made._buffers.values()]
-            made._untouched = Untouched(self._module, made._module, [*made._parameters, *buffers])
-        return made
-
-    def is_untouched(self) -> bool:
-        """Whether it is a copy and holds what the original holds, but for its vector and buffers.
-
-        If not, or where nobody can tell, what the computations of one client left on it could reach the next.
-        """
-        self._attributes.begin_anew()
-        # A name that somebody put on the model, such as another `set_vector`, may keep anything.
-        own = vars(self).keys() == self._names
-        return own and self._untouched is not None and self._untouched.is_still(self._module)
 
     @property
     def module(self) -> torch.nn.Module:
@@ -514,13 +503,13 @@ class TorchModel(Model):
 
     def _answers_each(self, sets: Sequence[Examples], data: ClientData) -> bool:
         """Whether a module's output for an example is independent of the other sets; tried once, on the first sets."""
-        if self._apart is None:
+        if self._tried.apart is None:
             inputs = [to_tensor(each.inputs, data.mean, data.std, self.device) for each in sets]
             together = self._answered(torch.cat(inputs))
             alone = torch.cat([self._answered(each) for each in inputs])
             room = 1e-4 * float(together.abs().nan_to_num(0.0).max()) if together.numel() else 0.0
-            self._apart = torch.allclose(together, alone, rtol=1e-3, atol=room, equal_nan=True)
-        return self._apart
+            self._tried.apart = torch.allclose(together, alone, rtol=1e-3, atol=room, equal_nan=True)
+        return self._tried.apart
 
     def _answered(self, inputs: torch.Tensor) -> torch.Tensor:
         with seeded(0, self.device):
