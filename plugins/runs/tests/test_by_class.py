@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from examples import examples
 from fedplug.api.data import ACCURACY, Examples, Figure
-from fedplug_runs import by_class
 from fedplug_runs.by_class import (
     BALANCED,
     ByClass,
@@ -57,14 +56,6 @@ def test_one_set_of_examples_gives_the_figures_of_scikit_learn(n: int, classes: 
     else:
         expected = roc_auc_score(answers, likely, multi_class="ovr", average="macro")
     assert auc([found]) == pytest.approx(expected, abs=1e-9)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.integers(0, 80), st.integers(2, 6), st.integers(0, 2**32), st.booleans())
-def test_pairs_of_few_examples_are_counted_as_ranks_count_them(n: int, classes: int, seed: int, coarse: bool) -> None:
-    outputs, answers = drawn(n, classes, seed, coarse)
-    scores, are = by_class._likelihoods(outputs), np.bincount(answers, minlength=classes)
-    assert by_class._from_pairs(scores, answers, are) == by_class._from_ranks(scores, answers, are)
 
 
 def test_shares_of_a_test_set_add_up_and_pairs_within_them_give_nearly_the_same_auc() -> None:
