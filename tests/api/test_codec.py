@@ -351,37 +351,6 @@ def test_a_packed_message_reads_and_counts_as_if_it_had_been_sent(values: list[A
     assert same(codec.decode(inner), codec.decode(sent))
 
 
-ENTRIES = st.dictionaries(st.text(max_size=5), DATA, max_size=9)
-
-
-@settings(max_examples=examples(80), deadline=None)
-@given(ENTRIES, ENTRIES)
-def test_entries_that_are_handed_over_count_and_read_as_if_they_had_been_sent(
-    value: dict[str, Any], handed: dict[str, Any]
-) -> None:
-    handed = {f"handed {name}": each for name, each in handed.items()}
-    packed, sent = codec.pack(value, handed), codec.encode({**value, **handed})
-    assert packed.size == len(sent)
-    assert packed.in_frame().size == len(codec.frame(sent))
-    assert packed.in_frame().to_bytes() == codec.frame(sent)
-    assert same(codec.decode(packed), codec.decode(sent))
-
-
-def test_plain_entries_are_handed_over_and_others_are_encoded() -> None:
-    plain, array = {"loss": [0.5, {"a": 1}]}, np.zeros(3)
-    assert codec.decode(codec.pack({"value": None}, {"reports": plain}))["reports"] is plain
-    read = codec.decode(codec.pack({"value": None}, {"reports": plain, "array": array, "of numpy": np.float32(2)}))
-    assert read == {"value": None, "reports": plain, "array": read["array"], "of numpy": 2.0}
-    assert read["reports"] is not plain
-    assert type(read["of numpy"]) is float
-    with pytest.raises(ValueError, match="read-only"):
-        read["array"] += 1
-    with pytest.raises(MessageError, match="cannot travel"):
-        codec.pack({}, {"reports": object()})
-    with pytest.raises(MessageError, match="as a key"):
-        codec.pack({}, {"reports": {(1, 2): 3}})
-
-
 def test_packed_arrays_are_copied_unless_nobody_can_change_them() -> None:
     writable = np.zeros(2000, np.float32)
     arrived = codec.decode(codec.encode(writable))

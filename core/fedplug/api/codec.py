@@ -18,9 +18,8 @@ import re
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable
+from typing import Any, overload
 
 import msgpack
 import numpy as np
@@ -84,8 +83,8 @@ _FRAME, _MAGIC = struct.Struct(">4sQI"), b"FPM1"
 FRAME_SIZE = _FRAME.size  # bytes before the body
 _ARRAY, _INTEGER, _BLOCK, _PLAN, _APART = 1, 2, 3, 4, 5
 _DTYPE_KINDS = "biuf"
-_LARGE, _FEW = 4096, 15
-"""Bytes from which on something is held outside a packed message; entries of which one byte says how many there are."""
+_LARGE = 4096
+"""Bytes from which on something is held outside a packed message."""
 MOST_ELEMENTS = 1 << 20
 """Values, keys and containers that a message may hold, what is inside its blocks and arrays too. An array counts for 20
 or so, however long: send a million numbers as an array."""
@@ -110,7 +109,6 @@ class Packed:
         size: bytes that `encode` gives of the value, and that its frame takes.
         zones: how many of them each zone's blocks take.
         framed: whether it has a frame.
-        handed: entries of the value, a dictionary, that its reader is handed as they are.
     """
 
     body: bytes
@@ -118,7 +116,6 @@ class Packed:
     size: int
     zones: Counter[str]
     framed: bool = False
-    handed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.size
@@ -129,7 +126,7 @@ class Packed:
 
     def in_frame(self) -> Packed:
         """The same in a frame, of which a value that stays in this process needs no more than the size."""
-        return Packed(self.body, self.apart, self.size + FRAME_SIZE, self.zones, True, self.handed)
+        return Packed(self.body, self.apart, self.size + FRAME_SIZE, self.zones, framed=True)
 
     def require_bounded(self) -> None:
         """Looks once at how much the value holds, however many read it.
@@ -153,24 +150,15 @@ Message = bytes | Packed
 """What travels: bytes, or packed where its reader lives in the same process."""
 
 
-def pack(value: Any, handed: Mapping[str, Any] = MappingProxyType({})) -> Packed:
+def pack(value: Any) -> Packed:
     """Like `encode`, for a reader in the same process. Large arrays that nobody can change are not copied.
-
-    Args:
-        value: what to encode.
-        handed: further entries of the value, a small dictionary, that nobody else holds. The reader is handed them as
-            they are, and their bytes are only counted; but what arrives otherwise, such as an array, is encoded.
 
     Raises:
         MessageError: the value holds something that may not travel.
     """
-    writer, counter = _Writer(Counter(), []), _Writer(None, None)
-    size = len(counter.write(handed)) - 1 if handed else 0  # one byte says how many entries there are, up to `_FEW`
-    if handed and (counter.extended or len(value) + len(handed) > _FEW):
-        value, handed, size = {**value, **handed}, {}, 0
+    writer = _Writer(Counter(), [])
     body = writer.write(value)
-    size += len(body) + writer.larger
-    return Packed(body, tuple(writer.apart or ()), size, writer.zones or Counter(), handed=handed)
+    return Packed(body, tuple(writer.apart or ()), len(body) + writer.larger, writer.zones or Counter())
 
 
 def encode(value: Any, zones: Counter[str] | None = None) -> bytes:
@@ -201,14 +189,13 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = 
         MessageError: the bytes are not what `encode` gives, or hold more than that, or more deeply than 32 levels.
     """
     apart: tuple[Any, ...] = ()
-    handed: Mapping[str, Any] = {}
     if not isinstance(data, Packed | bytes):
         raise MessageError(f"{shown(data)} in place of an encoded value")
     if isinstance(data, Packed):
         data.require_bounded()
         if zones is not None:
             zones.update(data.zones)
-        apart, handed, zones, data = data.apart, data.handed, None, data.body
+        apart, zones, data = data.apart, None, data.body
     else:
         _require_bounded(data, most)
 
@@ -223,8 +210,7 @@ def decode(data: bytes | Packed, zones: Counter[str] | None = None, most: int = 
         return item
 
     try:
-        found = msgpack.unpackb(data, ext_hook=revive, strict_map_key=False, use_list=True)
-        return {**found, **handed} if handed else found
+        return msgpack.unpackb(data, ext_hook=revive, strict_map_key=False, use_list=True)
     except MessageError:
         raise
     except Exception as error:  # msgpack raises its own types, ValueError, TypeError, UnicodeDecodeError, ...
@@ -317,14 +303,18 @@ def framed_size(data: bytes | memoryview) -> int:
     return FRAME_SIZE + _FRAME.unpack_from(data)[1] if len(data) >= FRAME_SIZE else len(data)
 
 
-def unframe(data: Message) -> Any:
-    """Checks length and checksum and gives the body, of the same type.
+@overload
+def unframe(data: bytes) -> bytes: ...
+@overload
+def unframe(data: Message) -> Message: ...
+def unframe(data: Message) -> Message:
+    """Checks length and checksum and gives the body.
 
     Raises:
         MessageError: the message was truncated or damaged, or is of another format.
     """
     if isinstance(data, Packed):
-        return Packed(data.body, data.apart, data.size - FRAME_SIZE, data.zones, False, data.handed)
+        return Packed(data.body, data.apart, data.size - FRAME_SIZE, data.zones)
     if len(data) < FRAME_SIZE or data[:4] != _MAGIC:
         raise MessageError(f"{len(data)} bytes that are not a fedplug message (they must begin with {_MAGIC!r})")
     _, length, checksum = _FRAME.unpack_from(data)
@@ -342,13 +332,10 @@ class _Writer:
     Args:
         zones: if given, the bytes that each zone's blocks take are added to it.
         apart: if given, what is large is put there, and `larger` says how many bytes it would take beyond its number.
-
-    Attributes:
-        extended: whether something was written that arrives as another type than msgpack has.
     """
 
     def __init__(self, zones: Counter[str] | None, apart: list[Any] | None) -> None:
-        self.zones, self.apart, self.larger, self.extended = zones, apart, 0, False
+        self.zones, self.apart, self.larger = zones, apart, 0
 
     def write(self, value: Any) -> bytes:
         """The encoded value."""
@@ -358,7 +345,6 @@ class _Writer:
             raise MessageError(f"this value cannot travel: {error}") from error
 
     def _extend(self, item: Any) -> Any:
-        self.extended = True
         if isinstance(item, np.ndarray):
             if item.dtype.kind not in _DTYPE_KINDS:
                 raise MessageError(f"an array of {item.dtype} cannot travel; send bool, integer or float arrays")

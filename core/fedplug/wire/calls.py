@@ -78,17 +78,17 @@ def request(
     `known` is the last lasting call that the sender believes done. A receiver that was restored from a checkpoint and
     has done less answers how far it is, and runs nothing.
     """
+    zones: Counter[str] = Counter()
+    for call in calls:
+        zones.update(call.zones)
     body: dict[str, Any] = {"digest": digest, "known": known, "calls": [call.body for call in calls]}
-    body |= {"recorded": True} if recorded else {}
-    return _framed(body, stays), sum((call.zones for call in calls), Counter())
+    if recorded:
+        body["recorded"] = True
+    return _framed(body, stays), zones
 
 
 def _framed(body: Any, stays: bool) -> Message:
-    if not stays:
-        return codec.frame(codec.encode(body))
-    # All but what plugins make, which may be held elsewhere.
-    handed = {name: body.pop(name) for name in [*body] if name not in ("calls", "value")}
-    return codec.pack(body, handed).in_frame()
+    return codec.pack(body).in_frame() if stays else codec.frame(codec.encode(body))
 
 
 class Failure(Record, frozen=True):
@@ -197,7 +197,8 @@ class Receiver:
         """
         memory: CalledMemory = party.remembered
         stays = isinstance(data, Packed)
-        value, failure, look, asked, running = None, None, None, None, "the message"
+        value, failure, look = None, None, None
+        running, asked = "the message", None
         started = time.perf_counter()
         try:
             message = self._open(data)

@@ -92,7 +92,8 @@ class PostOffice:
     ) -> None:
         self.transport, self.wire, self.digest, self.min_clients = transport, wire, digest, min_clients
         self.compares = wire.keep
-        self.events, self.client_ids = events, client_ids
+        self.events = events
+        self.client_ids = client_ids
         self.round, self.phase = -1, "setup"
         self.waited = 0.0  # seconds in the hands of other parties
         self.dropped: dict[int, str] = {}
