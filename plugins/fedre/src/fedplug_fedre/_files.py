@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import DataError
+from fedplug_std.data_folder import data_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ENVIRONMENT = "FEDPLUG_DATA"
 
-
-def data_folder(root: str | None, inside: str, what: str) -> Path:
+def folder_of(root: str | None, inside: str, what: str) -> Path:
     """A folder inside the folder of data sets.
 
     Args:
@@ -26,13 +24,7 @@ def data_folder(root: str | None, inside: str, what: str) -> Path:
     Raises:
         DataError: no folder is named, or it does not exist.
     """
-    named = root or os.environ.get(ENVIRONMENT)
-    if not Path(inside).is_absolute() and not named:
-        raise DataError(
-            f"no data folder is known; name one with the environment variable {ENVIRONMENT}, for instance "
-            f"{ENVIRONMENT}=data, or use fedre.documents, which needs none"
-        )
-    folder = Path(named or "").expanduser() / inside
+    folder = data_folder(root, inside, instead="fedre.documents")
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; expected {what}; without it, use fedre.documents")
     return folder

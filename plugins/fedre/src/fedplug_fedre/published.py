@@ -75,7 +75,7 @@ class TSroie(fedplug.DataSource):
         Raises:
             DataError: the folder is missing or damaged, or marks no tampered text.
         """
-        folder = _files.data_folder(root, self.options.path, _T_SROIE)
+        folder = _files.folder_of(root, self.options.path, _T_SROIE)
         parts = {split: _annotations(folder, split) for split in ("train", "test")}
 
         def picture(split: str, index: int) -> Picture:
@@ -119,7 +119,7 @@ class DocTamper(fedplug.DataSource):
             SetupError: the package lmdb is missing.
         """
         chosen = self.options
-        folder = _files.data_folder(root, chosen.path, _DOCTAMPER)
+        folder = _files.folder_of(root, chosen.path, _DOCTAMPER)
         names = {"train": "DocTamperV1-TrainingSet", "test": f"DocTamperV1-{chosen.test_set}"}
         opened = {split: _Lmdb(folder / name) for split, name in names.items()}
 

@@ -128,7 +128,7 @@ class Receipts(TamperedDocuments):
             DataError: there are no receipts, or fewer than four, or they are damaged.
         """
         chosen = self.options
-        receipts = read_receipts(_files.data_folder(root, chosen.path, _WHAT), chosen.scale)
+        receipts = read_receipts(_files.folder_of(root, chosen.path, _WHAT), chosen.scale)
         train, test = split_receipts(receipts, chosen.test_share, chosen.seed)
         return self.dataset(
             self.examples(train, chosen.train_count, "train"), self.examples(test, chosen.test_count, "test"), 0.85

@@ -10,12 +10,13 @@ from fedplug.api.errors import DataError
 ENVIRONMENT = "FEDPLUG_DATA"
 
 
-def data_folder(root: str | None, inside: str = "") -> Path:
+def data_folder(root: str | None, inside: str = "", instead: str = "std.digits") -> Path:
     """The folder of data sets, or a path inside it.
 
     Args:
         root: the user's folder; None: the folder in the environment variable FEDPLUG_DATA.
         inside: relative to that folder; an absolute path needs none.
+        instead: a data set that needs no folder, for the error.
 
     Raises:
         DataError: nobody named a folder and `inside` is not absolute.
@@ -26,7 +27,7 @@ def data_folder(root: str | None, inside: str = "") -> Path:
     if not named:
         raise DataError(
             f"no data folder is known; name one with the environment variable {ENVIRONMENT}, for instance "
-            f"{ENVIRONMENT}=data, or use std.digits, which needs none"
+            f"{ENVIRONMENT}=data, or use {instead}, which needs none"
         )
     return Path(named).expanduser() / inside
 
