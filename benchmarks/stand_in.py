@@ -2,8 +2,9 @@
 
     FEDPLUG_DATA=... python benchmarks/stand_in.py FOLDER [--clients 100] [--epsilon 2] [--trials 24] [--jobs 1]
 
-Fashion-MNIST takes the place of the clients' data: its training images are split among clients, and whitening follows
-from its test images, which share none with them. The search is that of `fedplug search`, which continues it too.
+Fashion-MNIST takes the place of the clients' data: 50,000 of its training images are split among clients, the other
+10,000 are for tests, and whitening follows from its test images, which share none with them. The search is that of
+`fedplug search`, which continues it too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ OVER = {
     "postprocess.encrypted.1.beta1": [0.5, 0.8, 0.9],
 }
 
+MEAN, STD, TRAIN = 0.2860, 0.3530, 50_000
+
 
 def main() -> None:
     """Writes the public images, and searches."""
@@ -38,17 +41,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    images, known = chosen.folder / "fashion-test.npz", FashionMnist(FashionMnist.Options())
-    if not images.exists():
-        data = known.load(os.environ.get("FEDPLUG_DATA"))
-        np.savez(images, train_images=data.test.inputs, train_labels=data.test.labels, test_images=data.test.inputs[:1],
-                 test_labels=data.test.labels[:1], classes=np.array(data.classes))  # fmt: skip
-    public = {"use": "std.arrays", "file": str(images.resolve()), "mean": 0.2860, "std": 0.3530}
+    data = FashionMnist(FashionMnist.Options()).load(os.environ.get("FEDPLUG_DATA"))
+    images, labels, known = data.train.inputs, data.train.labels, data.test
+    of, public = (
+        {"use": "std.arrays", "file": str((chosen.folder / f"{name}.npz").resolve()), "mean": MEAN, "std": STD}
+        for name in ("clients", "public")
+    )
+    np.savez(of["file"], train_images=images[:TRAIN], train_labels=labels[:TRAIN], test_images=images[TRAIN:],
+             test_labels=labels[TRAIN:], classes=np.array(data.classes))  # fmt: skip
+    np.savez(public["file"], train_images=known.inputs, train_labels=known.labels, test_images=known.inputs[:1],
+             test_labels=known.labels[:1], classes=np.array(data.classes))  # fmt: skip
     answer = fedplug_search.search(
         RECIPE, OVER, objectives=["accuracy", "bytes"], trials=chosen.trials, jobs=chosen.jobs, prune="none",
         output=chosen.folder / "search", quiet=False,
         sets={
-            "data.of.of": "std.fashion_mnist", "data.fitted_on": public, "data.clients": chosen.clients,
+            "data.of.of": of, "data.fitted_on": public, "data.clients": chosen.clients,
             "min_clients": round(0.9 * chosen.clients), "protect.encrypted.1.epsilon": chosen.epsilon,
         },
         settings=fedplug.Settings.load(),
