@@ -43,14 +43,13 @@ def main() -> None:
     chosen.folder.mkdir(parents=True, exist_ok=True)
     data = FashionMnist(FashionMnist.Options()).load(os.environ.get("FEDPLUG_DATA"))
     images, labels, known = data.train.inputs, data.train.labels, data.test
-    of, public = (
-        {"use": "std.arrays", "file": str((chosen.folder / f"{name}.npz").resolve()), "mean": MEAN, "std": STD}
-        for name in ("clients", "public")
-    )
-    np.savez(of["file"], train_images=images[:TRAIN], train_labels=labels[:TRAIN], test_images=images[TRAIN:],
-             test_labels=labels[TRAIN:], classes=np.array(data.classes))  # fmt: skip
-    np.savez(public["file"], train_images=known.inputs, train_labels=known.labels, test_images=known.inputs[:1],
-             test_labels=known.labels[:1], classes=np.array(data.classes))  # fmt: skip
+    files = [(chosen.folder / f"{name}.npz").resolve() for name in ("clients", "public")]
+    of, public = ({"use": "std.arrays", "file": str(file), "mean": MEAN, "std": STD} for file in files)
+    classes = np.array(data.classes)
+    np.savez(files[0], train_images=images[:TRAIN], train_labels=labels[:TRAIN], test_images=images[TRAIN:],
+             test_labels=labels[TRAIN:], classes=classes)  # fmt: skip
+    np.savez(files[1], train_images=known.inputs, train_labels=known.labels, test_images=known.inputs[:1],
+             test_labels=known.labels[:1], classes=classes)  # fmt: skip
     answer = fedplug_search.search(
         RECIPE, OVER, objectives=["accuracy", "bytes"], trials=chosen.trials, jobs=chosen.jobs, prune="none",
         output=chosen.folder / "search", quiet=False,
