@@ -209,10 +209,11 @@ class Composition:
             return method(**arguments)
         given: list[Any] = []
 
+        # Of what can be changed in place, an extension sees a copy.
         @functools.wraps(method)
         def noted(*_: Any) -> Any:
             given.append(method(**arguments))
-            return shown_copy(given[0])
+            return given[0] if isinstance(given[0], tuple | None) else copy.deepcopy(given[0])
 
         getattr(self._looking_on.hook, hook).call_extra([noted], arguments)
         return given[0] if given else method(**arguments)
@@ -240,11 +241,6 @@ def _shipped() -> frozenset[str]:
         found = (re.match(brought, requirement) for requirement in requires("fedplug") or ())
         return frozenset({"fedplug", *(each[1] for each in found if each)})
     return frozenset()
-
-
-def shown_copy(result: Any) -> Any:
-    """What an extension gets to see of a result: of what can be changed in place, a copy."""
-    return result if isinstance(result, tuple | None) else copy.deepcopy(result)
 
 
 def new_manager() -> pluggy.PluginManager:

@@ -222,11 +222,11 @@ class Resolved:
         """K, the number of clients."""
         return self.data.clients
 
-    @property
-    def uses(self) -> list[Use]:
+    @functools.cached_property
+    def uses(self) -> tuple[Use, ...]:
         """Every place that names a component, references included, in the order of the sections."""
         data, *others = (getattr(self, section) for section in SECTIONS)
-        return [*leaves([data, data.partition, others, [section.uses for section in self.sections.values()]])]
+        return (*leaves([data, data.partition, others, [section.uses for section in self.sections.values()]]),)
 
     @property
     def own_files(self) -> tuple[Own, ...]:
@@ -234,8 +234,8 @@ class Resolved:
         uses = [each for use in self.uses for each in use.nested]
         return tuple(dict.fromkeys(own for use in uses for own in (use.own, *use.files) if own))
 
-    @property
-    def components(self) -> dict[str, Use]:
+    @functools.cached_property
+    def components(self) -> Mapping[str, Use]:
         """The defining place of every component, by instance name."""
         return {use.name: use for use in self.uses if not use.is_reference}
 

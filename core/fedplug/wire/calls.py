@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
@@ -64,7 +64,7 @@ class Call:
 
 
 def request(
-    digest: str, calls: list[Call], known: int = 0, stays: bool = False, recorded: bool = False
+    digest: str, calls: Sequence[Call], known: int = 0, stays: bool = False, recorded: bool = False
 ) -> tuple[Message, Counter[str]]:
     """A message of several calls, and its bytes per zone.
 

@@ -7,6 +7,7 @@ checkpoint and sent again whatever it had done since.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import time
 from collections import Counter
@@ -196,11 +197,13 @@ class PostOffice:
 
     def _exchange(self, questions: Mapping[int, Call]) -> Iterator[tuple[int, Message | Exception]]:
         messages: dict[str, Message] = {}
+        # Most clients are as far as others and asked the same: one message for all of them.
+        request = functools.cache(lambda far, *asked: calls.request(self.digest, asked, far, self.stays, self.compares))
         by_address = {client_address(client_id): client_id for client_id in questions}
         for address, client_id in by_address.items():
             done = self._done[client_id]
             pending = [call for call in self._held[client_id] if not call.sequence or call.sequence > done]
-            data, zones = calls.request(self.digest, [*pending, questions[client_id]], done, self.stays, self.compares)
+            data, zones = request(done, *pending, questions[client_id])
             self.wire.record(SERVER, address, self.round, self.phase, data, zones)
             messages[address] = data
         started = time.perf_counter()
