@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,29 @@ def test_other_public_examples_make_other_features(tmp_path: Path) -> None:
     one = made(Whitening, Toy(rows), public=Toy(public), size=2).load(None).train.inputs
     other = made(Whitening, Toy(rows), public=Toy(2 * public), size=2).load(None).train.inputs
     assert not np.allclose(one, other)
+
+
+def test_sites_must_name_the_public_examples_and_have_them() -> None:
+    rng = np.random.default_rng(0)
+    rows, public = (rng.normal(size=(50, 4)).astype(np.float32) for _ in range(2))
+    recipe = {
+        "name": "features", "seed": 1, "rounds": 1, "train": {"use": "std.sgd", "batch_size": 60, "lr": 0.1},
+        "data": {
+            "use": "features.whitening", "size": 4, "fitted_on": "std.digits", "of": "std.arrays", "at": "sites",
+            "clients": 3, "agreed": {"shape": [4], "classes": ["a", "b"], "mean": [], "std": []},
+        },
+        "model": "std.logistic", "negotiate_mask": {"use": "std.single_zone", "zone": "clear"},
+        "protect": {"clear": []}, "aggregate": "std.mean",
+    }  # fmt: skip
+    with pytest.raises(RecipeError, match=r"data\.fitted_on.*another std\.digits; write sha256"):
+        fedplug.check(recipe)
+    fedplug.check(recipe | {"data": recipe["data"] | {"sha256": "0" * 64}})
+    with pytest.raises(DataError, match=r"have the sha256 [0-9a-f]{64}, and the recipe says 0") as refused:
+        made(Whitening, Toy(rows), public=Toy(public), size=2, sha256="0" * 64).load(None)
+    right = re.findall("[0-9a-f]{64}", str(refused.value))[0]
+    made(Whitening, Toy(rows), public=Toy(public), size=2, sha256=right).load(None)
+    with pytest.raises(DataError, match="and the recipe says"):
+        made(Whitening, Toy(rows), public=Toy(2 * public), size=2, sha256=right).load(None)
 
 
 def test_the_word_of_a_data_set_and_the_component_give_the_same_histograms() -> None:

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, TypeAlia
 
 import fedplug
 import numpy as np
-from fedplug import Declares, Reveals
+from fedplug import Declares, Field, Reveals
 from fedplug.api.errors import DataError
 from fedplug_std import cache
 
@@ -173,6 +173,42 @@ class Features(fedplug.DataSource):
             for part, found in zip((data.train, data.test), inputs, strict=True)
         )
         return dataclasses.replace(data, train=train, test=test, mean=(), std=(), columns=(), region_names=())
+
+
+class Fitted(Features):
+    """Features that follow from a public data set, `fitted_on`, of which no example may be a client's."""
+
+    inner: ClassVar[Mapping[str, str]] = {"of": "dataset", "fitted_on": "dataset"}
+    fitted_on: fedplug.DataSource
+
+    class Options(fedplug.Options):
+        """Which examples these must be."""
+
+        sha256: str | None = Field(
+            None, pattern="^[0-9a-f]{64}$",
+            description="of the inputs of fitted_on, so that no site has others; null: whatever they are",
+        )  # fmt: skip
+
+    options: Options
+
+    @property
+    def publics(self) -> Sequence[fedplug.DataSource]:
+        """The one that it is fitted on."""
+        return (self.fitted_on,)
+
+    def follows_from(self, root: str | None) -> list[Any]:
+        """Its options, and the public examples.
+
+        Raises:
+            DataError: these have another SHA-256 than the recipe says.
+        """
+        found, said = digest(self.fitted_on.load(root)), self.options.sha256
+        if said not in (None, found):
+            raise DataError(
+                f"{self.name}: the inputs of {self.fitted_on.name} have the sha256 {found}, and the recipe says "
+                f"{said}; all sites must have the same examples, or features are not the same function"
+            )
+        return [*super().follows_from(root), found]
 
 
 def _follows_from(names: Sequence[str]) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import fedplug
 import numpy as np
 from fedplug import Field, stream
 from fedplug.api.errors import DataError
 
-from fedplug_features.base import LENGTH, Features, Function, Public, digest, to_length
+from fedplug_features.base import LENGTH, Features, Fitted, Function, Public, to_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,18 +78,15 @@ class Projection(Directions):
         return f"{self.options.size} random directions ({self.follows_from_public()}) of {self._inside}"
 
 
-class Whitening(Directions):
+class Whitening(Fitted, Directions):
     """The principal directions of public examples, each divided by its spread there (PCA whitening).
 
     Mean and directions follow from the data set `fitted_on` alone, of which no example may be a client's: that nobody
     checks but for equal inputs, where the recipe's section `public` names the same data set.
     """
 
-    inner: ClassVar[Mapping[str, str]] = {"of": "dataset", "fitted_on": "dataset"}
-    fitted_on: fedplug.DataSource
-
-    class Options(Directions.Options):
-        """From what."""
+    class Options(Fitted.Options, Directions.Options):
+        """How strongly, and from how many."""
 
         least: float = Field(
             0.01, gt=0, description="added to each variance, as a share of the largest: weak directions stay weak"
@@ -98,15 +94,6 @@ class Whitening(Directions):
         examples: int = Field(10000, ge=2, description="public examples that directions follow from, the first so many")
 
     options: Options
-
-    @property
-    def publics(self) -> Sequence[fedplug.DataSource]:
-        """The one of which the directions are."""
-        return (self.fitted_on,)
-
-    def follows_from(self, root: str | None) -> list[Any]:
-        """Its options, and the public examples."""
-        return [*super().follows_from(root), digest(self.fitted_on.load(root))]
 
     def directions(self, count: int, public: Public) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Those along which public examples differ most, from their mean.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,7 +14,7 @@ from fedplug.api.errors import DataError
 from pydantic import field_validator
 
 from fedplug_features import files
-from fedplug_features.base import LENGTH, Features, Function, Kind, Public, digest, to_length
+from fedplug_features.base import LENGTH, Features, Fitted, Function, Kind, Public, to_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,31 +107,19 @@ class Ngrams(OfTexts):
         return f"runs of {runs} {chosen.unit} in {chosen.size} places ({self.follows_from_public()}) of {self._inside}"
 
 
-class Tfidf(Ngrams):
+class Tfidf(Fitted, Ngrams):
     """The same counts, each weighted by how rare its place is in public texts: log((1 + n) / (1 + n with it)) + 1.
 
     The weights follow from the data set `fitted_on` alone, such as `{use: std.python_text, part: docstrings}`, of which
     no text may be a client's (Salton & Buckley 1988; the formula is scikit-learn's).
     """
 
-    inner: ClassVar[Mapping[str, str]] = {"of": "dataset", "fitted_on": "dataset"}
-    fitted_on: fedplug.DataSource
-
-    class Options(Ngrams.Options):
+    class Options(Fitted.Options, Ngrams.Options):
         """From how many texts."""
 
         examples: int = Field(10000, ge=1, description="public texts that weights follow from, the first so many")
 
     options: Options
-
-    @property
-    def publics(self) -> tuple[fedplug.DataSource, ...]:
-        """The one of which the weights are."""
-        return (self.fitted_on,)
-
-    def follows_from(self, root: str | None) -> list[Any]:
-        """Its options, and the public texts."""
-        return [*super().follows_from(root), digest(self.fitted_on.load(root))]
 
     def weights(self, counted: Any, public: Public) -> NDArray[np.float32]:
         """By place, float32 (size,)."""
