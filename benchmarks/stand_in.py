@@ -1,6 +1,6 @@
 """Settings of the public-features recipes, found by a search on a public stand-in, so that nothing private is chosen.
 
-    FEDPLUG_DATA=... python benchmarks/stand_in.py FOLDER [--clients 100] [--epsilon 2] [--trials 24] [--jobs 1]
+    FEDPLUG_DATA=... python benchmarks/stand_in.py FOLDER [--clients 100] [--epsilon 2] [--trials 40] [--jobs 1]
 
 Fashion-MNIST takes the place of the clients' data: 50,000 of its training images are split among clients, the other
 10,000 are for tests, and whitening follows from its test images, which share none with them. The search is that of
@@ -20,11 +20,11 @@ from fedplug_std.datasets import FashionMnist
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "public-features-hundred.yaml"
 OVER = {
-    "data.size": [100, 200, 300, 500],
+    "data.size": [50, 75, 100, 150, 200, 300],
     "data.length": [5, 8],
     "rounds": [8, 12, 20, 30],
-    "train.lr": [1, 2, 4],
-    "protect.encrypted.0.norm": [0.1, 0.25, 0.5, 1.0],
+    "train.lr": [0.5, 1, 2, 4],
+    "protect.encrypted.0.norm": [0.1, 0.25, 0.5],
     "postprocess.encrypted.1.beta1": [0.5, 0.8, 0.9],
 }
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--epsilon", type=float, default=2)
-    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
