@@ -6,6 +6,7 @@ import re
 from typing import Any, cast
 
 import pytest
+from fedplug_lab.glance import legend, lock
 from fedplug_lab.page import HELP, verdict_glance, verdict_html
 from fedplug_ledger.grades import PARTIES, Grade
 from fedplug_ledger.tiers import MARKS, TIERS, Tier
@@ -103,6 +104,15 @@ def test_the_bars_grow_with_what_is_given_away_and_are_full_where_nothing_is_pro
     assert ends == sorted(ends)
     assert ends[0] == 0.0
     assert ends[-3:] == [100.0] * 3
+
+
+def test_a_lock_is_open_where_nothing_is_promised_whatever_the_epsilon() -> None:
+    """An epsilon of 1e10 had a lock that was half open, and the words no guarantee next to it."""
+    shown = [verdict_glance(Verdict.of([a_line("server", state, 1e10)])) for state in ("beyond", "none")]
+    locks = [re.findall(r'<path class="lock" d="([^"]+)"', one) for one in shown]
+    assert locks[0] == locks[1] != re.findall(r'<path class="lock" d="([^"]+)"', lock("strict"))
+    assert all('<b class="state">open</b>' in one for one in shown)
+    assert "no guarantee" in legend([a_line("server", "beyond", 1e10)])
 
 
 def test_a_guarantee_for_another_unit_is_locked_in_part() -> None:

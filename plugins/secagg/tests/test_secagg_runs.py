@@ -11,6 +11,7 @@ import pytest
 from fedplug import Client, Misplaced, Seal, Sealed, at_client
 from fedplug.api.errors import OpenedBefore, ProtectionError, TooFewClients
 from fedplug.mechanisms.closing import Closing
+from fedplug.round.protocol import sample
 from fedplug_secagg import masked
 from fedplug_secagg.bonawitz import Bonawitz
 from fedplug_secagg.fixed_point import FixedPoint
@@ -68,6 +69,19 @@ def test_where_more_drop_out_than_the_graph_allows_for_nobody_is_asked_for_share
     assert [entry.zones["encrypted"].closed for entry in outcome.protocol.ledger.log] == [True, False]
     told = [m for m in outcome.wire.messages if m.receiver.startswith("client") and m.round == 0]
     assert "secagg.plus.unmask" not in [call for message in told for call in calls_of(message)]
+
+
+@pytest.mark.parametrize("rate", [0.6, 0.95])
+def test_clients_that_are_drawn_have_neighbours_that_are_drawn(rate: float) -> None:
+    """Of neighbours among all clients too few would be there to open a sum: the run ended after its second round."""
+    plain = recipe(
+        "secagg.plus", clients=40, min_clients=20, sampling={"scheme": "fixed", "rate": rate, "source": "reproducible"}
+    )
+    outcome = run_protocol(plain)
+    drawn = [sample(outcome.protocol.recipe, range(40), round) for round in range(2)]
+    assert outcome.notes == []
+    assert [len(each) for each in drawn] == [rate * 40] * 2
+    assert np.array_equal(outcome.vectors[0], expected(plain, drawn, clients=40))
 
 
 @pytest.mark.parametrize(("count", "opens"), [(2, False), (3, True)])

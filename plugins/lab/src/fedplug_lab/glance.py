@@ -14,15 +14,14 @@ from fedplug_lab.tables import sentence, text
 
 STATES: dict[Tier, str] = {
     "nothing": "locked", "strict": "locked", "moderate": "locked", "loose": "loosely locked", "weak": "weakly locked",
-    "part": "locked in part", "beyond": "half open", "none": "open", "absent": "no such party",
+    "part": "locked in part", "beyond": "open", "none": "open", "absent": "no such party",
 }  # fmt: skip
 LOCKS = {
     "locked": "a guarantee holds for each client",
     "loosely locked": f"a guarantee holds for each client, but an epsilon of it is above {MODERATE:g}",
     "weakly locked": "a guarantee holds for each client, but its replace-one epsilon promises nothing useful",
     "locked in part": "a guarantee holds for the named unit, but none for a client as a whole",
-    "half open": "there is an epsilon, but it promises too little",
-    "open": "there is no guarantee", "no such party": "this protocol has no such party",
+    "open": "there is no guarantee, or an epsilon that promises too little", "no such party": "this protocol has no such party",
 }  # fmt: skip
 """The meaning of each lock."""
 SCALE = (
@@ -32,19 +31,20 @@ SCALE = (
 )
 CLIENT = "A client is one participant with all its data, such as a hospital."
 _SHUT = "M5 17V11a8 8 0 0 1 16 0V17"
-_SHACKLES = {"beyond": "M5 17V7a8 8 0 0 1 16 0V11", "none": "M5 17V9a8 8 0 0 0 -16 0V15"}
+_OPEN = "M5 17V9a8 8 0 0 0 -16 0V15"
 _FILLED = ("nothing", "strict", "moderate")
 
 
 def lock(tier: Tier) -> str:
-    """A padlock of 26 by 36: shut, shut and hollow, half open, or open; a ring if there is no such party.
+    """A padlock of 26 by 36: shut, shut and hollow, or open; a ring if there is no such party.
 
-    It is hollow where a guarantee is loose or weak, or not for a client as a whole.
+    It is hollow where a guarantee is loose or weak, or not for a client as a whole. An epsilon that promises too little
+    shuts nothing, however it compares with others.
     """
     drawn = '<circle class="lock" cx="13" cy="20" r="11" stroke-dasharray="3 4"/>'
     if tier != "absent":
         body = f'<rect class="{"body" if tier in _FILLED else "lock"}" y="17" width="26" height="19" rx="3"/>'
-        drawn = f'<path class="lock" d="{_SHACKLES.get(tier, _SHUT)}"/>{body}'
+        drawn = f'<path class="lock" d="{_OPEN if STATES[tier] == "open" else _SHUT}"/>{body}'
     return f'<svg viewBox="0 0 26 36" aria-hidden="true">{drawn}</svg>'
 
 

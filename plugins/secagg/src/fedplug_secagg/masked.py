@@ -270,13 +270,14 @@ class Masked(Correspondent, fedplug.Sealer):
         memory["sizes"] |= dict.fromkeys(sorted(left), size)
 
     def _graph(self, cohort: Cohort, facts: Facts) -> dict[int, tuple[int, ...]]:
-        """The neighbours of each client. They are the same in every round where all clients of the group are asked, so
-        that letters use the same keys, and redrawn for sampled clients. They follow from public keys, which no party
-        chose.
+        """The neighbours of each client, which follow from public keys that no party chose. They are the same in every
+        round where few clients of the group are missing, so that letters use the same keys; else they are redrawn.
         """
         present = cohort.client_ids
         members = next(ids for ids in cohort.groups.values() if present[0] in ids)
-        ids = members if 2 * len(present) > len(members) else present
+        # Who is not there counts as gone, and leaves others with too few neighbours where it is more than may be gone.
+        missing = len(members) - len(present)
+        ids = members if missing < len(present) and missing <= self.may_drop(len(members)) else present
         seed = hashlib.blake2b(f"{facts.digest} {self.name} {ids}".encode(), digest_size=32)
         for _, key in sorted(cohort.server.memory(self)["letters: public keys"].items()):
             seed.update(key)
