@@ -21,7 +21,8 @@ LOCKS = {
     "loosely locked": f"a guarantee holds for each client, but an epsilon of it is above {MODERATE:g}",
     "weakly locked": "a guarantee holds for each client, but its replace-one epsilon promises nothing useful",
     "locked in part": "a guarantee holds for the named unit, but none for a client as a whole",
-    "open": "there is no guarantee, or an epsilon that promises too little", "no such party": "this protocol has no such party",
+    "open": "there is no guarantee, or an epsilon that promises too little",
+    "no such party": "this protocol has no such party",
 }  # fmt: skip
 """The meaning of each lock."""
 SCALE = (
