@@ -93,6 +93,22 @@ def test_clients_of_a_given_world_have_the_data_of_a_separate_world() -> None:
         assert np.array_equal(client.vector, other.vector)
 
 
+class Theirs(Mlp):
+    """A model of another distribution."""
+
+
+def test_a_model_of_others_begins_each_message_as_it_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a process has one client, what its model kept of one message would be there in the next."""
+    install(monkeypatch, {"model": {"toy.theirs": Theirs}})
+    recipe, catalog = recipe_of(model={"use": "toy.theirs", "hidden": [4]}), toy_catalog()
+    host = LocalEngine(Job(Recipe.from_plain(recipe, catalog).to_plain(), catalog=catalog)).clients
+    (address, client), *_ = host.clients.items()
+    before = host.model_for(client)
+    assert host.model_for(client) is before
+    host.deliver(address, b"no message")
+    assert host.model_for(client) is not before
+
+
 class Random(TinyDigits):
     """Other examples in every process, unless a seed is given."""
 

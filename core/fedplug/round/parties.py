@@ -184,7 +184,8 @@ class ClientHost:
 
     def deliver(self, address: str, data: Message) -> Message:
         """Runs a message at one of the clients and gives its reply."""
-        client = self.clients[address]
+        # What a model kept of the step before would depend on how many clients are in this process.
+        client, self.model_user = self.clients[address], None
         reply = self._receiver.handle(data, client, lambda round: self._at_round(client, round))
         if self._residents is not None:
             self._residents.used(client)
@@ -216,7 +217,6 @@ class ClientHost:
             self._at_round(client, -1)
             if self._residents is not None:
                 self._residents.loaded(client)
-        self.model_user = None
 
     def _watching(self, client: HostedClient) -> Callable[[int, bytes], dict[str, Any]] | None:
         """What looks through a client's replies for its plain values, where the store has something that does."""

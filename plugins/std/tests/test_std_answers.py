@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -173,3 +174,37 @@ def test_an_empty_part_has_nothing_and_texts_are_counted_by_position() -> None:
     assert (found.correct, found.count, found.outputs) == (alone.correct, 9, None)
     assert found.loss == pytest.approx(alone.loss, rel=1e-5)
     assert (empty.correct, empty.count, empty.loss) == (0, 0, 0.0)
+
+
+class Kept(torch.nn.Module):
+    """A module that keeps how often it was called where nobody resets it, and answers for a batch together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(3))
+        self._calls = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self._calls += 1
+        given = inputs.flatten(1)[:, :3]
+        return (given - given.mean(0)) * self.scale * (1 + 1e-5 * self._calls)
+
+
+def test_a_client_finds_the_same_whoever_asked_before_it_in_its_process() -> None:
+    """Copies share what was tried of their code. The first client tried it for all, with its module and its examples.
+    """
+    varied, alike = images(), images()
+    alike.shared_test.inputs[:] = 7  # in a batch of these, each is the mean
+    sets = [np.arange(3), np.arange(3, 8)]
+    found = []
+    for order in ((varied, alike), (alike, varied)):
+        model = TorchModel(Kept())
+        told = {id(data): copy.deepcopy(model).evaluate_each([data.shared_test.take(some) for some in sets], data)
+                for data in order}  # fmt: skip
+        found.append(told[id(varied)][1].outputs)
+    alone = TorchModel(Kept()).evaluate(varied.shared_test.take(sets[1]), varied).outputs
+    assert found[0] is not None
+    assert found[1] is not None
+    assert alone is not None
+    assert found[0].tobytes() == found[1].tobytes()
+    assert np.allclose(found[1], alone, rtol=1e-4)

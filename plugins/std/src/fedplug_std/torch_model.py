@@ -11,9 +11,11 @@ on exit.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -175,10 +177,12 @@ class _Tried:
     """What was found out about the code of a module. Its copies have the same code, so they share it.
 
     Attributes:
-        apart: whether an example's output is independent of others; None: nobody has tried.
+        apart: whether an example's output is independent of others, as each client has found. Clients do not ask each
+            other: who is first depends on how many are in a process, and engines must agree.
     """
 
-    apart: bool | None = None
+    def __init__(self) -> None:
+        self.apart = weakref.WeakKeyDictionary[ClientData, bool]()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -502,18 +506,22 @@ class TorchModel(Model):
             return [self._in_batches(examples, data, step) for examples in sets]
 
     def _answers_each(self, sets: Sequence[Examples], data: ClientData) -> bool:
-        """Whether a module's output for an example is independent of the other sets; tried once, on the first sets."""
-        if self._tried.apart is None:
+        """Whether a module's output for an example is independent of the other sets; each client tries it once."""
+        if data not in self._tried.apart:
+            try:
+                module = copy.deepcopy(self._module)  # which may count its calls
+            except Exception:  # it holds what torch does not copy
+                return False
             inputs = [to_tensor(each.inputs, data.mean, data.std, self.device) for each in sets]
-            together = self._answered(torch.cat(inputs))
-            alone = torch.cat([self._answered(each) for each in inputs])
+            together = self._answered(module, torch.cat(inputs))
+            alone = torch.cat([self._answered(module, each) for each in inputs])
             room = 1e-4 * float(together.abs().nan_to_num(0.0).max()) if together.numel() else 0.0
-            self._tried.apart = torch.allclose(together, alone, rtol=1e-3, atol=room, equal_nan=True)
-        return self._tried.apart
+            self._tried.apart[data] = torch.allclose(together, alone, rtol=1e-3, atol=room, equal_nan=True)
+        return self._tried.apart[data]
 
-    def _answered(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _answered(self, module: torch.nn.Module, inputs: torch.Tensor) -> torch.Tensor:
         with seeded(0, self.device):
-            found: torch.Tensor = self.module(inputs)
+            found: torch.Tensor = module(inputs)
         return found
 
     def _together(
