@@ -203,7 +203,8 @@ def test_a_round_of_each_kind_is_attacked_not_the_last_alone(
     assert {(row["round"], row.get("people", {}).get("recovered", 0) > 0) for row in rows} == {(1, True), (4, False)}
     said = capsys.readouterr().out
     assert "The image of 1 of" in said or "Images of" in said
-    assert "Not attacked" not in said
+    assert "Not attacked: round" not in said
+    assert "Not attacked: the opened sum of zone encrypted; each attack took what one client sent." in said
 
 
 def test_what_cannot_be_rewound_to_is_said_not_passed_over(

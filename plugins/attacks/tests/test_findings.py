@@ -76,6 +76,17 @@ def test_one_adversary_is_named_once_whatever_it_found_in_several_rounds() -> No
     )
 
 
+def test_what_was_found_otherwise_in_another_round_is_said_with_the_rounds() -> None:
+    """The same phrase came twice, with other numbers."""
+    judged = {"state": "success", "metric": "presence_auc", "value": 0.99, "low": 0.97, "high": 1.0, "guess": 0.5}
+    rows = [classes(round=1, judged=judged), classes(round=5, judged=judged, adversary="client")]
+    rows.append(classes(round=3, judged={**judged, "value": 0.8, "low": 0.7, "high": 0.9}))
+    said = conclusion(AttackSummary(rows, {}))
+    which = "found which classes a client has"
+    assert f"The server and another client {which}, round 1 and round 5 (presence AUC 0.990 (" in said
+    assert f"The server {which}, round 3 (presence AUC 0.800 (" in said
+
+
 def test_what_was_not_attacked_is_in_the_conclusion(tmp_path: Any) -> None:
     write_result(tmp_path, images(0, "ab", []))
     unseen = "Not attacked: rounds 1 and 3 sent the zone clear in the clear."

@@ -142,7 +142,9 @@ class AttackRun:
         return attack_results.write_summary(self.folder, self.adversaries, self._unseen, left)
 
     def _unseen(self, seen: set[int]) -> list[str]:
-        """What was sent in rounds unlike all those (0-based) that are attacked, a sentence for each kind."""
+        """What was sent and is not attacked, a sentence for each kind: rounds unlike those (0-based) that are, and sums
+        that only the key server, or a server with a model of its own, tries.
+        """
         if not seen:
             return []
         try:
@@ -158,7 +160,16 @@ class AttackRun:
             pattern: f"round{'s' if len(numbers) > 1 else ''} {named(map(str, numbers))}" if len(numbers) <= 4 else
             f"{len(numbers)} rounds, such as {numbers[0]} and {numbers[1]}," for pattern, numbers in rounds.items()
         }  # fmt: skip
-        return [f"Not attacked: {which} sent {words_of(pattern)}." for pattern, which in said.items()]
+        unlike = [f"Not attacked: {which} sent {words_of(pattern)}." for pattern, which in said.items()]
+        sealed = sorted({zone for pattern in known for zone, _, closed, _ in pattern if closed})
+        if not sealed or any(plants(name) or "key_server" in name.split("+") for name in self._adversaries_so_far()):
+            return unlike
+        zones = f"zone{'s' if len(sealed) > 1 else ''} {named(sealed)}"
+        return [*unlike, f"Not attacked: the opened sum of {zones}; each attack took what one client sent."]
+
+    def _adversaries_so_far(self) -> set[str]:
+        before = attack_results.read_summary(self.folder)
+        return {*self.adversaries, *(before.adversaries if before else ())}
 
     def _leave(self, task: _Task) -> None:
         """Notes a target that there is no time for."""

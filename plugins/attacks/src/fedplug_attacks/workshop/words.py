@@ -268,11 +268,15 @@ def conclusion(summary: AttackSummary) -> str:
         ordered = sorted(people.by.items(), key=lambda pair: -pair[1])
         by = ", ".join(f"{who_words(adversary)} {count}" for adversary, count in ordered)
         parts.append(f"{said} recovered: by {by}.")
-    others = dict[tuple[str, str], dict[str, None]]()
+    others = dict[tuple[str, str], list[Finding]]()
     for one in found:
         if one.state == SUCCEEDED and not one.people:
-            others.setdefault((one.sought, one.found), {})[one.who] = None
-    parts += [f"{capital(named(who))} found {sought} ({seen})." for (sought, seen), who in others.items()]
+            others.setdefault((one.sought, one.found), []).append(one)
+    asked = Counter(sought for sought, _ in others)
+    for (sought, seen), ones in others.items():
+        who, when = dict.fromkeys(one.who for one in ones), dict.fromkeys(one.when for one in ones)
+        where = f", {named(when)}" if asked[sought] > 1 else ""  # else the same sentence comes again with other numbers
+        parts.append(f"{capital(named(who))} found {sought}{where} ({seen}).")
     nothing = bool(found) and not parts
     if nothing and people.attacked:
         parts.append(f"No {people.of} of {examples(people.attacked)} was recovered, and no other attack succeeded.")
