@@ -6,11 +6,13 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fedplug.api.errors import CheckpointError, ProtectionError
 from fedplug.api.parties import Openings
 from fedplug_runs import openings as module
+from fedplug_runs.checkpoint import StateFiles
 from fedplug_runs.openings import Answer, Notes
 
 CLIENTS = [f"client:{number}" for number in range(5)]
@@ -119,6 +121,34 @@ def test_where_notes_cannot_be_written_nobody_answers_and_the_next_step_writes_t
     assert len(lines(tmp_path)) == 5
     with pytest.raises(ProtectionError, match="was used before, for something else"):
         list(notes.before(answering(parties(tmp_path)[1], 0, b"b")))
+
+
+@pytest.mark.parametrize("address", ["client:0", "key_server"])
+def test_a_checkpoint_comes_after_the_notes_of_an_exchange_that_broke_off(tmp_path: Path, address: str) -> None:
+    """It says how many notes there are, and a run with fewer is not resumed."""
+
+    def broken() -> Iterator[Answer]:
+        yield from answering({address: files_of[address]}, 0)
+        raise RuntimeError("the engine stopped here")
+
+    class Saved:
+        def to_plain(self) -> dict[str, int]:
+            return {}
+
+        def save(self, share: object) -> bytes:
+            return b""
+
+    state: Any = Saved()
+    files = StateFiles(tmp_path)
+    files_of = files.openings([address])
+    with pytest.raises(RuntimeError, match="stopped here"):
+        list(files.noted(broken()))
+    assert len(files_of[address]) == 1
+    if address == "key_server":
+        files.save_key_server(tmp_path, state)
+    else:
+        files.save_clients(tmp_path, {address: state})
+    assert len(lines(tmp_path / "openings", address.replace("client:", "client-"))) == 1
 
 
 def test_a_party_finds_its_notes_whichever_process_it_was_in(tmp_path: Path) -> None:

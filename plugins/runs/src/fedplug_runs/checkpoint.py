@@ -215,6 +215,7 @@ class StateFiles:
 
     def save_clients(self, folder: Path, clients: Mapping[str, HostedClient]) -> None:
         """Writes a file for all clients of a process, and one for each array that they hold."""
+        self.notes.write()  # those of an exchange that broke off: a resumed run would look for them
         stored: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         seen: dict[int, str] = {}  # those that clients hold together need no digest each
         first = file_name(next(iter(clients)))[:-6]
@@ -246,6 +247,7 @@ class StateFiles:
 
     def save_key_server(self, folder: Path, party: HostedKeyServer) -> None:
         """See `Store.save_key_server`."""
+        self.notes.write()
         write_file(folder / file_name(KEY_SERVER), codec.encode(party.to_plain()))
 
     def load_key_server(self, folder: Path, party: HostedKeyServer) -> None:

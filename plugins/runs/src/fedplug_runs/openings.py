@@ -90,7 +90,7 @@ class Notes:
     def _noted(self, held: deque[Answer]) -> Iterator[Answer]:
         wrong: OSError | None = None
         try:
-            self._write()
+            self.write()
         except OSError as error:
             wrong = error
         while held:
@@ -103,14 +103,19 @@ class Notes:
         if self._holding:
             return
         try:
-            self._write()
+            self.write()
         except OSError:  # it was not opened
             lines[line].remove(address)
             if not any(lines.values()):
                 del self._waiting[file]
             raise
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Writes the notes that wait. A checkpoint, which knows how many there are, comes after this.
+
+        Raises:
+            OSError: they cannot be written; they wait on.
+        """
         for file, lines in [*self._waiting.items()]:
             private_folder(file.parent)
             written = b"".join(_line(file.stem, line, addresses) for line, addresses in lines.items() if addresses)
