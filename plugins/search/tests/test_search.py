@@ -165,6 +165,14 @@ def test_a_run_that_was_interrupted_or_failed_has_a_price_too(
     assert "Interrupted; 1 of 2 trials have ended" in capsys.readouterr().out
 
 
+def test_one_objective_is_enough(pushed: Path, settings: Settings, catalog: Catalog) -> None:
+    asked = Asked(["protect.noised.1.noise_multiplier=[20, 1, 5]"], objectives=["epsilon"])
+    assert search(pushed, settings, asked, catalog) == 0
+    found = [trial["runs"][0]["epsilon"] for trial in trials_of(settings.output)]
+    assert found[0] == min(found)
+    assert "noise_multiplier: 20" in (settings.output / "best.yaml").read_text()
+
+
 # ---- ending early
 
 

@@ -366,7 +366,7 @@ class Question:
         sets: `path=value` for every trial.
         space: what may be chosen.
         constraints: what a protocol has to meet.
-        objectives: names of measures and which way each is better, two or more; by the first the best is chosen.
+        objectives: names of measures and which way each is better; by the first the best is chosen.
         seeds: every trial is run with each.
     """
 
@@ -544,10 +544,6 @@ class _Reader:
                     f"{place} {name}: {judge} does not declare whether more or less of it is better; write "
                     f"{name}=min or {name}=max{_declared(declared)}"
                 )
-        if len(chosen) == len(given) == 1:
-            other = next(name for name in (name_of(leading_of(base)), *FALLBACK) if name not in chosen)
-            remedy = f"add another, such as --objective {other}"
-            self.problems.append(f"{place}: a search weighs two things or more against each other; {remedy}")
         return chosen
 
     def _known(self, name: str, place: str) -> bool:
