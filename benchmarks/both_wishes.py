@@ -3,9 +3,9 @@
     python benchmarks/both_wishes.py [--clients 10 30 100 1000 10000] [--epsilon 0.5 1 2 4 8] [--out FILE]
 
 MNIST, split evenly. Clients clip, share the noise out and mask (`secagg.plus`). `DIALS` for up to a hundred clients
-were found on Fashion-MNIST, which is public here (`benchmarks/stand_in.py`); those for more on MNIST, and nobody
-counted that search. Up to `FEW` clients a row is the mean of three seeds. Epsilon 0 is a run without noise. A row
-that is in the file is not run again.
+were found on Fashion-MNIST by hand (see `benchmarks/stand_in.py`); those for more on MNIST, and nobody counted that
+search. Up to `FEW` clients a row is the mean of three seeds. Epsilon 0 is a run without noise. A row that is in the
+file is not run again.
 """
 
 from __future__ import annotations
