@@ -101,10 +101,10 @@ class Rules:
         self.last = draft.general.rounds - 1 if draft.general else 0
 
     def _is_whole(self, zone: str) -> bool:
-        """Whether all that a zone's operations follow from could be built; without it, links seem to lack others."""
+        """Whether all that a zone's operations follow from could be read; without it, links seem to lack others."""
         aggregate, chosen = self.draft.known.get("aggregate"), self.negotiation()
         uses = [*self.protect[zone], *self.postprocess.get(zone, []), *([aggregate] if aggregate else [])]
-        if self.failed or any(use.name not in self.parts for use in uses):
+        if self.failed or self.num_clients is None or any(use.name not in self.parts for use in uses):
             return False
         return chosen is None or chosen[1].plans.zones <= set(self.zone_names)
 

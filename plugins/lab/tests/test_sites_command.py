@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,9 @@ def test_each_client_has_at_its_site_what_it_would_be_dealt(
         (["sites.yaml", "--out", "new"], "sites.yaml has its data at sites, so there is nothing to split"),
         (["split.yaml", "--out", "."], "holds something already; name a folder that is empty"),
         (["sites.yaml", "--out", "new", "--from", "{use: std.digits}"], "data needs 'partition'"),
+        (["sites.yaml", "--out", "new", "--from", "[std.digits]"], "unknown dataset component '[std.digits]'"),
+        (["sites.yaml", "--out", "new", "--from", "{partition: std.iid}"],
+         "--from='{partition: std.iid}' must be the name of a component, or {use: NAME, option: value}"),
         (
             ["sites.yaml", "--out", "new", "--from", "{use: std.digits, partition: std.iid}", "--set",
              "data.agreed.shape=[1, 9, 9]"],
@@ -119,3 +123,27 @@ def test_a_table_keeps_its_columns_and_its_answers_at_sites(
     assert np.array_equal(found.train.answers, dealt.train.answers)
     assert found.mean == dealt.mean
     assert found.task is not None
+
+
+def test_the_section_that_is_printed_runs_where_the_recipe_reads_a_table_at_its_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The folders hold arrays, so the recipe itself would look for its table there in vain."""
+    rows = "".join(f"{i},{'fm'[i % 2]},{'' if i % 5 == 0 else i},{'ill' if i > 30 else 'well'}\n" for i in range(60))
+    (tmp_path / "visits.csv").write_text("age,sex,crp,outcome\n" + rows)
+    columns = {"answer": "outcome", "categories": {"sex": ["f", "m"]}, "missing_indicators": ["crp"]}
+    table = {"use": "std.table", "file": str(tmp_path / "visits.csv"), **columns}
+    agreed = {"shape": [5], "classes": ["ill", "well"], "mean": [], "std": []}
+    recipe = yaml.safe_load(SPLIT)
+    recipe["model"] = "std.logistic"
+    at_sites = table | {"file": "visits.csv", "features": ["age", "sex", "crp"], "at": "sites", "agreed": agreed}
+    path = tmp_path / "sites.yaml"
+    path.write_text(yaml.safe_dump(recipe | {"data": at_sites | {"clients": 3}}))
+    source = json.dumps(table | {"partition": "std.iid"})
+    assert call(monkeypatch, "sites", str(path), "--out", str(tmp_path / "trial"), "--from", source) == 0
+    out = capsys.readouterr().out
+    assert "fedplug run" not in out
+    path.write_text(yaml.safe_dump(recipe | yaml.safe_load(out[out.index("data:") :])))
+    found = world_of(path, tmp_path / "trial").holdings([0, 1, 2])
+    assert sum(len(held.data.train) + len(held.data.own_test) for held in found.values()) == 60
+    assert found[0].data.train.inputs.shape[1:] == (5,)

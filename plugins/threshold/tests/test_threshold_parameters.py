@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import fedplug
 import pytest
 from examples import examples
 from fedplug.api.errors import ProtectionError
@@ -101,3 +102,12 @@ def test_bits_that_hold_no_sum_are_refused() -> None:
     assert FixedPoint(1.0, 3000, 14).largest == 2
     with pytest.raises(ProtectionError, match="must be finite and > 0; clip first"):
         FixedPoint(float("inf"), 3, 20)
+
+
+def test_data_that_cannot_be_read_states_no_number_of_clients_to_complain_about() -> None:
+    """A recipe of five clients had "at most the number of clients, 1" next to the one mistake that it makes."""
+    data = {"use": "std.breast_cancer", "clients": 5, "at": "sites"}
+    with pytest.raises(fedplug.RecipeError) as raised:
+        fedplug.check("threshold-distributed-dp", data=data)
+    assert "at: sites needs 'agreed'" in str(raised.value)
+    assert "threshold=" not in str(raised.value)

@@ -6,6 +6,7 @@ examples with the same mix of classes. Clients are dealt these each for itself, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,8 +53,11 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
             f"{path} has its data at sites, so there is nothing to split; name a data set and a partition, for "
             "instance --from '{use: std.digits, partition: {use: std.iid}}'"
         )
-    changes = [*sets, f"data={source}", f"data.clients={wanted.clients}"]
-    split = wanted if source is None else load_recipe(path, changes, catalog)
+    split = wanted
+    if source is not None:
+        use, options = yaml_source.use_of(source, "--from")
+        section = {**options, "use": use, "clients": wanted.clients}
+        split = load_recipe(path, [*sets, f"data={json.dumps(section)}"], catalog)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SetupError(f"{out} holds something already; name a folder that is empty, or not there: --out DIR")
     root = settings.data_root
@@ -87,11 +91,11 @@ def arrays_of(data: ClientData) -> dict[str, Any]:
 
 def _onward(path: Path, out: Path, wanted: Recipe, found: Agreed) -> str:
     """How to run a recipe on these folders."""
-    if wanted.data.agreed is not None:
+    if wanted.data.agreed is not None and wanted.data.use == "std.arrays" and wanted.data.options.file == FILE:
         return f"fedplug run {path} --data {out}"
     agreed = {key: value for key, value in plain_options(found).items() if value or key in ("mean", "std")}
     section = {"use": "std.arrays", "at": "sites", "clients": wanted.clients, "agreed": agreed}
     return (
-        f"a recipe that reads them, with --data {out}, says in place of its data:\n"
+        f"{path} does not read {FILE}; a recipe that does, with --data {out}, says in place of its data:\n"
         f"{yaml_source.dump({'data': section}).rstrip()}"
     )
