@@ -27,7 +27,7 @@ DIALS: dict[int, dict[str, Any]] = {
     30: {"size": 200, "rounds": 8, "lr": 2, "norm": 0.25, "momentum": 0.5},
     100: {"size": 200, "rounds": 12, "lr": 2, "norm": 0.25, "momentum": 0.8},
     1000: {"size": 500, "rounds": 20, "lr": 4, "norm": 0.5, "momentum": 0.9},
-    10000: {"size": 300, "rounds": 8, "lr": 4, "norm": 0.5, "momentum": 0.8, "server": 2.0},
+    10000: {"size": 300, "rounds": 24, "lr": 4, "norm": 0.5, "momentum": 0.8, "server": 2.0},
 }
 """Of public features, by the most clients that they are for. `server` is the server's learning rate."""
 PIXELS = {"rounds": 12, "lr": 0.1, "norm": 0.3, "momentum": 0.6}
