@@ -15,6 +15,7 @@ from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug_attacks.workshop.command import _full
 from fedplug_terminal.main import main
+from threadpoolctl import threadpool_info, threadpool_limits
 from toy_components import recipe_of
 
 SAID = pytest.CaptureFixture[str]
@@ -149,6 +150,29 @@ def test_ctrl_c_in_the_middle_says_how_to_go_on(folder: Path, monkeypatch: pytes
     Echo.heard.clear()
     assert fedplug(monkeypatch, *words) == 0
     assert [view.target for view, _ in Echo.heard] == [2, 3]
+
+
+def test_numpy_computes_with_one_thread_inside_and_as_before_afterwards(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more, exact batches took seven times the CPU seconds on a machine of two cores that others used too."""
+
+    def threads() -> dict[str, int]:
+        return {each["filepath"]: each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    inside = list[dict[str, int]]()
+
+    def noted(_: Echo, report: Any, view: Any) -> Any:
+        inside.append(threads())
+        return report
+
+    monkeypatch.setattr(Echo, "_deed", noted)
+    with threadpool_limits(2, "blas"):
+        before = threads()
+        assert fedplug(monkeypatch, *small("attack", folder, "--target", 1, "-q")) == 0
+        assert {library: threads()[library] for library in before} == before
+    assert inside
+    assert all({*each.values()} == {1} for each in inside)
 
 
 # -- it refuses --------------------------------------------------------------------------------------------------------

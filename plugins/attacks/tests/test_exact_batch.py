@@ -225,3 +225,31 @@ def test_a_mixture_of_images_that_are_alike_is_not_called_exact() -> None:
     np.testing.assert_allclose(found.images[1], images[:2].mean(0), atol=1e-3)
     # The columns that right images predict are those of dL/dZ, also where the direction was another one.
     assert np.abs(found.columns @ true[0] / np.linalg.norm(true[0])).max() > 1 - 1e-6
+
+
+def test_an_image_that_is_nearly_right_is_not_called_exact() -> None:
+    """Its column is right, but the other columns have a part of it, so the image has a part of the others."""
+    rng, count = np.random.default_rng(6), 4
+    images = 0.5 + 0.15 * (rng.random((count, 64)) - 0.5)
+    model = Mlp(Mlp.Options(hidden=(128, 32))).build((1, 8, 8), 10, 3, "cpu")
+    inputs, labels = torch.from_numpy((images - MEAN[0]) / STD[0]).float(), torch.tensor([1, 3, 5, 7])
+    loss = nn.functional.cross_entropy(model.module(inputs.reshape(-1, 1, 8, 8)), labels)
+    gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, model.parameters)]).numpy()
+    observed = all_clear(0, 0, model.layout, -gradient, Meaning(lr=1.0, steps=1, examples=count))
+    view = View(
+        "server", update=observed, vector=model.get_vector(), model=model, num_classes=10, shape=(1, 8, 8), mean=MEAN,
+        std=STD, seed=2,
+    )  # fmt: skip
+    problem, known = _Problem.of(first_layer(view, naive=False), count, 0), _Model.of(view, None)
+    assert known is not None
+    assert known.columns is not None
+    true = known.columns(inputs.double().numpy())[np.arange(count), labels] @ problem.factors.left
+    true /= np.linalg.norm(true, axis=1, keepdims=True)
+    for off, exact in ((0.0, [True] * 4), (0.04, [False, True, True, True])):
+        directions = true + off * np.array([[0.0], [1.0], [1.0], [1.0]]) * true[0]
+        found = problem.batch(directions / np.linalg.norm(directions, axis=1, keepdims=True), known)
+        right = ((found.images - images) ** 2).mean(1) < 1e-6
+        np.testing.assert_array_equal(right, exact)
+        assert found.right[0]  # it leaves the right rows inactive
+        assert not (found.exact & ~right).any()
+        assert found.exact[0] == right[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,9 @@ _INACTIVE, _AGREEING = 0.99, 0.98
 # The share of an exact image's own column that may be outside of the column space of the gradient, in rows whose
 # outputs are not close to 0. Seen were 1e-6 for true images, and 0.19 or more for mixtures of X-rays.
 _OUTSIDE_SPAN = 1e-3
+# An error of an image in [0, 1], as a root mean square, that its column must tell: where an image that is moved by this
+# toward the others has a column that is as near to the column space, nothing shows that the image is exact.
+_TOLD = 1e-3
 # Numbers in the columns of all classes, up to which they are computed.
 _NUMBERS = 1 << 26
 # Outputs below this share of their spread over rows are close to 0.
@@ -417,40 +421,55 @@ class _Problem:
                 # Columns that differ in few rows have mixtures that seem right. Another image then does not.
                 exact = right_ones & right_ones.all()
             else:
-                told = self._confirmed(inputs, decided, model.columns)
-                exact, columns = right_ones & told.any(1), told[told.any(1)]
+                known = np.nan_to_num(inputs)
+                told, certain = self._confirmed(known, self._moved(known), decided, model.columns)
+                # With two classes a column does not tell small errors. If all of them are known, none is a mixture.
+                same = np.abs((told * directions).sum(1)) > 1 - _TOLD**2
+                exact = right_ones & (certain | (right_ones & same).all())
+                columns = told[told.any(1)]
             exact = exact & ~np.isnan(images).any(1)
         return _Found(images, agreement, right_ones, exact, inactive, columns)
 
+    def _moved(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The inputs (k, d), each moved toward the mean of the others, a single one toward 0, until its image is off by
+        `_TOLD`."""
+        others = (inputs.sum(0) - inputs) / max(1, len(inputs) - 1)
+        units = np.sqrt(np.mean(((others - inputs) * self.layer.scale) ** 2, axis=1, keepdims=True))
+        moved: NDArray[np.float64] = inputs + (others - inputs) * _TOLD / np.where(units > 0, units, 1.0)
+        return moved
+
     def _confirmed(
-        self, inputs: NDArray[np.float64], decided: NDArray[np.bool_],
+        self, inputs: NDArray[np.float64], moved: NDArray[np.float64], decided: NDArray[np.bool_],
         columns: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    ) -> NDArray[np.float64]:  # fmt: skip
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:  # fmt: skip
         """Unit vectors q (k, r) for which left @ q are the columns that the model gives inputs (k, d) with some label.
 
         They are 0 where no label gives a column in the column space of the gradient: a wrong image has other zeros, and
-        one that is nearly right another size of each entry.
+        one that is nearly right another size of each entry. Also bool (k,), for which of them this would show in the
+        moved inputs (k, d).
         """
-        told = columns(np.nan_to_num(inputs))[:, :, self.rows]
-        found = np.zeros((len(inputs), self.factors.left.shape[1]))
-        for number, (each, rows) in enumerate(zip(told, decided, strict=True)):
-            left, wanted = self.factors.left[rows], each[:, rows].T
+        told, off_by = (columns(each)[:, :, self.rows] for each in (inputs, moved))
+        found, certain = np.zeros((len(inputs), self.factors.left.shape[1])), np.zeros(len(inputs), bool)
+        for number, (each, near, rows) in enumerate(zip(told, off_by, decided, strict=True)):
+            left, wanted, shifted = self.factors.left[rows], each[:, rows].T, near[:, rows].T
             if len(left) < found.shape[1] + _SPARE or not wanted.any():
                 continue
             size = np.maximum(np.linalg.norm(wanted, axis=0), 1e-300)
             off = left @ np.linalg.lstsq(left, wanted, rcond=None)[0] - wanted
             label = int((np.linalg.norm(off, axis=0) / size).argmin())
+            both = np.stack([wanted[:, label], shifted[:, label]], axis=1)
             # A completion may leave single rows wrong.
             for _ in range(int((1 - _AGREEING) * len(left)) + 1):
-                within = np.linalg.lstsq(left, wanted[:, label], rcond=None)[0]
-                off = np.abs(left @ within - wanted[:, label])
-                if np.linalg.norm(off) <= _OUTSIDE_SPAN * size[label]:
-                    found[number] = within
+                within = np.linalg.lstsq(left, both, rcond=None)[0]
+                off = np.abs(left @ within - both)
+                outside, of_moved = np.linalg.norm(off, axis=0)
+                if outside <= _OUTSIDE_SPAN * size[label]:
+                    found[number], certain[number] = within[:, 0], of_moved >= math.sqrt(2) * outside
                     break
-                left, wanted = np.delete(left, off.argmax(), 0), np.delete(wanted, off.argmax(), 0)
+                left, both = np.delete(left, off[:, 0].argmax(), 0), np.delete(both, off[:, 0].argmax(), 0)
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         found /= np.where(lengths > 0, lengths, 1.0)
-        return found
+        return found, certain
 
 
 def _background(

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedplug.api.errors import FedplugError, RecipeError, SetupError, ViewError, describe
 from fedplug.api.events import Events, Note
+from fedplug.api.parties import threads_of_a_party
 from fedplug.recipe.catalog import Catalog
 from fedplug.recipe.recipe import Recipe
 from fedplug.recipe.source import Source
@@ -24,6 +25,7 @@ from fedplug_runs.machine import resolve_device, terminated_like_interrupted
 from fedplug_runs.own_files import with_files
 from fedplug_runs.settings import Settings
 from fedplug_runs.trust import RUNS
+from threadpoolctl import threadpool_limits
 
 from fedplug_attacks.views.home import AtHome
 from fedplug_attacks.workshop.default_set import default_sections
@@ -114,7 +116,8 @@ def execute(
         events.tell(ResultsWritten(run_dir))
 
     try:
-        with terminated_like_interrupted():
+        # Threads of NumPy's many small products mostly wait for each other, in loops that take the time of a core.
+        with terminated_like_interrupted(), threadpool_limits(threads_of_a_party(), "blas"):
             stage = Stage(
                 ran, run_dir, settings.data_root, resolve_device(settings.device), catalog, watch, world, home
             )  # fmt: skip
