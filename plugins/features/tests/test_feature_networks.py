@@ -15,9 +15,14 @@ from fedplug_features import _networks
 from fedplug_features.pretrained import HuggingFace, Timm, Torchvision
 from fedplug_std.torchvision_import import torchvision
 
-torchvision()  # first: timm and transformers import it, and its operators may not fit torch here
 SMALL = "shufflenet_v2_x0_5"
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 1, 20, 24), np.uint8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torchvision_first() -> None:
+    """timm and transformers import it, and its operators may not fit torch here."""
+    torchvision()
 
 
 @pytest.fixture(scope="module")
