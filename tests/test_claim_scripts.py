@@ -61,7 +61,7 @@ def test_a_sender_that_is_slow_with_large_values_is_told_apart(monkeypatch: pyte
     assert module.slower(Slow(), np.random.default_rng(0)) == 1
 
 
-def test_noise_does_not_save_a_static_key_from_chosen_plaintexts() -> None:
+def test_noise_does_not_save_a_static_key_from_chosen_plaintexts(monkeypatch: pytest.MonkeyPatch) -> None:
     module = script(BENCHMARKS / "fas_outsider.py")
     static = module.Noised(module.Scrambled("static"))
     zeros = np.zeros(module.COUNT, np.float32)
@@ -69,8 +69,9 @@ def test_noise_does_not_save_a_static_key_from_chosen_plaintexts() -> None:
     assert not np.array_equal(first, second), "the noise is drawn anew for each message"
     assert np.abs(first).mean() == pytest.approx(2 * module.NORM / module.EPSILON, rel=0.1)
     assert module.chosen_plaintexts(static, np.random.default_rng(0)) == 1
-    fresh = module.Noised(module.Scrambled("keyed"))
-    assert module.chosen_plaintexts(fresh, np.random.default_rng(0)) <= 0.68, "a guess, and five standard deviations"
+    fresh = module.Noised(module.Scrambled("keyed"))  # its keys are drawn by the system, so each run is another
+    monkeypatch.setattr(module, "GAMES", 1250)
+    assert module.chosen_plaintexts(fresh, np.random.default_rng(0)) <= 0.57, "a guess, and five standard deviations"
 
 
 def test_the_norm_of_the_noised_part_is_of_the_whole_update() -> None:
