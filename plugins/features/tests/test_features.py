@@ -52,21 +52,6 @@ def test_each_group_of_maps_is_standardised_in_each_example() -> None:
     np.testing.assert_array_equal(by_group(maps[:1], 3)[0], by_group(maps, 3)[0])  # nobody else's data
 
 
-# -- what follows from data --------------------------------------------------------------------------------------------
-
-
-def test_features_of_ones_own_get_no_example_that_the_verdict_does_not_name() -> None:
-    """A fit on the clients' examples was said to follow from no data."""
-
-    class Fitted(Projection):
-        def directions(self, count: int, public: base.Public) -> tuple[Any, float]:
-            return public(self.of, 10)[:5].T, 0.0
-
-    rows = np.random.default_rng(0).normal(size=(20, 40)).astype(np.float32)
-    with pytest.raises(DataError, match="made asks for examples of toy, which is none of its publics"):
-        made(Fitted, Toy(rows), size=5).load(None)
-
-
 # -- projection and whitening ------------------------------------------------------------------------------------------
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = "Callable[[NDArray[Any]], NDArray[np.float32]]"
 """Gives the features of examples, (n, ...) of (n, ...); an example's follow from it alone."""
-Public: TypeAlias = "Callable[[fedplug.DataSource, int], NDArray[Any]]"
-"""Gives inputs of one of the publics as a function would get them, at most so many."""
+Public: TypeAlias = "Sequence[Callable[[int], NDArray[Any]]]"
+"""For each of the publics, in order: gives its inputs as a function would get them, at most so many."""
 Kind: TypeAlias = Literal["numbers", "pixels", "text"]
 """Of inputs: numbers as a model gets them, standardised; pixels from 0 to 1; bytes of texts, with 0 after their end."""
 
@@ -73,7 +73,7 @@ class Features(fedplug.DataSource):
 
         Args:
             of: the shape of an example's inputs.
-            public: gives what this function would get of another data set's first training examples.
+            public: gives what this function would get of the first training examples of each of `publics`.
             root: folder of data sets, or None.
         """
 
@@ -161,7 +161,9 @@ class Features(fedplug.DataSource):
             functions: list[Function] = []
             given = _read(chain[0], source, data, data.train.inputs[:1])
             for each in chain:
-                public = functools.partial(_of_training, each, chain[0], (*functions,), root)
+                public = [
+                    functools.partial(_of_training, chain[0], (*functions,), root, source) for source in each.publics
+                ]
                 functions.append(each.function(given.shape[1:], public, root))
                 given = functions[-1](given)
             return [_applied(chain[0], functions, source, data, part.inputs) for part in (data.train, data.test)]
@@ -289,14 +291,8 @@ def digest(data: Dataset) -> str:
 
 
 def _of_training(
-    asking: Features, first: Features, functions: Sequence[Function], root: str | None, source: fedplug.DataSource,
-    most: int,
-) -> NDArray[Any]:  # fmt: skip
-    if not any(source is known for known in asking.publics):
-        raise DataError(
-            f"{asking.name} asks for examples of {source.name}, which is none of its publics, so the ledger would not "
-            "name it; add the data set to publics"
-        )
+    first: Features, functions: Sequence[Function], root: str | None, source: fedplug.DataSource, most: int
+) -> NDArray[Any]:
     data = source.load(root)
     return _applied(first, functions, source, data, data.train.inputs[:most])
 

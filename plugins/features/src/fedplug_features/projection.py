@@ -102,7 +102,7 @@ class Whitening(Fitted, Directions):
             DataError: there are fewer public examples than directions, or they are of another shape.
         """
         size, least = self.options.size, self.options.least
-        known = public(self.fitted_on, self.options.examples)
+        known = public[0](self.options.examples)
         rows = known.reshape(len(known), -1)
         if rows.shape[1] != count:
             raise DataError(

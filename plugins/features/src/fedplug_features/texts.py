@@ -96,7 +96,7 @@ class Ngrams(OfTexts):
 
         Args:
             counted: gives the counts of texts, a sparse matrix (n, size) of their bytes.
-            public: gives the bytes of public texts.
+            public: gives the bytes of public texts, if there are any.
         """
         return np.float32(1)
 
@@ -125,7 +125,7 @@ class Tfidf(Fitted, Ngrams):
         """By place, float32 (size,)."""
         from sklearn.feature_extraction.text import TfidfTransformer
 
-        known = counted(public(self.fitted_on, self.options.examples))
+        known = counted(public[0](self.options.examples))
         weights: NDArray[np.float32] = TfidfTransformer().fit(known).idf_.astype(np.float32)
         return weights
 
