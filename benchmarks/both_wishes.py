@@ -29,7 +29,8 @@ DIALS: dict[int, dict[str, Any]] = {
     1000: {"size": 500, "rounds": 20, "lr": 4, "norm": 0.5, "momentum": 0.9},
     10000: {"size": 300, "rounds": 24, "lr": 4, "norm": 0.5, "momentum": 0.8, "server": 2.0},
 }
-"""Of public features, by the most clients that they are for. `server` is the server's learning rate."""
+"""Of public features, by the most clients that they are for. `server` is the server's learning rate. For 10,000, the
+8 rounds that were found had 0.934 at an epsilon of 1, still rising; 24 were not measured."""
 PIXELS = {"rounds": 12, "lr": 0.1, "norm": 0.3, "momentum": 0.6}
 DATA: dict[str, dict[str, Any]] = {
     "public features": {

@@ -1,4 +1,4 @@
-"""Settings of the public-features recipes, found by a search on a public stand-in, so that nothing private is chosen.
+"""Settings for the public-features recipes by a search on a public stand-in, so that nothing private is chosen.
 
     FEDPLUG_DATA=... python benchmarks/stand_in.py FOLDER [--clients 100] [--epsilon 2] [--trials 40] [--jobs 1]
 

@@ -21,6 +21,7 @@ from fedplug_std.models import Mlp
 from fedplug_std.torch_model import TorchModel, to_tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import nn
 
 MEAN, STD, BATCH = (0.3,), (0.4,), 6
@@ -196,12 +197,11 @@ def test_a_completion_that_stalls_begins_anew() -> None:
         np.testing.assert_allclose(found.left @ found.right, whole, atol=1e-3 * np.abs(whole).max())
 
 
-def test_a_mixture_of_images_that_are_alike_is_not_called_exact() -> None:
-    """In the basis (A1 - A2, A2, ...) the second image is the mean of two, which agrees with nearly all rows."""
-    rng, count = np.random.default_rng(5), 4
-    images = np.clip(0.5 + 0.2 * rng.standard_normal((1, 64)) + 0.03 * rng.standard_normal((count, 64)), 0, 1)
+def columns_of(images: NDArray[np.float64], classes: list[int]) -> tuple[_Problem, _Model, NDArray[np.float64]]:
+    """The attacker's problem for a batch of images (n, 64) in one step, with the true column of each image."""
+    count = len(images)
     model = Mlp(Mlp.Options(hidden=(128, 32))).build((1, 8, 8), 10, 3, "cpu")
-    inputs, labels = torch.from_numpy((images - MEAN[0]) / STD[0]).float(), torch.tensor([3, 3, 5, 7])
+    inputs, labels = torch.from_numpy((images - MEAN[0]) / STD[0]).float(), torch.tensor(classes)
     loss = nn.functional.cross_entropy(model.module(inputs.reshape(-1, 1, 8, 8)), labels)
     gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, model.parameters)]).numpy()
     observed = all_clear(0, 0, model.layout, -gradient, Meaning(lr=1.0, steps=1, examples=count))
@@ -213,7 +213,14 @@ def test_a_mixture_of_images_that_are_alike_is_not_called_exact() -> None:
     assert known is not None
     assert known.columns is not None
     told = known.columns(inputs.double().numpy())[np.arange(count), labels]
-    true = told @ problem.factors.left
+    return problem, known, told @ problem.factors.left
+
+
+def test_a_mixture_of_images_that_are_alike_is_not_called_exact() -> None:
+    """In the basis (A1 - A2, A2, ...) the second image is the mean of two, which agrees with nearly all rows."""
+    rng, count = np.random.default_rng(5), 4
+    images = np.clip(0.5 + 0.2 * rng.standard_normal((1, 64)) + 0.03 * rng.standard_normal((count, 64)), 0, 1)
+    problem, known, true = columns_of(images, [3, 3, 5, 7])
     mixed = np.stack([true[0] - true[1], *true[1:]])
     for directions, exact in ((true, [True] * 4), (mixed, [True, False, True, True])):
         found = problem.batch(directions / np.linalg.norm(directions, axis=1, keepdims=True), known)
@@ -231,19 +238,7 @@ def test_an_image_that_is_nearly_right_is_not_called_exact() -> None:
     """Its column is right, but the other columns have a part of it, so the image has a part of the others."""
     rng, count = np.random.default_rng(6), 4
     images = 0.5 + 0.15 * (rng.random((count, 64)) - 0.5)
-    model = Mlp(Mlp.Options(hidden=(128, 32))).build((1, 8, 8), 10, 3, "cpu")
-    inputs, labels = torch.from_numpy((images - MEAN[0]) / STD[0]).float(), torch.tensor([1, 3, 5, 7])
-    loss = nn.functional.cross_entropy(model.module(inputs.reshape(-1, 1, 8, 8)), labels)
-    gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, model.parameters)]).numpy()
-    observed = all_clear(0, 0, model.layout, -gradient, Meaning(lr=1.0, steps=1, examples=count))
-    view = View(
-        "server", update=observed, vector=model.get_vector(), model=model, num_classes=10, shape=(1, 8, 8), mean=MEAN,
-        std=STD, seed=2,
-    )  # fmt: skip
-    problem, known = _Problem.of(first_layer(view, naive=False), count, 0), _Model.of(view, None)
-    assert known is not None
-    assert known.columns is not None
-    true = known.columns(inputs.double().numpy())[np.arange(count), labels] @ problem.factors.left
+    problem, known, true = columns_of(images, [1, 3, 5, 7])
     true /= np.linalg.norm(true, axis=1, keepdims=True)
     for off, exact in ((0.0, [True] * 4), (0.04, [False, True, True, True])):
         directions = true + off * np.array([[0.0], [1.0], [1.0], [1.0]]) * true[0]
