@@ -71,12 +71,11 @@ def test_where_more_drop_out_than_the_graph_allows_for_nobody_is_asked_for_share
     assert "secagg.plus.unmask" not in [call for message in told for call in calls_of(message)]
 
 
-@pytest.mark.parametrize("rate", [0.6, 0.95])
-def test_clients_that_are_drawn_have_neighbours_that_are_drawn(rate: float) -> None:
-    """Of neighbours among all clients too few would be there to open a sum: the run ended after its second round."""
-    plain = recipe(
-        "secagg.plus", clients=40, min_clients=20, sampling={"scheme": "fixed", "rate": rate, "source": "reproducible"}
-    )
+@pytest.mark.parametrize(("use", "rate"), [("secagg.plus", 0.6), ("secagg.plus", 0.95), ("secagg.bonawitz", 0.525)])
+def test_clients_that_are_drawn_have_neighbours_that_are_drawn(use: str, rate: float) -> None:
+    """Neighbours among all clients would be too few to open a sum; of 40 clients, 21 would be asked for 21 others'."""
+    drawing = {"scheme": "fixed", "rate": rate, "source": "reproducible"}
+    plain = recipe(use, clients=40, min_clients=20, sampling=drawing)
     outcome = run_protocol(plain)
     drawn = [sample(outcome.protocol.recipe, range(40), round) for round in range(2)]
     assert outcome.notes == []

@@ -270,14 +270,8 @@ class Masked(Correspondent, fedplug.Sealer):
         memory["sizes"] |= dict.fromkeys(sorted(left), size)
 
     def _graph(self, cohort: Cohort, facts: Facts) -> dict[int, tuple[int, ...]]:
-        """The neighbours of each client, which follow from public keys that no party chose. They are the same in every
-        round where few clients of the group are missing, so that letters use the same keys; else they are redrawn.
-        """
-        present = cohort.client_ids
-        members = next(ids for ids in cohort.groups.values() if present[0] in ids)
-        # Who is not there counts as gone, and leaves others with too few neighbours where it is more than may be gone.
-        missing = len(members) - len(present)
-        ids = members if missing < len(present) and missing <= self.may_drop(len(members)) else present
+        """The neighbours of each client that takes part, which follow from public keys that no party chose."""
+        ids = cohort.client_ids
         seed = hashlib.blake2b(f"{facts.digest} {self.name} {ids}".encode(), digest_size=32)
         for _, key in sorted(cohort.server.memory(self)["letters: public keys"].items()):
             seed.update(key)
