@@ -313,7 +313,10 @@ class World:
                 raise SetupError(f"{recipe.data.place}: this needs fedplug-runs, installed as fedplug was")
             source = self._composition.part(recipe.data.name, DataSource)
             folders = sites.site_folders(self._root, client_ids, self._site)
-            found: dict[int, Holding] = sites.load_sites(source, agreed, folders)
+            found: dict[int, Holding] = {
+                c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
+                for c, held in sites.load_sites(source, agreed, folders).items()
+            }
             problems: list[str] = []
             public = {"public": self.public.examples} if self.public else {}
             for client_id, held in found.items():
@@ -327,10 +330,7 @@ class World:
                     problems.append(str(error))
             if problems:
                 raise DataError("\n".join(problems))
-            return {
-                c: dataclasses.replace(held, data=dataclasses.replace(held.data, task=self._task))
-                for c, held in found.items()
-            }
+            return found
         assert data is not None  # whatever is not at sites was loaded and split
         split, evaluation = (data, self.assignment), service("evaluation")
         return {

@@ -182,9 +182,19 @@ def test_sites_must_name_the_public_examples_and_have_them() -> None:
         "model": "std.logistic", "negotiate_mask": {"use": "std.single_zone", "zone": "clear"},
         "protect": {"clear": []}, "aggregate": "std.mean",
     }  # fmt: skip
-    with pytest.raises(RecipeError, match=r"data\.fitted_on.*another std\.digits; write sha256"):
+    with pytest.raises(RecipeError, match=r"something else in place of std\.digits; write sha256"):
         fedplug.check(recipe)
     fedplug.check(recipe | {"data": recipe["data"] | {"sha256": "0" * 64}})
+    sites = {key: recipe["data"][key] for key in ("of", "at", "clients", "agreed")}
+    own = {"use": "features.torchvision", "model": "resnet18", "weights": "own.pth"}
+    for file, said in (
+        ({"use": "features.word_vectors", "file": "v.txt"}, r"in place of the word vectors v\.txt; write sha256"),
+        (own, r"in place of the weights own\.pth; write sha256"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            fedplug.check(recipe | {"data": sites | file})
+        fedplug.check(recipe | {"data": sites | file | {"sha256": "0" * 64}})
+    fedplug.check(recipe | {"data": sites | own | {"weights": None}})  # its SHA-256 is in its name
     with pytest.raises(DataError, match=r"have the sha256 [0-9a-f]{64}, and the recipe says 0") as refused:
         made(Whitening, Toy(rows), public=Toy(public), size=2, sha256="0" * 64).load(None)
     right = re.findall("[0-9a-f]{64}", str(refused.value))[0]

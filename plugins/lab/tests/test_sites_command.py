@@ -73,7 +73,7 @@ def test_each_client_has_at_its_site_what_it_would_be_dealt(
     [
         (["sites.yaml", "--out", "new"], "sites.yaml has its data at sites, so there is nothing to split"),
         (["split.yaml", "--out", "."], "holds something already; name a folder that is empty"),
-        (["sites.yaml", "--out", "new", "--from", "{use: std.digits}"], "data needs 'partition'"),
+        (["sites.yaml", "--out", "new", "--from", "{use: std.digits}"], "--from: data needs 'partition'"),
         (["sites.yaml", "--out", "new", "--from", "[std.digits]"], "unknown dataset component '[std.digits]'"),
         (["sites.yaml", "--out", "new", "--from", "{partition: std.iid}"],
          "--from='{partition: std.iid}' must be the name of a component, or {use: NAME, option: value}"),
@@ -117,12 +117,27 @@ def test_a_table_keeps_its_columns_and_its_answers_at_sites(
     out = capsys.readouterr().out
     written = yaml.safe_load(out[out.index("data:") :])
     at_sites = tmp_path / "sites.yaml"
-    at_sites.write_text(yaml.safe_dump(table | written | {"task": "std.regression"}))
+    at_sites.write_text(yaml.safe_dump(table | written))
     dealt, found = world_of(split).holdings([1])[1].data, world_of(at_sites, tmp_path / "trial").holdings([1])[1].data
     assert np.array_equal(found.train.inputs, dealt.train.inputs)
     assert np.array_equal(found.train.answers, dealt.train.answers)
     assert found.mean == dealt.mean
     assert found.task is not None
+
+
+def test_texts_run_at_sites_by_the_section_that_is_printed(
+    split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "a.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
+    texts = yaml.safe_load(SPLIT) | {"model": {"use": "std.gpt", "width": 8, "layers": 1, "heads": 1}}
+    source = {"use": "std.text", "file": str(tmp_path / "a.txt"), "context": 16}
+    texts["data"] = {**source, "clients": 3, "partition": {"use": "iid"}}
+    split.write_text(yaml.safe_dump(texts))
+    assert call(monkeypatch, "sites", str(split), "--out", str(tmp_path / "trial")) == 0
+    out = capsys.readouterr().out
+    at_sites = tmp_path / "sites.yaml"
+    at_sites.write_text(yaml.safe_dump(texts | yaml.safe_load(out[out.index("data:") :])))
+    assert call(monkeypatch, "run", str(at_sites), "--data", str(tmp_path / "trial"), "--output", str(tmp_path)) == 0
 
 
 def test_the_section_that_is_printed_runs_where_the_recipe_reads_a_table_at_its_sites(

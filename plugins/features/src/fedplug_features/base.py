@@ -119,6 +119,11 @@ class Features(fedplug.DataSource):
         return [_taken_apart(known)[1].name for known in self.publics]
 
     @property
+    def unpinned(self) -> list[str]:
+        """Those of which the recipe states no SHA-256, so that parties may have others and nobody notices."""
+        return self.rests_on if getattr(self.options, "sha256", "") is None else []
+
+    @property
     def calls_public(self) -> list[str]:
         """The same of all functions, one around the other. The ledger names it in every line of the verdict."""
         within = [each for each in (*self.publics, self.of) if isinstance(each, Features)]

@@ -115,6 +115,11 @@ class Torchvision(_OfImages):
         named = Path(chosen.weights).name if chosen.weights else f"that torchvision publishes of {chosen.model}"
         return [f"the weights {named}"]
 
+    @property
+    def unpinned(self) -> list[str]:
+        """The weights, unless they are those whose name holds their SHA-256."""
+        return super().unpinned if self.options.weights else []
+
     def held(self, root: str | None) -> tuple[Path, bytes, str]:
         """The file, compared with the hash in its name where it is the published one."""
         from fedplug_features import _networks

@@ -1,4 +1,4 @@
-"""Rules for recipes (`fedplug.rules`): features that there are none of, where the shape of an input is known before."""
+"""Rules for recipes (`fedplug.rules`): features that cannot be of such inputs, or need not be alike at all sites."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from fedplug.api.errors import DataError
 
-from fedplug_features.base import Features, Fitted
+from fedplug_features.base import Features
 
 
 def problems(rules: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """A transform of what is no image, more directions than numbers, text where numbers are."""
+    """A transform of what is no image, more directions than numbers, text where numbers are, what nothing pins at sites."""
     split = rules.draft.split
     apart = split is not None and split.at == "sites"
     for use, part in rules.defined:
         path = use.path
         while isinstance(part, Features):
-            if apart and isinstance(part, Fitted) and part.options.sha256 is None:
+            if apart and (named := part.unpinned):
                 yield (
-                    (*path, "fitted_on"),
-                    f"data is at sites, and nobody would notice if one of them had another {part.fitted_on.name}; "
-                    f"write sha256: {'0' * 64}, and a site that loads it says which it is",
+                    path,
+                    "data is at sites, and nobody would notice if one of them had something else in place of "
+                    f"{named[0]}; write sha256: {'0' * 64}, and a site that loads it says which it is",
                 )
             if said := part.misplaced():
                 yield path, said

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.errors import DataError, SetupError
+from fedplug.api.errors import DataError, RecipeError, SetupError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed, plain_options
 from fedplug.recipe.recipe import Recipe
@@ -26,6 +26,7 @@ from fedplug_runs.trust import Consent
 
 if TYPE_CHECKING:
     from fedplug.api.data import ClientData
+    from fedplug.recipe.parts import Use
     from fedplug_runs.settings import Settings
 
 FILE = "data.npz"
@@ -57,7 +58,10 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
     if source is not None:
         use, options = yaml_source.use_of(source, "--from")
         section = {**options, "use": use, "clients": wanted.clients}
-        split = load_recipe(path, [*sets, f"data={json.dumps(section)}"], catalog)
+        try:
+            split = load_recipe(path, [*sets, f"data={json.dumps(section)}"], catalog)
+        except RecipeError as error:
+            raise RecipeError([problem.replace("--set data", "--from", 1) for problem in error.problems]) from error
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SetupError(f"{out} holds something already; name a folder that is empty, or not there: --out DIR")
     root = settings.data_root
@@ -76,7 +80,7 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
         with open_private(folder / FILE, "wb") as file:
             np.savez_compressed(file, **arrays_of(held.data))
         yield f"{folder}: {len(held.data.train)} training examples, {len(held.data.own_test)} held out"
-    yield _onward(path, out, wanted, found)
+    yield _onward(path, out, wanted, found, split.task)
 
 
 def arrays_of(data: ClientData) -> dict[str, Any]:
@@ -89,13 +93,14 @@ def arrays_of(data: ClientData) -> dict[str, Any]:
     return {name: array for name, array in arrays.items() if array is not None and len(array)}
 
 
-def _onward(path: Path, out: Path, wanted: Recipe, found: Agreed) -> str:
+def _onward(path: Path, out: Path, wanted: Recipe, found: Agreed, task: Use | None) -> str:
     """How to run a recipe on these folders."""
     if wanted.data.agreed is not None and wanted.data.use == "std.arrays" and wanted.data.options.file == FILE:
         return f"fedplug run {path} --data {out}"
     agreed = {key: value for key, value in plain_options(found).items() if value or key in ("mean", "std")}
     section = {"use": "std.arrays", "at": "sites", "clients": wanted.clients, "agreed": agreed}
+    sections = {"data": section} | ({} if task is None else {"task": {"use": task.use, **plain_options(task.options)}})
     return (
         f"{path} does not read {FILE}; a recipe that does, with --data {out}, says in place of its data:\n"
-        f"{yaml_source.dump({'data': section}).rstrip()}"
+        f"{yaml_source.dump(sections).rstrip()}"
     )
