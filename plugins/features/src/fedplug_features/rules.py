@@ -11,7 +11,7 @@ from fedplug_features.base import Features
 
 
 def problems(rules: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """A transform of what is no image, more directions than numbers, text where numbers are, what nothing pins at sites."""
+    """No images in a transform of images, more directions than numbers, texts, and what nothing pins at sites."""
     split = rules.draft.split
     apart = split is not None and split.at == "sites"
     for use, part in rules.defined:
