@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import SetupError
-from fedplug_policy.budget import FILE, Budget, Cost, composed, spent, touching
+from fedplug_policy.budget import FILE, Budget, Charge, Cost, LevelCost, composed, keepers_of, spent, touching
+from opacus.accountants import RDPAccountant
 from policy_toys import ask_until_refused, charge, guard
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -129,3 +130,22 @@ def test_a_study_that_continues_goes_on_from_what_it_spent(tmp_path: Path) -> No
     assert found.rounds == [1, 2, 2, 3]
     assert found.toward["server"].gaussian == pytest.approx(4 / 4**2)
     assert json.loads((tmp_path / "budget" / FILE).read_text().splitlines()[0])["charge"]["rounds"] == [1]
+
+
+def test_records_compose_as_the_account_of_one_run_with_all_steps() -> None:
+    """DP-SGD of two studies is DP-SGD with the steps of both, which Opacus prices as one."""
+    first, second = (
+        Charge(name, name, "run", 0, [1], ["d"], 1e-5, {}, {"record": LevelCost("baselines.dp_sgd", releases, epsilon)})
+        for name, releases, epsilon in (
+            ("one", [([1.1, 0.05, 200.0], 2)], 2.0), ("two", [([1.1, 0.05, 300.0], 1)], 1.7),
+        )
+    )  # fmt: skip
+    keepers = keepers_of([first, second])
+    together = spent([first, second], "server", "record", 1e-5, keepers)
+    reference = RDPAccountant()
+    reference.history = [(1.1, 0.05, 700)]
+    assert together == pytest.approx(reference.get_epsilon(1e-5), rel=0.15)
+    assert together < reference.get_epsilon(1e-5)  # the loss distribution is exact, Renyi DP a bound
+    assert spent([first, second], "server", "record", 1e-5) == math.inf  # both deltas do not fit into one
+    assert spent([first, second], "server", "record", 2e-5) == pytest.approx(3.7)
+    assert spent([first, charge()], "server", "record", 1e-5, keepers) == math.inf  # a study without such an account

@@ -26,12 +26,15 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.errors import SetupError
 from fedplug.api.operations import OF_EPSILON
 from fedplug.api.records import Count, Number, Record, Text
+from fedplug.api.roles import AccountKeeper
+from fedplug.recipe.catalog import Catalog
 from fedplug_evidence.keys import own_key, public_bytes, signs
 from fedplug_ledger.costs import Spent
 from fedplug_ledger.grades import PARTIES, quoted
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 FILE, KEY, LOCK = "budget.jsonl", "budget.key", "budget.lock"
 CLIENT = "client"
 _PURPOSE = b"fedplug budget 1\n"
+_NONE: Mapping[str, AccountKeeper] = MappingProxyType({})
 _HEALTHY = "restore the file from a copy: without it nobody knows what was spent on this site's data"
 
 
@@ -72,6 +76,20 @@ class Cost(Record):
         return all(mechanism in OF_EPSILON for mechanism, _, _ in self.others)
 
 
+class LevelCost(Record):
+    """What a study has cost at a level of which a component keeps account.
+
+    Attributes:
+        keeper: the component.
+        releases: of its account, each with how often the client made it.
+        epsilon: by the component, at the delta of the study.
+    """
+
+    keeper: Text
+    releases: list[tuple[list[Number], Count]]
+    epsilon: Number
+
+
 class Charge(Record):
     """What a study has spent so far.
 
@@ -84,7 +102,7 @@ class Charge(Record):
         data: keyed digests of the files, ascending.
         delta: of its ledger.
         toward: by party, its cost.
-        levels: by level of which a component keeps account, its epsilon.
+        levels: by level of which a component keeps account, its cost.
         time: in UTC.
     """
 
@@ -96,7 +114,7 @@ class Charge(Record):
     data: list[Text]
     delta: Number
     toward: dict[Text, Cost]
-    levels: dict[Text, Number] = dataclasses.field(default_factory=dict)
+    levels: dict[Text, LevelCost] = dataclasses.field(default_factory=dict)
     time: Text = ""
 
     @property
@@ -105,8 +123,10 @@ class Charge(Record):
         return self.digest, self.run, self.client
 
 
-def charge_of(ledger: Ledger, client: int) -> tuple[dict[str, Cost], dict[str, float]]:
-    """What a ledger has charged a client toward each party, and at each level."""
+def charge_of(ledger: Ledger, client: int, uses: Mapping[str, str]) -> tuple[dict[str, Cost], dict[str, LevelCost]]:
+    """What a ledger has charged a client toward each party, and at each level; `uses` names the component behind each
+    name of the recipe.
+    """
     found: dict[str, Cost] = {}
     for party, view in guaranteed(ledger).items():
         if not isinstance(view, Guarantee):
@@ -117,7 +137,12 @@ def charge_of(ledger: Ledger, client: int) -> tuple[dict[str, Cost], dict[str, f
         others = [(kind, multiplier, int(n[client])) for (kind, multiplier), n in spent.others.items() if n[client]]
         epsilon = quoted(ledger.epsilons_of(spent))
         found[party] = Cost("", float(spent.gaussian[client]), others, spent.slack, spent.concentrated, epsilon)
-    return found, {level: quoted(stated) for level, stated in levels(ledger).items()}
+    kept: dict[str, LevelCost] = {}
+    for level, stated in levels(ledger).items():
+        history: Mapping[Any, int] = ledger.accounts[level].get(client, {})
+        releases = [([*numbers], times) for numbers, times in history.items() if numbers is not None]
+        kept[level] = LevelCost(uses[ledger.keepers[level].name], releases, quoted(stated))
+    return found, kept
 
 
 def composed(costs: Iterable[tuple[Cost, float]], delta: float) -> float:
@@ -225,14 +250,42 @@ def touching(charges: Iterable[Charge], data: Sequence[str]) -> list[Charge]:
     return [charge for charge in charges if not {*data}.isdisjoint(charge.data)]
 
 
-def spent(charges: Iterable[Charge], party: str, unit: str, delta: float) -> float:
-    """Epsilon of studies together toward a party: of the client, or added up at another level."""
+def spent(
+    charges: Sequence[Charge], party: str, unit: str, delta: float, keepers: Mapping[str, AccountKeeper] = _NONE
+) -> float:
+    """Epsilon of studies together, at `delta`.
+
+    Args:
+        charges: of the studies.
+        party: toward whom; accounts at other levels hold toward everybody.
+        unit: the client, or another level.
+        delta: of all together.
+        keepers: by name, components that compose what studies have released at that level. Without them, and of several
+            components, epsilons and deltas are added up.
+    """
     if unit == CLIENT:
-        return composed(
-            ((charge.toward[party], charge.delta) for charge in charges if party in charge.toward), delta
-        )  # fmt: skip
-    own = [(charge.levels.get(unit, math.inf), charge.delta) for charge in charges]
-    return math.inf if sum(each for _, each in own) > delta else sum(epsilon for epsilon, _ in own)
+        costs = [(charge.toward[party], charge.delta) for charge in charges if party in charge.toward]
+        return composed(costs, delta)
+    known = [(charge.levels[unit], charge.delta) for charge in charges if unit in charge.levels]
+    if len(known) < len(charges) or any(math.isinf(cost.epsilon) for cost, _ in known):
+        return math.inf
+    names = {cost.keeper for cost, _ in known}
+    if len(names) == 1 and (keeper := keepers.get(*names)) is not None:
+        all_of_them = ((numbers, times) for cost, _ in known for numbers, times in cost.releases)
+        each = [keeper.account.release(*numbers) for numbers, times in all_of_them for _ in range(times)]
+        return quoted(keeper.epsilon_of(each, delta))
+    return math.inf if sum(own for _, own in known) > delta else sum(cost.epsilon for cost, _ in known)
+
+
+def keepers_of(charges: Iterable[Charge]) -> dict[str, AccountKeeper]:
+    """The installed components, by name, that keep the accounts of studies. Options that have no default do not matter:
+    what was released says all.
+    """
+    trainers, found = Catalog.discover().groups["trainer"], dict[str, AccountKeeper]()
+    for name in {cost.keeper for charge in charges for cost in charge.levels.values()} & trainers.keys():
+        kind: Any = trainers[name].load()
+        found[name] = kind(kind.Options.model_construct())
+    return found
 
 
 def party_words(party: str) -> str:

@@ -20,7 +20,7 @@ def budget(
     from fedplug.api.errors import SetupError
     from fedplug_terminal.lines import aligned
 
-    from fedplug_policy.budget import party_words, spent, touching
+    from fedplug_policy.budget import keepers_of, party_words, spent, touching
     from fedplug_policy.guard import SitePolicy
 
     site = SitePolicy(policy)
@@ -36,6 +36,7 @@ def budget(
     if not charges:
         typer.echo("nothing is spent")
         return
+    keepers = keepers_of(charges)
     titles = ["study", "run", "rounds", "last charge"]
     for party in kept.toward:
         titles += [f"epsilon toward {party_words(party)}", "with others on its data", "left"]
@@ -43,8 +44,8 @@ def budget(
     for charge in charges:
         rows.append([charge.study, charge.run[:12], str(len(charge.rounds)), charge.time])
         for party in kept.toward:
-            own = spent([charge], party, unit, charge.delta)
-            together = spent(touching(charges, charge.data), party, unit, kept.delta)
+            own = spent([charge], party, unit, charge.delta, keepers)
+            together = spent(touching(charges, charge.data), party, unit, kept.delta, keepers)
             rows[-1] += [_number(own), _number(together), f"{max(0.0, kept.epsilon - together):.3g}"]
     typer.echo("\n".join(aligned(titles, rows, None)))
 

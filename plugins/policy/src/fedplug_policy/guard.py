@@ -69,7 +69,7 @@ class SitePolicy:
         layout = World(recipe, composition, root).model("cpu").layout
         found = [*self.policy.needs(recipe, composition, layout)]
         study = Study(self.policy, recipe, layout, 0, None, [])
-        return [*found, *self.policy.costs(study.whole(0), [])]
+        return [*found, *self.policy.costs(study.whole(0), [], study.keepers)]
 
     def study(
         self, recipe: Recipe, layout: Layout, client: Client, root: str | None, rows: str, repeats: int
@@ -92,7 +92,7 @@ class SitePolicy:
         study = Study(self.policy, recipe, layout, client.client_id, client, data)
         problems = [*self.policy.needs(recipe, composition, layout)]
         before = [] if budget is None else study.others(budget)
-        problems += self.policy.costs(study.whole(repeats), before)
+        problems += self.policy.costs(study.whole(repeats), before, study.keepers)
         if problems:
             said = "\n".join(f"  {self.file}, {problem}" for problem in problems)
             raise SetupError(f"this site's policy refuses the study {recipe.name}:\n{said}")
@@ -108,6 +108,10 @@ class Study:
         client_id: as which the site takes part.
         client: with its data, which tell accounts at other levels; None: they are unknown.
         data: keyed digests.
+
+    Attributes:
+        run: of the server; empty before one has named itself.
+        keepers: by component, those that keep accounts at other levels.
     """
 
     def __init__(
@@ -116,7 +120,8 @@ class Study:
         self.policy, self.recipe, self.layout, self.client_id, self.data = policy, recipe, layout, client_id, data
         self.composition, self._client = Composition(recipe), client
         self._accounts = {} if client is None else stated_accounts(self.composition, client)
-        self.run = ""
+        self.run, self._uses = "", recipe.components
+        self.keepers = {self._uses[part.name].use: part for part in self.composition.keepers.values()}
         self._worst, self._entered = self._nothing(), list[int]()
 
     def _nothing(self) -> Worst:
@@ -141,7 +146,7 @@ class Study:
         return [charge for charge in touching(budget.charges(), self.data) if charge.key != own]
 
     def _charge(self, ledger: Ledger, rounds: Sequence[int]) -> Charge:
-        toward, levels = charge_of(ledger, self.client_id)
+        toward, levels = charge_of(ledger, self.client_id, {name: use.use for name, use in self._uses.items()})
         return Charge(
             self.recipe.name, self.recipe.digest, self.run, self.client_id, [*rounds], self.data, ledger.delta, toward,
             levels,
@@ -198,7 +203,7 @@ class Guard:
             key = study.recipe.digest, run, study.client_id
             own = next((each for each in budget.charges() if each.key == key), None)
             charge = study.after([*(own.rounds if own else ()), round])
-            if problems := [*self.site.policy.costs(charge, study.others(budget))]:
+            if problems := [*self.site.policy.costs(charge, study.others(budget), study.keepers)]:
                 raise MessageError(f"this site's policy allows no further round: {'; '.join(problems)}")
             budget.append(dataclasses.replace(charge, data=study.data))
 

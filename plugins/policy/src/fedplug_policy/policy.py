@@ -29,6 +29,7 @@ from fedplug_policy.budget import CLIENT, Charge, party_words, spent
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
+    from fedplug.api.roles import AccountKeeper
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
 
@@ -107,30 +108,33 @@ class Policy(fedplug.Options):
             if others := sorted({*brought, *composition.strangers}):
                 yield f"code: shipped, and {', '.join(others)} does not ship with fedplug"
 
-    def costs(self, charge: Charge, before: Sequence[Charge]) -> Iterator[str]:
+    def costs(
+        self, charge: Charge, before: Sequence[Charge], keepers: Mapping[str, AccountKeeper]
+    ) -> Iterator[str]:  # fmt: skip
         """What of this policy a study breaks by its cost.
 
         Args:
             charge: of the study, after all that is to be allowed.
             before: of other studies on the same data.
+            keepers: as in `budget.spent`.
         """
         for party, most in self.epsilon.items():
             if party in charge.toward or self.unit != CLIENT:
-                this = spent([charge], party, self.unit, charge.delta)
+                this = spent([charge], party, self.unit, charge.delta, keepers)
                 if this > most:
                     yield f"epsilon.{party}: {most:g}, and {_cost(charge, party, this)}"
         if self.budget is not None:
             for party in self.budget.toward:
                 if party not in charge.toward and self.unit == CLIENT:
                     continue
-                total = spent([*before, charge], party, self.unit, self.budget.delta)
+                total = spent([*before, charge], party, self.unit, self.budget.delta, keepers)
                 if total > self.budget.epsilon:
-                    yield self._over(self.budget, party, charge, before, total)
+                    already = spent(before, party, self.unit, self.budget.delta, keepers)
+                    yield self._over(self.budget, party, before, already, total)
 
     def _over(
-        self, budget: BudgetOptions, party: str, charge: Charge, before: Sequence[Charge], total: float
+        self, budget: BudgetOptions, party: str, before: Sequence[Charge], already: float, total: float
     ) -> str:  # fmt: skip
-        already = spent(before, party, self.unit, budget.delta)
         names = ", ".join(dict.fromkeys(each.study for each in before))
         others = f" after {already:.3g} by {names}" if before else ""
         reached = "no guarantee is left" if math.isinf(total) else f"epsilon reaches {total:.3g}"
