@@ -77,8 +77,8 @@ class AdaptiveClipping(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, f
             count = self.count_std(clients)
             if self.noise_multiplier >= 2 * count:
                 raise ProtectionError(
-                    f"noise_multiplier={self.noise_multiplier:g} must be below 2 clipped_count_stddev, "
-                    f"{2 * count:g}, or no noise on the mean gives it; raise clipped_count_stddev, or lower noise_multiplier"
+                    f"noise_multiplier={self.noise_multiplier:g} must be below 2 clipped_count_stddev, {2 * count:g}: "
+                    "the count takes all of it; raise clipped_count_stddev, or lower noise_multiplier"
                 )
             return float((self.noise_multiplier**-2 - (2 * count) ** -2) ** -0.5)
 

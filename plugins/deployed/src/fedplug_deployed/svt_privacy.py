@@ -90,9 +90,10 @@ class SvtPrivacy(fedplug.Protector):
     The option `epsilon` is for the choice alone. NVFlare's account states epsilon + c * noise_var for a round. The
     proof of the first term (Lyu, Su and Li, VLDB 2017) is for an algorithm that stops once c comparisons have come out
     above the threshold. The filter compares all n values before it counts, so up to n may. That proof then gives
-    epsilon_1 + (n / c) epsilon_2, which is nearly epsilon / fraction, and we know of none that gives less. The second term is the price of the noise on
-    values in [-gamma, gamma], half of that toward an absent client. The ledger states the sum for each round. With the
-    defaults, 1000 parameters cost 1.0 + 5.0 (NVFlare states 0.1 + 10), and a million cost 5,001, which protects nobody.
+    epsilon_1 + (n / c) epsilon_2, nearly epsilon / fraction, and we know of none that gives less. The second term is
+    the price of the noise on values in [-gamma, gamma], half of that toward an absent client. The ledger states the sum
+    for each round. With the defaults, 1000 parameters cost 1.0 + 5.0 (NVFlare states 0.1 + 10), and a million cost
+    5,001, which protects nobody.
 
     What NVFlare sends shows the last bits of noise in floating point, which no proof covers (Mironov, CCS 2012). Here
     it is rounded to the public grid of the core's noise. Parameters that are one number are treated like the others;
