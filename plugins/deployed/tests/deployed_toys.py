@@ -29,10 +29,12 @@ def steps(facts: Facts, zone: str, *chain: Any) -> tuple[Step, ...]:
     return fold([Link(zone, "protect", named(each).name, each, "client") for each in chain], facts)
 
 
-def passed(layout: Layout, zone: str, values: Any, *chain: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """One client's values behind a chain of components."""
+def passed(
+    layout: Layout, zone: str, values: Any, *chain: Any, model: Any = None
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """One client's values behind a chain of components; its global model is zero unless given."""
     client = Client(client_id=0, plan=Plan.single(zone, layout.size, BASE_ZONES))
-    client.facts, client.vector = facts_of(layout), np.zeros(layout.size, np.float32)
+    client.facts, client.vector = facts_of(layout), np.zeros(layout.size, np.float32) if model is None else model
     block = Block(zone, layout.size, values=np.asarray(values, np.float32))
     for step in steps(client.facts, zone, *chain):
         block = execute(step, block, client, client.facts)

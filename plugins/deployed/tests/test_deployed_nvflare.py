@@ -144,6 +144,18 @@ def test_values_lie_on_a_public_grid_and_follow_the_recipes_seed() -> None:
     assert not np.array_equal(passed(LAYOUT, "noised", update(1), secret), passed(LAYOUT, "noised", update(1), secret))
 
 
+def test_of_weights_it_filters_the_clients_model_at_the_same_price() -> None:
+    """A job with params_transfer_type FULL cuts the weights themselves off at gamma."""
+    model, values = np.full(LAYOUT.size, 0.5, np.float32), update(2)
+    cut = PercentilePrivacy(PercentilePrivacy.Options(of="weights", percentile=0))
+    assert passed(LAYOUT, "clear", values, cut, model=model) == pytest.approx(0.01 - 0.5)
+    options = {"gamma": 0.01, "source": "reproducible"}
+    for of in ("update", "weights"):
+        (step,) = steps(facts_of(LAYOUT), "noised", SvtPrivacy(SvtPrivacy.Options(of=of, **options)))
+        (release,) = step.after.releases
+        assert 1 / release.noise_multiplier == pytest.approx(zero_out_epsilon(SvtPrivacy.Options(), LAYOUT.size))
+
+
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 

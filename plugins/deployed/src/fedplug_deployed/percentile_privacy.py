@@ -13,6 +13,8 @@ import numpy as np
 from fedplug import Facts, Field, Known, Operations, Post
 from fedplug_std.options import Positive
 
+from fedplug_deployed.tensors import Of, filtering
+
 if TYPE_CHECKING:
     from fedplug import Public
     from numpy.typing import NDArray
@@ -44,6 +46,8 @@ class PercentilePrivacy(fedplug.Protector):
             "1 where the client's code does not send it",
         )  # fmt: skip
 
+        of: Of = "update"
+
     options: Options
 
     def protect(self, known: Known, facts: Facts) -> Operations:
@@ -53,7 +57,7 @@ class PercentilePrivacy(fedplug.Protector):
             Misplaced: the values are encrypted.
         """
         known.before("encryption", f"it compares plain values; put {self.name} before the encryption")
-        return (Post(self.shared),)
+        return filtering(self.options.of, Post(self.shared))
 
     def shared(self, values: NDArray[np.float32], public: Public) -> NDArray[np.float32]:
         """What is sent, float32 (n,)."""

@@ -18,7 +18,7 @@ from fedplug.api.grids import finest
 from fedplug_std.options import Positive
 from pydantic import model_validator
 
-from fedplug_deployed.tensors import in_zone
+from fedplug_deployed.tensors import Of, filtering, in_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,6 +107,7 @@ class SvtPrivacy(fedplug.Protector):
             1, ge=1, description="local steps by which values are divided: NVFlare's NUM_STEPS_CURRENT_ROUND, which is "
             "1 where the client's code does not send it",
         )  # fmt: skip
+        of: Of = "update"
         source: Literal["secure", "reproducible"] = Field(
             "secure", description="secure: ChaCha20 keyed by the system, where NVFlare has a Mersenne Twister; "
             "reproducible: from the recipe's seed, which protects nobody",
@@ -131,7 +132,8 @@ class SvtPrivacy(fedplug.Protector):
         # The mechanism cuts off in float64; the next float32 leaves it all values that it would cut off.
         reach = float(np.nextafter(np.float32(options.gamma * options.steps), np.float32(np.inf)))
         scale = 2 * options.gamma * options.steps * sent / options.release(sent)
-        return (
+        return filtering(
+            options.of,
             Clip(reach, order=math.inf, per="scalar"),
             Noise.own(
                 "pure", self.drawn, order=math.inf, multiplier=1 / zero_out_epsilon(options, size),

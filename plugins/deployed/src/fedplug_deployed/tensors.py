@@ -1,13 +1,29 @@
-"""The model's tensors in the values of a zone: other frameworks compute tensor by tensor, in an order of names."""
+"""What other frameworks filter: tensor by tensor, in an order of names, of an update or of the weights."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from fedplug import Field, Shift
 
 if TYPE_CHECKING:
-    from fedplug import Public
+    from fedplug import Operations, Public
+    from fedplug.api.operations import Operation
+
+Of = Annotated[
+    Literal["update", "weights"],
+    Field(
+        description="what is filtered: update: the difference from the global model, NVFlare's WEIGHT_DIFF; weights: "
+        "the client's model, as with NVFlare's params_transfer_type FULL, its default"
+    ),
+]
+
+
+def filtering(of: str, *operations: Operation) -> Operations:
+    """The operations on a client's update, or on its model; what is sent is a difference either way."""
+    return operations if of == "update" else (Shift.model(1), *operations, Shift.model(-1))
+
 
 
 def in_zone(public: Public, size: int) -> list[tuple[str, slice]]:
