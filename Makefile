@@ -13,7 +13,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 DIST_VENV := .venv-dist
 DIST_STAMP := $(DIST_VENV)/.installed
 # Installed by no target; `make lock` looks for its versions anyway.
-OTHERS := .[browser] plugins/runs[pandas] plugins/features[timm,huggingface]
+OTHERS := .[browser] plugins/runs[pandas] plugins/features[timm,huggingface] plugins/deployed[hocon]
 # Every distribution of a lock is in it, so pip looks for none.
 LOCKED := install --quiet --no-compile --no-deps --require-hashes --requirement
 OWN := install --quiet --no-compile --no-deps --no-build-isolation

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
-from fedplug_deployed.draft import Draft, numbers, written
+from fedplug_deployed.draft import Draft, _flow, numbers, written
 from fedplug_deployed.flower_app import read_app
 from fedplug_deployed.nvflare_job import read_job
 from fedplug_deployed.python_reader import Source, Unknown
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.trust import Consent
+from fedplug_runs.yaml_source import read_text
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_protocol import run_protocol
@@ -381,6 +382,15 @@ def test_names_and_configuration_are_followed_and_what_is_assigned_twice_is_unkn
         except Unknown as error:
             values.append(str(error))
     assert values == [3.0, "c", 0.5, 7, "g()"]
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+    | st.sampled_from(["no", "Null", "1e5", "a: b", "net.py:Net", "^fc", "x:", "~", "-", "0x1"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(min_size=1), inner), max_leaves=8,
+))  # fmt: skip
+def test_what_is_written_is_read_back(value: Any) -> None:
+    assert read_text(f"it: {_flow(value)}\n", "x").data == {"it": value}
 
 
 def test_numbers_of_a_command_line() -> None:

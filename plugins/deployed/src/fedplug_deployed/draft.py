@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import textwrap
@@ -10,16 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fedplug
 from fedplug.api.blocks import CLEAR, ENCRYPTED, NOISED
 from fedplug.api.errors import RecipeError, SetupError
-from fedplug.recipe.catalog import Catalog
 from fedplug_runs.files import write_bytes
-from fedplug_runs.overlay import load_recipe
-from fedplug_runs.trust import Consent
-from fedplug_runs.yaml_source import dump
 
 NOISY = frozenset({"deployed.svt_privacy", "deployed.local_dp_mod", "deployed.fixed_clipping"})
 ADAPTIVE = "deployed.adaptive_clipping"
+_NAME = re.compile(r"(?!(?i:true|false|null|yes|no|on|off|y|n)$)[A-Za-z_][\w./-]*(:\w+)?")
+"""Text that YAML reads as text without quotes."""
 STAND_IN: dict[str, Any] = {"use": "std.mlp", "hidden": [64]}
 """The model while that of the job is not known, or must not run."""
 
@@ -110,7 +110,8 @@ class Draft:
             lines.append("# What is not as it was there, and what to know:")
         for note in self.notes:
             lines += textwrap.wrap(note, 117, initial_indent="# - ", subsequent_indent="#   ", break_on_hyphens=False)
-        return "\n".join([*lines, dump(self.recipe(dataset, model))])
+        lines += [f"{key}: {_flow(value)}" for key, value in self.recipe(dataset, model).items()]
+        return "\n".join([*lines, ""])
 
 
 def written(draft: Draft, path: Path, dataset: str, trusted: bool) -> list[str]:
@@ -123,18 +124,20 @@ def written(draft: Draft, path: Path, dataset: str, trusted: bool) -> list[str]:
         trusted: whether the user has said that the job's code may run, to try its model.
 
     Raises:
-        SetupError: there is such a file already, or the recipe is wrong.
+        SetupError: there is such a file already, or no such folder, or the recipe is wrong.
     """
     if path.exists():
         raise SetupError(f"{path} exists, and is not written over; name another file with --to")
+    if not path.parent.is_dir():
+        raise SetupError(f"there is no folder {path.parent} for {path.name}; make it, or name another file with --to")
     if draft.rounds is None:
         draft.note("rounds: the job does not say how many; the recipe has 5")
     if draft.clients is None:
         draft.note("data.clients: the job does not say how many take part; the recipe has 4")
     draft.note(f"data: the job's code loads the data, and was not run; {dataset} stands in: write yours in data")
-    folder, model = path.parent, STAND_IN
+    model = STAND_IN
     for use in draft.model if trusted else ():
-        problems = _problems(draft, path, dataset, use, Consent(given=True))
+        problems = _problems(draft, path, dataset, use, trusted)
         if not problems:
             model = use
             break
@@ -144,19 +147,18 @@ def written(draft: Draft, path: Path, dataset: str, trusted: bool) -> list[str]:
         draft.note(f"model: {named} is code of the job, which was not run; std.mlp stands in: --trust tries it")
     elif not draft.model:
         draft.note("model: no class of a torch module was found in the job; std.mlp stands in")
-    folder.mkdir(parents=True, exist_ok=True)
-    if problems := _problems(draft, path, dataset, model, Consent(given=trusted)):
+    if problems := _problems(draft, path, dataset, model, trusted):
         raise SetupError("the job gives no recipe that is right: " + "; ".join(problems))
     write_bytes(path, draft.text(dataset, model).encode())
     return draft.notes
 
 
-def _problems(draft: Draft, path: Path, dataset: str, model: dict[str, Any], consent: Consent) -> list[str]:
+def _problems(draft: Draft, path: Path, dataset: str, model: dict[str, Any], trusted: bool) -> list[str]:
     """What is wrong with the recipe with this model, in a file of the folder that is taken away again."""
     trial = path.with_name(f".{path.stem}.trial.yaml")
     try:
         write_bytes(trial, draft.text(dataset, model).encode())
-        load_recipe(trial, (), Catalog.discover().under(consent))
+        fedplug.check(trial, trust=trusted)
     except RecipeError as error:
         return [problem.removeprefix(str(trial)).lstrip(":") for problem in error.problems]
     except SetupError as error:
@@ -164,6 +166,21 @@ def _problems(draft: Draft, path: Path, dataset: str, model: dict[str, Any], con
     finally:
         trial.unlink(missing_ok=True)
     return []
+
+
+def _flow(value: Any) -> str:
+    """A value as YAML in one line."""
+    if isinstance(value, dict):
+        parts = (f"{_flow(str(key))}: {_flow(each)}" for key, each in value.items())
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if _NAME.fullmatch(value):
+        return value
+    escaped = (c if " " <= c <= "~" and c not in '"\\' else f"\\U{ord(c):08x}" for c in value)
+    return f'"{"".join(escaped)}"'
 
 
 def named(path: Path, base: Path) -> str:

@@ -39,13 +39,13 @@ class _Chosen(fedplug.PublicPlan):
 
     @property
     @abc.abstractmethod
-    def zones(self) -> tuple[str, str]:
+    def parts(self) -> tuple[str, str]:
         """The zone of the parameters with these names, and that of the others."""
 
     @property
     def plans(self) -> Plans:
         """Two zones, whatever the clients and the data."""
-        return Plans(zones=frozenset(self.zones), fixed=True)
+        return Plans(zones=frozenset(self.parts), fixed=True)
 
     def setup(self, cohort: Cohort, key_server: KeyServerLine, facts: Facts) -> None:
         """Checks that the model has parameters with these names, and others that are sent.
@@ -57,7 +57,7 @@ class _Chosen(fedplug.PublicPlan):
         found = matching(self.wanted, names)
         if not found:
             raise SetupError(f"{self.name}: no parameter is called {self.wanted!r}; the model has {', '.join(names)}")
-        if len(found) == len(names) and self.zones[0] == RETAINED:
+        if len(found) == len(names) and self.parts[0] == RETAINED:
             raise SetupError(f"{self.name}: {self.wanted!r} leaves no parameter to send of {', '.join(names)}")
 
     def plan(self, facts: Facts) -> Plan:
@@ -67,12 +67,12 @@ class _Chosen(fedplug.PublicPlan):
         where = np.zeros(facts.layout.size, np.bool_)
         for parameter in parameters:
             where[parameter.slice] = parameter.name in taken
-        zone, other = self.zones
+        zone, other = self.parts
         return Plan.of(facts, other, **{zone: where})
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        zone, other = self.zones
+        zone, other = self.parts
         how = f"names with {self.wanted!r}" if isinstance(self.wanted, str) else ", ".join(self.wanted)
         return f"{how}: {zone}; all others: {other}"
 
@@ -116,7 +116,7 @@ class ExcludeVars(_Chosen):
         return self.options.exclude_vars
 
     @property
-    def zones(self) -> tuple[str, str]:
+    def parts(self) -> tuple[str, str]:
         """Excluded parameters stay at the client."""
         return RETAINED, self.options.other_zone
 
@@ -153,6 +153,6 @@ class EncryptLayers(_Chosen):
         return self.options.encrypt_layers
 
     @property
-    def zones(self) -> tuple[str, str]:
+    def parts(self) -> tuple[str, str]:
         """As the options name them."""
         return self.options.zone, self.options.other_zone

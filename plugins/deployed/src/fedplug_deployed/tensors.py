@@ -10,6 +10,7 @@ from fedplug import Field, Shift
 if TYPE_CHECKING:
     from fedplug import Operations, Public
     from fedplug.api.operations import Operation
+    from numpy.typing import NDArray
 
 Of = Annotated[
     Literal["update", "weights"],
@@ -21,8 +22,19 @@ Of = Annotated[
 
 
 def filtering(of: str, *operations: Operation) -> Operations:
-    """The operations on a client's update, or on its model; what is sent is a difference either way."""
-    return operations if of == "update" else (Shift.model(1), *operations, Shift.model(-1))
+    """The operations on a client's update, or on its model; what is sent is a difference either way.
+
+    No `Shift.model(-1)`, which refuses a model that is large next to the noise, to keep the credit for others' noise: a
+    mechanism of a plugin has none.
+    """
+    return operations if of == "update" else (Shift.model(1), *operations, Shift(without_model))
+
+
+def without_model(public: Public) -> NDArray[np.float32]:
+    """Minus the global model, (n,)."""
+    assert public.start is not None  # every client has it
+    return -public.start
+
 
 
 
