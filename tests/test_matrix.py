@@ -73,6 +73,9 @@ PLAIN: dict[str, list[Any]] = {
     "deployed.percentile_privacy": [{"use": "deployed.percentile_privacy"}],
     "deployed.svt_privacy": [{"use": "deployed.svt_privacy"}],
     "deployed.local_dp_mod": [{"use": "deployed.local_dp_mod", "clipping_norm": 1, "sensitivity": 1, **EPSILON}],
+    "deployed.appfl_output_perturbation": [CLIP_L1, {"use": "deployed.appfl_output_perturbation"}],
+    "deployed.fedml_local_dp": [CLIP, {"use": "deployed.fedml_local_dp", "epsilon": 1, "delta": 1e-5}],
+    "deployed.fedbiomed_central_dp": [CLIP, {"use": "deployed.fedbiomed_central_dp", "sigma": 1, "clip": 0.1}],
     "deployed.fixed_clipping": [{"use": "deployed.fixed_clipping", "clipping_norm": 1, "noise_multiplier": 1}],
 }
 SEALED: dict[str, list[Any]] = {

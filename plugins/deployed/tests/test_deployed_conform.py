@@ -26,6 +26,9 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"noise_multiplier": 0.2, "clipped_count_stddev": 1.0, "source": "reproducible"}, UNIFORM),
         ({"noise_multiplier": 0.2, "clipped_count_stddev": 1.0, "clips": "server"}, UNIFORM),
     ],
+    "appfl_output_perturbation": [({"source": "reproducible"}, {})],
+    "fedml_local_dp": [({"epsilon": 1.0, "delta": 1e-5, "source": "reproducible"}, {})],
+    "fedbiomed_central_dp": [({"sigma": 1.0, "clip": 1.0, "source": "reproducible"}, {})],
     "exclude_vars": [({"exclude_vars": "bias"}, {})],
     "encrypt_layers": [({"encrypt_layers": "^3"}, SEALED)],
 }  # fmt: skip
