@@ -187,6 +187,21 @@ def test_it_costs_what_std_costs_and_more_where_flower_is_told_more_clients() ->
     assert told == pytest.approx(gaussian_epsilon(1 / 2**0.5, 1e-5))
 
 
+def test_flowers_accountant_states_a_bound_of_what_the_ledger_states() -> None:
+    accounting = flower("flwr.supercore.privacy_accounting")
+    rdp = flower("flwr.supercore.privacy_accounting.rdp_accountant")
+    for multiplier, rounds in ((2.0, 10), (0.7, 3)):
+        config = accounting.PrivacyConfig(
+            target_delta=1e-5, population_size=4, sampling_method=accounting.SamplingMethod.NO_AMPLIFICATION,
+            neighboring_relation=accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        )  # fmt: skip
+        accountant = rdp.RdpAccountant(config)
+        event = accounting.GaussianPrivacyEvent(noise_multiplier=multiplier, sample_size=4, population_size=4)
+        accountant.compose(event, rounds)
+        exact = gaussian_epsilon(multiplier / math.sqrt(rounds), 1e-5)
+        assert exact < accountant.get_privacy_spent().epsilon < 1.25 * exact
+
+
 def test_both_engines_agree() -> None:
     use = {"use": "deployed.fixed_clipping", "clipping_norm": 0.1, "noise_multiplier": 1.0, "source": "reproducible"}
     mean = {"use": "std.mean", "weighting": "uniform"}

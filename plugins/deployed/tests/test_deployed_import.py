@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug.recipe.catalog import Catalog
 from fedplug_deployed.draft import Draft, _flow, numbers, written
@@ -196,11 +197,66 @@ def test_folders_that_are_no_job_are_refused(tmp_path: Path) -> None:
         read_job(folder, tmp_path)
 
 
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["train", "{x}", "a'b", "nvflare.x.ExcludeVars"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["path", "args", "filters", "tasks", "executor", "model", "num_rounds", "data_kinds", "gamma"]),
+        inner, max_size=3,
+    ), max_leaves=8,
+)  # fmt: skip
+KEYS = ("executors", "task_result_filters", "task_data_filters", "workflows", "components", "deploy_map")
+
+
+@given(st.sampled_from(KEYS), ANY)
+def test_a_configuration_of_any_shape_is_read_or_refused(tmp_path_factory: Any, key: str, value: Any) -> None:
+    folder = job(tmp_path_factory.mktemp("any"))
+    for path in [*folder.glob("*/config/*.json"), folder / "meta.json"]:
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    said = ""
+    try:
+        read_job(folder, folder)
+    except SetupError as error:
+        said = str(error)
+    assert not said or key in said or "filters" in said
+
+
 def test_no_file_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "made.yaml").write_text("mine")
     with pytest.raises(SetupError, match=r"made.yaml exists, and is not written over; .* --to"):
         written(read_job(job(tmp_path / "job"), tmp_path), tmp_path / "made.yaml", "std.digits", False)
     assert (tmp_path / "made.yaml").read_text() == "mine"
+
+
+ENGINE = """
+from opacus import PrivacyEngine
+parser.add_argument("--noise", type=float, default=0.7)
+engine.{call}(module=m, optimizer=o, data_loader=d, {told})
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "noise"),
+    [
+        ("noise_multiplier=args.noise, max_grad_norm=args.max_grad_norm", 0.7),
+        ("noise_multiplier=1.1, max_grad_norm=2", 1.1),
+    ],
+)
+def test_dp_sgd_by_opacus_is_taken_over(tmp_path: Path, told: str, noise: float) -> None:
+    folder = job(tmp_path, task_script_args="--max_grad_norm 2 --epochs 1")
+    (folder / "app/custom/client.py").write_text(ENGINE.format(call="make_private", told=told))
+    draft = read_job(folder, tmp_path)
+    assert draft.train["use"] == "baselines.dp_sgd"
+    assert (draft.train["noise_multiplier"], draft.train["clipping_norm"]) == (noise, 2)
+    assert run_protocol(made(draft)).protocol.rows
+
+
+def test_an_epsilon_that_opacus_is_told_is_none_of_all_rounds(tmp_path: Path) -> None:
+    folder = job(tmp_path)
+    told = "target_epsilon=1, target_delta=1e-5, epochs=1, max_grad_norm=1"
+    (folder / "app/custom/client.py").write_text(ENGINE.format(call="make_private_with_epsilon", told=told))
+    draft = read_job(folder, tmp_path)
+    assert "use" not in draft.train
+    assert any("its epsilon is for the epochs of one engine" in note for note in draft.notes)
 
 
 # -- Flower ------------------------------------------------------------------------------------------------------------
@@ -372,7 +428,8 @@ def test_arithmetic_is_pythons(one: int, other: float, sign: str) -> None:
 
 
 def test_names_and_configuration_are_followed_and_what_is_assigned_twice_is_unknown(tmp_path: Path) -> None:
-    text = "a = 2\nb = a * 1.5\nc = 1\nc = 2\ncfg = x.run_config\nf(b, c, y.run_config['lr'], cfg.get('x', 7), g())"
+    text = "a = 2\nb = a * 1.5\nc = 1\nc = 2\ncfg = x.run_config\nd = d + 1\ne = h\nh = e\n"
+    text += "f(b, c, y.run_config['lr'], cfg.get('x', 7), g(), e)\nk(d)"
     reader = source(tmp_path, text, lr=0.5)
     ((_, call),) = reader.calls("f")
     values: list[Any] = []
@@ -381,7 +438,10 @@ def test_names_and_configuration_are_followed_and_what_is_assigned_twice_is_unkn
             values.append(reader.value(node))
         except Unknown as error:
             values.append(str(error))
-    assert values == [3.0, "c", 0.5, 7, "g()"]
+    assert values == [3.0, "c", 0.5, 7, "g()", "e"]
+    ((_, call),) = reader.calls("k")
+    with pytest.raises(Unknown):
+        reader.value(call.args[0])
 
 
 @given(st.recursive(
@@ -395,3 +455,24 @@ def test_what_is_written_is_read_back(value: Any) -> None:
 
 def test_numbers_of_a_command_line() -> None:
     assert numbers(["--local_epochs", "3", "--lr=0.1", "-x", "--batch-size", "none"]) == {"epochs": 3, "lr": 0.1}
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_recipe_and_prints_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = app(tmp_path / "app", "local")
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "import", "flower", str(folder)) == 0
+    out = capsys.readouterr().out
+    assert "recipe: hospital.yaml; to run it: fedplug run hospital.yaml" in out
+    assert "note: data: the job's code loads the data, and was not run; std.digits stands in" in out
+    assert load_recipe(tmp_path / "hospital.yaml").name == "hospital"
+    assert call(monkeypatch, "import", "nvflare", str(tmp_path / "none")) == 1
+    assert "is no folder; name that of a job of NVFlare" in capsys.readouterr().err
+    assert call(monkeypatch, "import", "flower", str(folder), "--dataset", "std.digit", "--to", "x.yaml") == 1
+    assert "the job gives no recipe that is right: " in capsys.readouterr().err
+    assert not (tmp_path / "x.yaml").exists()
+    assert not list(tmp_path.glob(".*"))

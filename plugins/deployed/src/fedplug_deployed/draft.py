@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
 import textwrap
@@ -193,12 +194,25 @@ def plain(name: str, other: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or other
 
 
-def numbers(words: Sequence[str]) -> dict[str, Any]:
-    """Options of the trainer among the arguments of a script: `--epochs 2 --batch_size 16 --lr 0.05`."""
+def options(words: Sequence[str]) -> dict[str, Any]:
+    """The options of a command line by their names in Python, numbers where they are: `--batch_size=16 --lr 0.05`."""
     found: dict[str, Any] = {}
     for word, value in zip(words, [*words[1:], ""], strict=True):
         option, equals, given = word.partition("=")
-        trained(found, option.lstrip("-"), given if equals else value)
+        if option.startswith("--"):
+            text = given if equals else value
+            try:
+                found[option[2:].replace("-", "_")] = float(text)
+            except ValueError:
+                found[option[2:].replace("-", "_")] = text
+    return found
+
+
+def numbers(words: Sequence[str]) -> dict[str, Any]:
+    """Options of the trainer among the arguments of a script: `--epochs 2 --batch_size 16 --lr 0.05`."""
+    found: dict[str, Any] = {}
+    for option, value in options(words).items():
+        trained(found, option, value)
     return found
 
 
@@ -213,8 +227,8 @@ def trained(found: dict[str, Any], name: str, value: Any) -> bool:
     """Takes over a number of the training under one of its usual names; whether it is one."""
     option, kind = _TRAINED.get(name.replace("_", "-").lower(), ("", int))
     try:
-        if option and float(value) > 0:
+        if option and 0 < float(value) < math.inf:
             found[option] = kind(float(value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return bool(option)

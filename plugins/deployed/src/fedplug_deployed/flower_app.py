@@ -15,6 +15,7 @@ from typing import Any
 from fedplug.api.errors import SetupError
 
 from fedplug_deployed.draft import ADAPTIVE, Draft, named, plain, trained
+from fedplug_deployed.opacus_reader import read_opacus
 from fedplug_deployed.python_reader import Source, Unknown, called, models
 
 LOCAL = ("clipping_norm", "sensitivity", "epsilon", "delta")
@@ -43,15 +44,14 @@ def read_app(folder: Path, base: Path) -> Draft:
         SetupError: it is not an app of Flower, or cannot be read.
     """
     project = _project(folder / "pyproject.toml")
-    app = project.get("tool", {}).get("flwr", {}).get("app", {})
-    components = app.get("components", {})
-    if not components.get("clientapp") or not components.get("serverapp"):
+    components = _table(project, "tool", "flwr", "app", "components")
+    if not all(isinstance(components.get(name), str) for name in ("clientapp", "serverapp")):
         raise SetupError(
             f"{folder / 'pyproject.toml'} names no clientapp and serverapp in [tool.flwr.app.components]; name the "
             "folder of an app of Flower"
         )
-    config = _flat(app.get("config", {}))
-    name = plain(str(project.get("project", {}).get("name", folder.resolve().name)), "app")
+    config = _flat(_table(project, "tool", "flwr", "app", "config"))
+    name = plain(str(_table(project, "project").get("name", folder.resolve().name)), "app")
     draft = Draft(name=name, source=f"the Flower app {name}, by fedplug import flower")
     for key, value in config.items():
         trained(draft.train, key, value)
@@ -62,11 +62,9 @@ def read_app(folder: Path, base: Path) -> Draft:
     client = Source(_file(folder, components["clientapp"]), config)
     wrapped = _strategy(draft, server)
     _mods(draft, client, server, wrapped)
-    for source in (client, server):
-        if source.imports("opacus"):
-            draft.note(f"{source.path.name} imports Opacus, for DP-SGD; it is not in the recipe: baselines.dp_sgd is "
-                       "DP-SGD")  # fmt: skip
-    draft.note(f"train: {client.path.name} was not run; std.sgd with the numbers of pyproject.toml stands in")
+    for path in sorted(client.path.parent.glob("*.py")):
+        read_opacus(draft, Source(path, config))
+    draft.note(f"train: {client.path.name} was not run; a trainer with the numbers of pyproject.toml stands in")
     draft.model = models(client.path.parent, base, named)
     return draft
 
@@ -82,6 +80,14 @@ def _project(path: Path) -> dict[str, Any]:
         raise SetupError(f"{path} cannot be read: {why}; name the folder of an app of Flower") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SetupError(f"{path} is not TOML: {error}") from error
+
+
+def _table(project: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """A table of a TOML file; an empty one if it is not there."""
+    for name in names:
+        found = project.get(name)
+        project = found if isinstance(found, Mapping) else {}
+    return project
 
 
 def _file(folder: Path, component: str) -> Path:
@@ -104,15 +110,10 @@ def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 def _nodes(project: Mapping[str, Any]) -> int | None:
     """The number of simulated clients: that of the default federation, or of the only one that says any."""
-    federations = project.get("tool", {}).get("flwr", {}).get("federations", {})
-    default = federations.get("default")
-    each = {
-        name: found
-        for name, federation in federations.items()
-        if isinstance(federation, Mapping)
-        and isinstance(found := federation.get("options", {}).get("num-supernodes"), int)
-    }
-    return each.get(default, next(iter(each.values()), None))
+    federations = _table(project, "tool", "flwr", "federations")
+    each = {name: _table(federations, name, "options").get("num-supernodes") for name in federations}
+    counts = {name: nodes for name, nodes in each.items() if isinstance(nodes, int) and nodes > 0}
+    return counts.get(str(federations.get("default")), next(iter(counts.values()), None))
 
 
 # -- what they say -----------------------------------------------------------------------------------------------------

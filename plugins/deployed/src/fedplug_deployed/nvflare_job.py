@@ -16,7 +16,8 @@ from typing import Any
 
 from fedplug.api.errors import SetupError
 
-from fedplug_deployed.draft import Draft, named, numbers, plain
+from fedplug_deployed.draft import Draft, named, numbers, options, plain
+from fedplug_deployed.opacus_reader import read_opacus
 from fedplug_deployed.python_reader import Source, models
 
 FILTERS = "nvflare.app_common.filters."
@@ -64,9 +65,8 @@ def read_job(folder: Path, base: Path) -> Draft:
 
 def _apps(folder: Path, meta: Mapping[str, Any]) -> list[Path]:
     """The folders of the apps, of those that clients get first those of the most sites."""
-    deployed = meta.get("deploy_map", {})
-    named_apps = sorted(deployed, key=lambda app: -len(deployed[app])) if isinstance(deployed, Mapping) else []
-    found = [folder / app for app in named_apps if (folder / app).is_dir()]
+    deployed = _deployed(meta)
+    found = [folder / app for app in sorted(deployed, key=lambda app: -len(deployed[app])) if (folder / app).is_dir()]
     return found or [folder, *sorted(path for path in folder.iterdir() if (path / "config").is_dir())]
 
 
@@ -131,10 +131,18 @@ def _filled(value: Any, names: Mapping[str, Any]) -> Any:
     return re.sub(r"\{(\w+)\}", lambda found: str(names.get(found[1], found[0])), value)
 
 
+def _deployed(meta: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The sites of each app, by its folder."""
+    given = meta.get("deploy_map")
+    return {
+        app: sites for app, sites in (given.items() if isinstance(given, Mapping) else ())
+        if isinstance(sites, list) and not {"..", "/"} & {*Path(app).parts}
+    }  # fmt: skip
+
+
 def _sites(meta: Mapping[str, Any]) -> int | None:
     """How many sites an app is deployed to, if the job names them."""
-    deployed = meta.get("deploy_map", {})
-    each = [site for sites in deployed.values() for site in sites if isinstance(site, str)]
+    each = [site for sites in _deployed(meta).values() for site in sites if isinstance(site, str)]
     named_sites = {site for site in each if site != "server" and not site.startswith("@")}
     return len(named_sites) or None
 
@@ -144,12 +152,10 @@ def _sites(meta: Mapping[str, Any]) -> int | None:
 
 def _read_server(draft: Draft, config: Mapping[str, Any], app: Path, base: Path) -> None:
     """Rounds, clients, weights and the model."""
-    for part in [*config.get("workflows", []), *config.get("components", [])]:
-        kind, args = _kind(part), part.get("args", {}) or {}
-        if "num_rounds" in args:
-            draft.rounds = int(args["num_rounds"])
-        if draft.clients is None and (most := args.get("num_clients") or args.get("min_clients")):
-            draft.clients = int(most)
+    for part in [*_parts(config, "workflows"), *_parts(config, "components")]:
+        kind, args = _kind(part), _args(part)
+        draft.rounds = _count(args.get("num_rounds")) or draft.rounds
+        draft.clients = draft.clients or _count(args.get("num_clients")) or _count(args.get("min_clients"))
         if weights := args.get("aggregation_weights"):
             draft.note(f"aggregate: the job weights its clients by {weights}; the recipe by their examples")
         if kind not in ("FedAvg", "ScatterAndGather", *_QUIET) and "Aggregat" not in kind and "Persistor" not in kind:
@@ -162,14 +168,17 @@ def _read_server(draft: Draft, config: Mapping[str, Any], app: Path, base: Path)
 
 def _read_client(draft: Draft, config: Mapping[str, Any], app: Path, base: Path) -> None:
     """The filters of what clients send, and the numbers of their training."""
-    scripts = []
-    diff = False
-    for executor in config.get("executors", []):
-        args = (executor.get("executor") or {}).get("args", {}) or {}
+    scripts, given, diff = [], dict[str, Any](), False
+    for executor in _parts(config, "executors"):
+        args = _args(executor["executor"]) if isinstance(executor.get("executor"), Mapping) else {}
         diff = diff or args.get("params_transfer_type") == "DIFF"
         command = f"{args.get('task_script_path', '')} {args.get('task_script_args', '')} {args.get('command', '')}"
-        words = shlex.split(command)
+        try:
+            words = shlex.split(command)
+        except ValueError:  # quotes that nothing closes
+            words = command.split()
         draft.train |= numbers(words)
+        given |= options(words)
         scripts += [word for word in words if word.endswith(".py")]
     for chain, place, number, each in _filters(config):
         if chain == "task_result_filters":
@@ -178,37 +187,65 @@ def _read_client(draft: Draft, config: Mapping[str, Any], app: Path, base: Path)
             where = f"{chain}[{place}].filters[{number}], {_kind(each)},"
             draft.note(f"{where} is not understood, and is not in the recipe")
     draft.note(
-        f"train: {', '.join(scripts) or 'the training code'} was not run; std.sgd with the numbers of its arguments "
+        f"train: {', '.join(scripts) or 'the training code'} was not run; a trainer with the numbers of its arguments "
         "stands in"
     )
     custom = app / "custom"
     if custom.is_dir():
         draft.model += [use for use in models(custom, base, named) if use not in draft.model]
-        _scan(draft, custom)
+        _scan(draft, custom, given)
 
 
 def _filters(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int, Mapping[str, Any]]]:
     """Each filter of the training, with its place."""
     for chain in ("task_data_filters", "task_result_filters"):
-        for place, entry in enumerate(config.get(chain, [])):
-            tasks = entry.get("tasks", [])
-            if not {"train", "*"}.isdisjoint(tasks):
-                for number, each in enumerate(entry.get("filters", [])):
+        for place, entry in enumerate(_parts(config, chain)):
+            tasks = entry.get("tasks")
+            if isinstance(tasks, list) and ("train" in tasks or "*" in tasks):
+                for number, each in enumerate(_parts(entry, "filters")):
                     yield chain, place, number, each
+
+
+def _parts(config: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """A list of components of a configuration.
+
+    Raises:
+        SetupError: it is something else.
+    """
+    found = config.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(part, Mapping) for part in found):
+        raise SetupError(f"{key} in the job's configuration is {found!r:.60}; it must be a list of dictionaries")
+    return found
+
+
+def _args(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a component; none where they are no dictionary."""
+    found = part.get("args")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _count(value: Any) -> int | None:
+    """A number of rounds or clients, if it is one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**6 else None
 
 
 def _filter(draft: Draft, each: Mapping[str, Any], place: str, of: str) -> None:
     """One filter of what clients send."""
     kind, path = _kind(each), str(each.get("path", each.get("class_path", each.get("name", ""))))
-    args = {key: value for key, value in (each.get("args", {}) or {}).items() if value is not None}
-    kinds = args.pop("data_kinds", None) or ["WEIGHT_DIFF", "WEIGHTS"]
+    args = {key: value for key, value in _args(each).items() if value is not None}
+    kinds = args.pop("data_kinds", None)
+    kinds = [str(one) for one in kinds] if isinstance(kinds, list) and kinds else ["WEIGHT_DIFF", "WEIGHTS"]
     sent = "WEIGHT_DIFF" if of == "update" else "WEIGHTS"
     ours = not path.count(".") or path.startswith("nvflare.")
     if ours and kind in ("PercentilePrivacy", "SVTPrivacy", "ExcludeVars", ENCRYPTOR) and sent not in kinds:
         draft.note(f"{place}, {kind}, is for {', '.join(kinds)}, and the clients send {sent}: it does nothing")
     elif ours and kind in ("PercentilePrivacy", "SVTPrivacy"):
         use = "deployed.percentile_privacy" if kind == "PercentilePrivacy" else "deployed.svt_privacy"
-        if kind == "PercentilePrivacy" and not (args.get("gamma", 1) > 0 and 0 <= args.get("percentile", 10) <= 100):
+        gamma, percentile = args.get("gamma", 1), args.get("percentile", 10)
+        if not isinstance(gamma, int | float) or not isinstance(percentile, int | float):
+            draft.note(f"{place}, {kind}: {args} are not numbers; it is not in the recipe")
+            return
+        if kind == "PercentilePrivacy" and not (gamma > 0 and 0 <= percentile <= 100):
             draft.note(f"{place}, {kind}: with {args} NVFlare sends updates as they are; so does the recipe")
             return
         draft.links.append({"use": use, **args, **({} if of == "update" else {"of": of})})
@@ -222,7 +259,8 @@ def _filter(draft: Draft, each: Mapping[str, Any], place: str, of: str) -> None:
             _plan(draft, {"use": "deployed.exclude_vars", "exclude_vars": wanted}, place)
     elif ours and kind == ENCRYPTOR:
         draft.seal = dict(_SEAL)
-        if wanted := args.get("encrypt_layers"):
+        wanted = args.get("encrypt_layers")
+        if wanted and isinstance(wanted, str | list):
             _plan(draft, {"use": "deployed.encrypt_layers", "encrypt_layers": wanted}, place)
         if weights := args.get("aggregation_weights"):
             draft.note(f"{place}, {kind}: it multiplies by the weights {weights}; the recipe weights by examples")
@@ -248,13 +286,13 @@ def _model(model: Any, app: Path, base: Path) -> dict[str, Any] | None:
     """The use of a model that a persistor names: `net.Net`, alone or with arguments."""
     args: Mapping[str, Any] = {}
     if isinstance(model, Mapping):
-        model, args = model.get("path", model.get("class_path", "")), model.get("args", {}) or {}
+        model, args = model.get("path", model.get("class_path", "")), _args(model)
     module, _, name = str(model or "").rpartition(".")
     path = app / "custom" / f"{module.replace('.', '/')}.py"
     return {"use": f"{named(path, base)}:{name}", **args} if module and path.is_file() else None
 
 
-def _scan(draft: Draft, custom: Path) -> None:
+def _scan(draft: Draft, custom: Path, given: Mapping[str, Any]) -> None:
     """What the job's Python files do to an update by themselves, as far as a name shows it."""
     for path in sorted(custom.rglob("*.py")):
         try:
@@ -262,7 +300,7 @@ def _scan(draft: Draft, custom: Path) -> None:
         except SetupError as error:
             draft.note(f"{path.name} was not read: {error}")
             continue
-        if source.imports("opacus"):
-            draft.note(f"{path.name} imports Opacus, for DP-SGD; it is not in the recipe: baselines.dp_sgd is DP-SGD")
+        source.config = {**source.defaults(), **given}
+        read_opacus(draft, source)
         if "NUM_STEPS_CURRENT_ROUND" in path.read_text(encoding="utf-8") and draft.links:
             draft.note(f"{path.name} sends NUM_STEPS_CURRENT_ROUND, by which filters divide; write its number in steps")

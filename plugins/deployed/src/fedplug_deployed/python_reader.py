@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ class Source:
 
     Args:
         path: the file.
-        config: what `context.run_config` holds in it.
+        config: what `context.run_config` holds in it, or `args` of a command line.
 
     Raises:
         SetupError: it cannot be read, or is not Python.
@@ -36,8 +37,8 @@ class Source:
             self.tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
         except SyntaxError as error:
             raise SetupError(f"{path}:{error.lineno}: it is not Python: {error.msg}") from error
-        except (OSError, ValueError) as error:
-            raise SetupError(f"{path} cannot be read: {error}") from error
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            raise SetupError(f"{path} cannot be read: {error or 'it is nested too deeply'}") from error
         self._assigned: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
@@ -63,6 +64,17 @@ class Source:
                 found.add(node.module.partition(".")[0])
         return [package for package in packages if package in found]
 
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of options that argparse is told: `add_argument("--noise", default=1.0)`."""
+        found = {}
+        for _, call in self.calls("add_argument"):
+            default = self.arguments(call, ()).get("default")
+            names = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+            if default is not None and (name := next((name for name in names if name.startswith("--")), None)):
+                with contextlib.suppress(Unknown):
+                    found[name[2:].replace("-", "_")] = self.value(default)
+        return found
+
     def modules(self) -> list[str]:
         """Classes of torch modules at the top of the file."""
         return [
@@ -79,8 +91,14 @@ class Source:
         """What an expression gives: constants, names that are assigned once, arithmetic, and the app's configuration.
 
         Raises:
-            Unknown: it follows from more than that.
+            Unknown: it follows from more than that, or from itself.
         """
+        try:
+            return self._value(node)
+        except RecursionError:
+            raise Unknown(ast.unparse(node)) from None
+
+    def _value(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value):
                 return value
@@ -94,6 +112,8 @@ class Source:
                 return _computed(operator, self.value(left), self.value(right))
             case ast.Call(ast.Name(name), [argument], []) if name in _CASTS:
                 return _cast(_CASTS[name], self.value(argument))
+            case ast.Attribute(ast.Name("args"), name):
+                return self._configured(name)
             case ast.Subscript(of, key) if self._is_config(of):
                 return self._configured(self.value(key))
             case ast.Call(ast.Attribute(of, "get"), [key, *_], []) if self._is_config(of):
@@ -107,14 +127,16 @@ class Source:
         """What a name stands for, if it is assigned once; another expression as it is.
 
         Raises:
-            Unknown: it is assigned elsewhere, or several times.
+            Unknown: it is assigned elsewhere, or several times, or to itself.
         """
-        if not isinstance(node, ast.Name):
-            return node
-        values = self._assigned.get(node.id, [])
-        if len({ast.dump(value) for value in values}) != 1:
-            raise Unknown(node.id)
-        return self.assigned(values[0])
+        seen = set[str]()
+        while isinstance(node, ast.Name):
+            values = self._assigned.get(node.id, [])
+            if node.id in seen or len({ast.dump(value) for value in values}) != 1:
+                raise Unknown(node.id)
+            seen.add(node.id)
+            node = values[0]
+        return node
 
     def _is_config(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Attribute):
