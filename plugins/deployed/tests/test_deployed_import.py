@@ -170,6 +170,14 @@ def test_filters_of_other_tasks_are_none_of_the_training(tmp_path: Path) -> None
     assert draft.links == []
 
 
+def test_jobs_that_train_nothing_are_refused(tmp_path: Path) -> None:
+    folder = job(tmp_path)
+    path = folder / "app/config/config_fed_client.json"
+    path.write_text(path.read_text().replace('["*"]', '["fed_stats"]'))
+    with pytest.raises(SetupError, match="do fed_stats, and not the task train; only jobs that train"):
+        read_job(folder, tmp_path)
+
+
 def test_files_of_hocon_are_read_and_include_nothing(tmp_path: Path) -> None:
     pytest.importorskip("pyhocon")
     folder = job(tmp_path, filter_of("PercentilePrivacy"))
@@ -455,6 +463,7 @@ def test_what_is_written_is_read_back(value: Any) -> None:
 
 def test_numbers_of_a_command_line() -> None:
     assert numbers(["--local_epochs", "3", "--lr=0.1", "-x", "--batch-size", "none"]) == {"epochs": 3, "lr": 0.1}
+    assert numbers([]) == numbers(["--lr"]) == {}
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

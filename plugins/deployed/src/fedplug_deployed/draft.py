@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -197,7 +198,7 @@ def plain(name: str, other: str) -> str:
 def options(words: Sequence[str]) -> dict[str, Any]:
     """The options of a command line by their names in Python, numbers where they are: `--batch_size=16 --lr 0.05`."""
     found: dict[str, Any] = {}
-    for word, value in zip(words, [*words[1:], ""], strict=True):
+    for word, value in itertools.pairwise([*words, ""]):
         option, equals, given = word.partition("=")
         if option.startswith("--"):
             text = given if equals else value

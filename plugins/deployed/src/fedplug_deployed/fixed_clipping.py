@@ -33,8 +33,8 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
     component asks for `weighting: uniform`, as Flower's own accountant does. Where clients fail, Flower's noise stays
     as it is while the mean is over fewer; here it is scaled to the sum, and suffices.
 
-    Flower's accountant composes this noise by Renyi DP, without credit for sampling. The ledger composes it exactly, and
-    states less.
+    Flower's accountant composes this noise by Renyi DP, without credit for sampling. The ledger composes it exactly,
+    and states less.
 
     With `clips: server`, Flower's server clips, and sees each update at its full length. What it releases is the same.
     """

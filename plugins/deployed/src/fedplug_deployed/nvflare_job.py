@@ -7,6 +7,7 @@ in `.conf` are HOCON, which pyhocon reads.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import shlex
@@ -169,7 +170,14 @@ def _read_server(draft: Draft, config: Mapping[str, Any], app: Path, base: Path)
 def _read_client(draft: Draft, config: Mapping[str, Any], app: Path, base: Path) -> None:
     """The filters of what clients send, and the numbers of their training."""
     scripts, given, diff = [], dict[str, Any](), False
-    for executor in _parts(config, "executors"):
+    executors = _parts(config, "executors")
+    tasks = [task for executor in executors for task in _tasks(executor)]
+    if tasks and not any(fnmatch.fnmatchcase("train", task) for task in tasks):
+        raise SetupError(
+            f"the clients of {app} do {', '.join(tasks)}, and not the task train; only jobs that train a model become "
+            "recipes"
+        )
+    for executor in executors:
         args = _args(executor["executor"]) if isinstance(executor.get("executor"), Mapping) else {}
         diff = diff or args.get("params_transfer_type") == "DIFF"
         command = f"{args.get('task_script_path', '')} {args.get('task_script_args', '')} {args.get('command', '')}"
@@ -200,10 +208,15 @@ def _filters(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int, Mapping
     """Each filter of the training, with its place."""
     for chain in ("task_data_filters", "task_result_filters"):
         for place, entry in enumerate(_parts(config, chain)):
-            tasks = entry.get("tasks")
-            if isinstance(tasks, list) and ("train" in tasks or "*" in tasks):
+            if any(fnmatch.fnmatchcase("train", task) for task in _tasks(entry)):
                 for number, each in enumerate(_parts(entry, "filters")):
                     yield chain, place, number, each
+
+
+def _tasks(part: Mapping[str, Any]) -> list[str]:
+    """The tasks that an entry is for; `*` stands for any text."""
+    found = part.get("tasks")
+    return [str(task) for task in found] if isinstance(found, list) else []
 
 
 def _parts(config: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
