@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from pathlib import Path
 from typing import Any
 
+import fedplug
 import numpy as np
 import pytest
 from fedplug import Clip, Facts, Known, Layout, Noise, gaussian_epsilon
@@ -163,3 +166,15 @@ def test_a_wrong_answer_costs_its_client_the_round(estimate: Any, wrong: Any) ->
     cohort: Any = OneRound(HostedServer(), [1.0])
     assert made._answers(cohort, {4: wrong}) == {}
     assert cohort.dropped[0][0] == 4
+
+
+def test_attacks_may_ask_for_the_uploads_of_a_round_with_its_count(tmp_path: Path) -> None:
+    """A probe negotiates as a round does: the server counts who was clipped, which no ledger charges then."""
+    small = {
+        "name": "probed", "seed": 7, "rounds": 1, "train": {"use": "std.sgd", "batch_size": 20, "lr": 0.1},
+        "data": {"use": "std.digits", "clients": 3, "train_size": 60, "partition": "std.iid"}, "model": "std.logistic",
+        "attack": {"targets": [0], "probe": {"batch_size": 2}, "attacks": ["attacks.linear_leak"]},
+    }  # fmt: skip
+    run = fedplug.run(recipe() | small, output=tmp_path, quiet=True)
+    (found,) = [json.loads(file.read_text()) for file in run.folder.glob("attacks/attacks.*.json")]
+    assert found["states"]["clear"] == 1.0

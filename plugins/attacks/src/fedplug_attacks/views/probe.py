@@ -124,6 +124,7 @@ def uploads_of(protocol: Protocol, round: int) -> dict[int, Any]:
     protocol.begin(round, "negotiate")
     facts, cohort = protocol.facts(round), protocol.cohort(protocol.client_ids)
     cohort.tell_now(protocol.steps.train)
+    protocol.server.balloting = frozenset(protocol.client_ids)  # as in a round that the ledger charges
     protocol.negotiate(cohort, facts)
     protocol.office.phase = "upload"
     return cohort.ask(protocol.steps.protect)
