@@ -1,0 +1,230 @@
+"""Runs of statistics: the same answers under every protection and engine, with noise as it was stated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug import RecipeError
+from fedplug_analytics.answering import Answers, total
+from fedplug_analytics.report import ANSWERS
+from fedplug_std.datasets import Diabetes
+from fedplug_terminal.app import app
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from typer.testing import CliRunner
+
+OF: list[dict[str, Any]] = [
+    {"statistic": "count"},
+    {"statistic": "mean", "column": "bmi", "bounds": [15, 45]},
+    {"statistic": "histogram", "column": "age", "edges": [15, 35, 55, 85]},
+]
+BASE: dict[str, Any] = {
+    "name": "asked", "seed": 7, "rounds": 1,
+    "data": {"use": "std.diabetes", "clients": 5, "partition": "std.iid"},
+    "model": {"use": "analytics.statistics", "of": OF},
+    "task": "analytics.statistics", "train": "analytics.statistics",
+    "negotiate_mask": {"use": "std.single_zone", "zone": "clear"},
+    "protect": {"clear": []}, "aggregate": {"use": "std.mean", "weighting": "uniform"}, "answers": {},
+}  # fmt: skip
+SEALS: dict[str, tuple[dict[str, Any], float]] = {
+    "std.bfv": ({"key_holder": "key_server", "range": 128}, 128 / (2**17 - 1)),
+    "secagg.bonawitz": ({"range": 128}, 0.0),
+    "threshold.bfv": ({"range": 128}, 0.0),
+}  # fmt: skip
+"""Their options, and the step of their grid; 0 where whole numbers lie on it."""
+
+
+def in_zone(zone: str, *links: Any, **changes: Any) -> dict[str, Any]:
+    """The recipe with all sums in this zone, behind these links; the last undoes itself where it seals."""
+    seal = [links[-1]["use"]] if links and links[-1]["use"] in SEALS else []
+    planned = {"use": "std.single_zone", "zone": zone}
+    return {**BASE, "negotiate_mask": planned, "protect": {zone: [*links]}, "postprocess": {zone: seal}, **changes}
+
+
+def run(recipe: dict[str, Any], folder: Path, **settings: Any) -> Any:
+    return fedplug.run(recipe, output=folder, muted=["lab.report"], quiet=True, **settings)
+
+
+def found(ran: Any) -> dict[str, Any]:
+    """The numbers of a run by name."""
+    answers = Answers.among(ran.metrics)
+    assert answers is not None
+    assert not answers.problem
+    return {each.name: each for answer in answers.answers for each in answer.estimates}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return run(BASE, tmp_path_factory.mktemp("plain"))
+
+
+def test_answers_are_those_of_all_records_in_one_place(plain: Any) -> None:
+    train = Diabetes(Diabetes.Options()).load(None).train
+    bmi, age = train.inputs[:, 2].astype(np.float64), train.inputs[:, 0]
+    numbers = found(plain)
+    assert numbers["records"].value == len(train)
+    low, high = stats.t.interval(0.95, len(bmi) - 1, bmi.mean(), stats.sem(bmi))
+    mean = numbers["mean of bmi"]
+    assert (mean.value, mean.low, mean.high) == pytest.approx((bmi.mean(), low, high), rel=1e-5)
+    counts = np.histogram(age, [15, 35, 55, 85])[0]
+    assert [numbers[name].value for name in ("15 to 35", "35 to 55", "55 to 85")] == counts.tolist()
+
+
+@pytest.mark.parametrize("seal", SEALS)
+def test_sealed_sums_are_the_plain_ones(seal: str, plain: Any, tmp_path: Path) -> None:
+    """Counts to half a step of the seal's grid at each of the five clients."""
+    options, step = SEALS[seal]
+    sealed = found(run(in_zone("encrypted", {"use": seal, **options}, min_clients=4), tmp_path))
+    for name, one in found(plain).items():
+        counted = one.low == one.high
+        assert abs(sealed[name].value - one.value) <= (5 * step / 2 if counted else 1e-4 * one.value), name
+
+
+def test_engines_give_equal_answers(plain: Any, tmp_path: Path) -> None:
+    apart = run(BASE, tmp_path, engine="processes", workers=2)
+    assert Answers.among(apart.metrics) == Answers.among(plain.metrics)
+
+
+EMPTY = {"statistic": "histogram", "column": "age", "edges": list(range(100, 1101))}
+"""A thousand cells, all but the first of which are empty: the released sums are the noise."""
+CLIP = {"use": "analytics.clip", "records": 2}
+NOISE: dict[str, tuple[dict[str, Any], float]] = {
+    "local": (in_zone("noised", CLIP, {"use": "std.gaussian", "noise_multiplier": 3}), 6),
+    "laplace": (in_zone("noised", {**CLIP, "order": 1}, {"use": "std.laplace", "noise_multiplier": 3}), 6 * 2**0.5),
+    "distributed": (
+        in_zone("encrypted", CLIP, {"use": "std.distributed_gaussian", "noise_multiplier": 3},
+                {"use": "secagg.bonawitz", "range": 128}, min_clients=4), 6 / 3**0.5,
+    ),
+    "record": ({**BASE, "train": {"use": "analytics.noised", "noise_multiplier": 4}}, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NOISE)
+def test_the_noise_of_intervals_is_that_of_the_sums(kind: str, tmp_path: Path) -> None:
+    """By the spread over many cells: stated is what is executed. All five clients add theirs."""
+    recipe, std = NOISE[kind]
+    ran = run({**recipe, "model": {"use": "analytics.statistics", "of": [EMPTY]}}, tmp_path)
+    answers = Answers.among(ran.metrics)
+    assert answers is not None
+    cells = [each for each in answers.answers[0].estimates if not each.name.startswith("share")][1:]
+    values = np.array([each.value for each in cells], np.float64)
+    stated = {(each.high - each.value) / stats.norm.ppf(0.975) for each in cells if each.high}
+    assert max(stated) == pytest.approx(min(stated)) == pytest.approx(5**0.5 * std, rel=1e-3)
+    assert values.std() == pytest.approx(max(stated), rel=0.12)  # five standard errors of a thousand
+    assert abs(values.mean()) < 5 * max(stated) / len(values) ** 0.5
+
+
+def test_noise_at_the_clients_protects_records_at_the_epsilon_that_it_is_calibrated_for(tmp_path: Path) -> None:
+    ran = run({**BASE, "delta": 1e-4, "train": {"use": "analytics.noised", "epsilon": 2, "delta": 1e-4}}, tmp_path)
+    assert ran.metrics[-1].level_epsilons["record"] == pytest.approx(2, rel=1e-6)
+    assert all(line.unit == "record" for line in ran.ledger.verdict.lines if line.state == "guaranteed")
+
+
+def test_what_a_client_adds_at_most_is_what_the_ledger_prices(tmp_path: Path) -> None:
+    """The clip to a hundred records leaves the sums of seventy unchanged, and the noise is scaled to it."""
+    links = {"use": "analytics.clip", "records": 100}, {"use": "std.gaussian", "epsilon": 4, "delta": 1e-5}
+    ran = run(in_zone("noised", *links), tmp_path)
+    assert ran.metrics[-1].epsilon == pytest.approx(4, rel=1e-3)
+    clipped = run(in_zone("clear", {"use": "analytics.clip", "records": 71}), tmp_path)
+    assert found(clipped)["records"].value == 353
+
+
+def test_answers_of_sums_that_a_seal_cut_off_are_withheld(tmp_path: Path) -> None:
+    ran = run(in_zone("encrypted", {"use": "std.bfv", "key_holder": "key_server", "range": 8}), tmp_path)
+    answers = Answers.among(ran.metrics)
+    assert answers is not None
+    assert "std.bfv cut values of clients off at its range" in answers.problem
+    assert not any(answer.estimates for answer in answers.answers)
+    assert "No answers" in ANSWERS.html(ran.folder)
+
+
+@given(st.lists(st.integers(0, 2**16), min_size=1, max_size=60))
+def test_a_total_is_exact_for_counts(counts: list[int]) -> None:
+    mean = np.array([sum(counts)], np.float64) / len(counts)
+    assert total(mean.astype(np.float32), len(counts))[0] == sum(counts)
+
+
+# -- the report, tables of runs, and the command -----------------------------------------------------------------------
+
+
+def test_the_report_and_tables_of_runs_have_the_answers(plain: Any) -> None:
+    page = ANSWERS.html(plain.folder)
+    assert "mean of bmi" in page
+    assert "Of the records of 5 of 5 clients" in page
+    record = ANSWERS.record(plain.folder)
+    assert record["answers"][0]["estimates"][0]["value"] == 353
+    result = fedplug_result(plain.folder)
+    columns = {title: number(result) for title, number, _ in ANSWERS.columns([result])}
+    mean = found(plain)["mean of bmi"]
+    assert columns["± mean of bmi"] == pytest.approx((mean.high - mean.low) / 2)
+    assert plain.metrics[-1].figures["mean of bmi"] == pytest.approx(mean.value, rel=1e-5)
+
+
+def fedplug_result(folder: Path) -> Any:
+    from fedplug_lab.records import result_of
+
+    return result_of(folder)
+
+
+def test_ask_prints_answers_and_their_cost(tmp_path: Path) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text(json.dumps(BASE), encoding="utf-8")
+    said = CliRunner().invoke(app, ["ask", str(file), "--output", str(tmp_path)])
+    assert said.exit_code == 0
+    assert "records    353  353 to 353" in said.stdout
+    assert "No protection by any guarantee" in said.stdout
+    said = CliRunner().invoke(app, ["ask", str(file), "--output", str(tmp_path), "--json"])
+    answered = json.loads(said.stdout)
+    assert (answered["schema"], answered["ok"], answered["clients"]) == ("fedplug/ask/1", True, 5)
+    refused = CliRunner().invoke(app, ["ask", "fedavg", "--output", str(tmp_path)])
+    assert refused.exit_code != 0
+    assert "has no section answers" in str(refused.exception)
+
+
+# -- wrong recipes -----------------------------------------------------------------------------------------------------
+
+
+def problems(recipe: dict[str, Any]) -> str:
+    with pytest.raises(RecipeError) as caught:
+        fedplug.check(recipe)
+    return str(caught.value)
+
+
+def test_recipes_whose_sums_answer_nothing_are_refused() -> None:
+    hidden = in_zone("encrypted", {"use": "std.bfv", "key_holder": "key_server", "sums_visible_to": "clients"})
+    said = problems({**hidden, "aggregate": "std.mean"})
+    assert "only clients read the sums that std.bfv opens" in said
+    assert "it weights clients, and sums count all alike" in said
+    assert "nobody makes answers of its sums" in problems({key: BASE[key] for key in BASE if key != "answers"})
+    moving = {"use": "std.fedopt", "optimiser": "momentum", "beta1": 0.6, "lr": 1.5}
+    moving = {**BASE, "postprocess": {"clear": [moving]}}
+    assert "changes the values (Post), so that their sum answers nothing" in problems(moving)
+    assert "write rounds: 1" in problems({**BASE, "rounds": 2})
+    assert "the recipe asks no statistics" in problems(
+        {**BASE, "model": "std.logistic", "task": "std.regression", "train": {"use": "std.sgd", "lr": 0.1}}
+    )
+
+
+def test_statistics_that_cannot_be_are_refused_with_their_place() -> None:
+    wrong = [
+        {"statistic": "mode"}, {"statistic": "mean", "column": "bmi", "bounds": [45, 15]},
+        {"statistic": "histogram", "column": "age"},
+        {"statistic": "t_test", "column": "bmi", "bounds": [1, 2], "groups": {"column": "sex", "values": [1]}},
+    ]
+    said = problems({**BASE, "model": {"use": "analytics.statistics", "of": wrong}})
+    assert "each names its kind as statistic: contingency, count, " in said
+    assert "[45.0, 15.0] must rise" in said
+    assert "needs either edges or values" in said
+    assert "groups has 1 cells, and a t test compares 2" in said
+
+
+def test_a_column_that_no_record_has_is_named_before_anybody_is_asked(tmp_path: Path) -> None:
+    of = [{"statistic": "mean", "column": "weight", "bounds": [0, 1]}, {**OF[2], "column": "aeg"}]
+    with pytest.raises(fedplug.FedplugError, match=r"no column 'weight'; the columns are age.*no column 'aeg'"):
+        run({**BASE, "model": {"use": "analytics.statistics", "of": of}}, tmp_path)
