@@ -18,7 +18,7 @@ from fedplug.api.records import Count, Number, Record, Text
 from fedplug_runs.events import RowMade
 
 from fedplug_analytics.noised import Noised
-from fedplug_analytics.statistic import Answer, Released, placed
+from fedplug_analytics.statistic import Answer, Estimate, Released, placed
 from fedplug_analytics.statistics import Statistics, statistics_of
 
 if TYPE_CHECKING:
@@ -201,12 +201,17 @@ def lines(found: Answers) -> Iterator[str]:
 def cells(answer: Answer) -> list[tuple[str, str, str, str]]:
     """For each number its name, value, interval and note, as text."""
     return [
-        (
-            each.name, "" if each.value is None else _number(each.value),
-            "" if each.low is None or each.high is None else f"{_number(each.low)} to {_number(each.high)}", each.note,
-        )
+        (each.name, "" if each.value is None else _number(each.value), _interval(each), each.note)
         for each in answer.estimates
-    ]  # fmt: skip
+    ]
+
+
+def _interval(estimate: Estimate) -> str:
+    """In words; a median whose upper end is beyond the grid has a lower one alone."""
+    if estimate.low is None:
+        return ""
+    low = _number(estimate.low)
+    return f"{low} or more" if estimate.high is None else f"{low} to {_number(estimate.high)}"
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from fedplug import FedplugError, open_run
 from fedplug_lab.sections import Column, Result, Section
 from fedplug_lab.tables import sentence, table
-from fedplug_runs import units
+from fedplug_runs.units import number
 
 from fedplug_analytics.answering import KEY, Answers, cells
 
@@ -45,7 +45,7 @@ class AnswersOfRuns(Section):
         """For each number that has an interval, how far that reaches to each side."""
         names = dict.fromkeys(name for result in results for name in _reaches(result))
         for name in names:
-            yield f"± {name}", lambda result, name=name: _reaches(result).get(name), units.number  # type: ignore[misc]
+            yield f"± {name}", lambda result, name=name: _reaches(result).get(name), number  # type: ignore[misc]
 
 
 def _of(run_dir: Path) -> Answers | None:

@@ -21,7 +21,8 @@ class KaplanMeier(OneCell):
 
     A record counts once: as an event or as censored, at the first time of the grid that is not before its own. A record
     beyond the grid is at risk at all its times. Numbers at risk are sums of those counts from the end, so the norm of a
-    record is 1 however long the grid is. Times that lie on the grid give the same curve as without one.
+    record is 1 however long the grid is. Times that lie on the grid give the same curve as without one. With
+    `small_cells` a curve ends where fewer are at risk.
 
     Intervals are of log(-log S): Greenwood's variance, and that of the noise. The test compares observed events with
     expected ones in each group; its covariance is the hypergeometric one, and that of the noise.
