@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from fedplug import Examples
 from fedplug.api.data import About
-from fedplug_analytics.statistic import Estimate, Records, Released, Statistic, kinds
+from fedplug_analytics.statistic import Estimate, Records, Released, Statistic
+from fedplug_analytics.statistics import KINDS
 
 
 def asked(statistic: str, **options: Any) -> Statistic:
     """A statistic of that kind."""
-    return kinds()[statistic](statistic=statistic, **options)
+    return KINDS[statistic](statistic=statistic, **options)
 
 
 def records(classes: Sequence[str] = ("no", "yes"), labels: Any = None, **columns: Any) -> Records:

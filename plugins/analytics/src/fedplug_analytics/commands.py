@@ -7,7 +7,7 @@ from fedplug import Settings
 from fedplug_terminal.options import Json, RecipeFile, Sets, WithEngine, command, takes
 
 
-@command(group="Run", cls=WithEngine, epilog="Example: fedplug ask statistics --json")
+@command(group="Run", cls=WithEngine, epilog="Example: fedplug ask statistics/statistics --json")
 @takes("plugins", "engine", "workers", "timeout", "output", "data", "trust")
 def ask(recipe: RecipeFile, settings: Settings, sets: Sets = None, as_json: Json = False) -> None:
     """Run a recipe of statistics, and print the answers and what they cost."""

@@ -17,7 +17,7 @@ from pydantic import model_validator
 from fedplug_analytics.statistics import own_records, statistics_of
 
 if TYPE_CHECKING:
-    from fedplug import Client, Facts, Recipe
+    from fedplug import Client, Facts
 
 _ROUNDING = 1 + 2.0**-20
 """Sums are added in float64, whose rounding moves them by less than this says, for up to 2^32 records."""
@@ -122,12 +122,6 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
             return {"epsilon_gaussian": math.inf}
         total = effective_multiplier(release.noise_multiplier for release in releases)
         return {"epsilon_gaussian": gaussian_epsilon(total, delta) if math.isfinite(total) else 0.0}
-
-    def check(self, recipe: Recipe) -> list[str]:
-        """There are sums to take."""
-        if recipe.train.name == self.name and recipe.model.use != "analytics.statistics":
-            return ["it takes sums of statistics; write model: {use: analytics.statistics, of: [...]}"]
-        return []
 
     def describe(self) -> str:
         """One line for the plan of the run."""

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedplug import Clip, Noise, Open, Rotate, Round, Seal, WeightedSum, Widen
+from fedplug.api.blocks import RETAINED
 from fedplug.api.operations import Look
-from fedplug.api.roles import Aggregator, Groups, Negotiation
+from fedplug.api.roles import Aggregator, Groups, Negotiation, Trainer
 
+from fedplug_analytics.clip import Clip as Clips
+from fedplug_analytics.noised import Noised
 from fedplug_analytics.statistics import Statistics
 
 _ADD_UP = (Clip, Look, Noise, Open, Rotate, Round, Seal, WeightedSum, Widen)
@@ -21,14 +24,19 @@ def problems(rules: Any) -> Iterator[Complaint]:
     """Sums that the server does not read, that are weighted, or that a function changes, and answers that nobody makes.
     """
     if not any(isinstance(part, Statistics) for part in rules.parts.values()):
+        needing = [use for use, part in rules.defined if isinstance(part, Noised | Clips) and rules.recipe is not None]
+        remedy = "write model: {use: analytics.statistics, of: [...]}"
+        yield from ((use.path, f"{use.use} is for sums of statistics; {remedy}") for use in needing)
         return
     if "answers" not in rules.draft.sections:
         yield ("model",), "nobody makes answers of its sums; write answers: {confidence: 0.95}"
     for use, part in rules.defined:
         if isinstance(part, Aggregator) and part.wants.num_examples:
             yield use.path, "it weights clients, and sums count all alike; write {use: std.mean, weighting: uniform}"
-        if isinstance(part, Negotiation) and part.plans.own:
-            yield use.path, "clients have plans of their own, and sums are over all; use std.single_zone"
+        if isinstance(part, Negotiation) and (part.plans.own or RETAINED in part.plans.zones):
+            yield use.path, "some sums may stay at clients, and answers are of all; write {use: std.single_zone}"
+        if isinstance(part, Trainer) and not isinstance(part, Statistics | Noised):
+            yield use.path, "it trains a model, and there is none; write train: analytics.statistics, or analytics.noised"
         if isinstance(part, Groups):
             yield use.path, "it forms groups of clients, and sums are over all; leave groups out"
     for zone in rules.foldable:
@@ -48,6 +56,8 @@ def _of(steps: Any) -> Iterator[str]:
                     f"only clients read the sums that {name} opens, and the server answers; write key_holder: "
                     "key_server or sums_visible_to: server, as the component has it"
                 )
+            elif isinstance(operation, Seal) and hasattr(operation.numbers, "wrapped"):
+                yield f"{name} lets sums wrap, which makes other counts of them; leave wraps out"
             elif isinstance(operation, WeightedSum) and (operation.by is not None or operation.rate != 1):
                 yield f"{name} weights the sum by more than the number of clients; use std.mean"
             elif isinstance(operation, Noise) and not isinstance(operation.std, int | float):

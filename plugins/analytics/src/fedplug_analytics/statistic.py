@@ -1,15 +1,13 @@
 """What a statistic is: the sums that it takes of a client's records, and what it makes of those of all clients.
 
 A statistic has no party in hand. `sums` gives one client's share, a bounded contribution of each record added up, and
-`answer` reads the released total. So what protects the total protects every answer. A distribution adds a statistic by
-an entry point of the group `fedplug_analytics.statistic`, whose value is a subclass of `Statistic`.
+`answer` reads the released total. So what protects the total protects every answer.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from fedplug.api.data import About, Examples
     from numpy.typing import NDArray
 
-GROUP = "fedplug_analytics.statistic"
 LABEL = "label"
 """How a column of a statistic names the class of each record, where the data set has classes."""
 
@@ -287,11 +284,3 @@ def placed(statistics: Sequence[Statistic]) -> Iterator[tuple[Statistic, slice]]
     for each in statistics:
         yield each, slice(start, start + each.size)
         start += each.size
-
-
-@functools.cache
-def kinds() -> dict[str, type[Statistic]]:
-    """The statistics of all installed distributions, by their kinds."""
-    from importlib_metadata import entry_points
-
-    return {point.name: point.load() for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}

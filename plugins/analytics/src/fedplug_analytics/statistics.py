@@ -16,11 +16,21 @@ from fedplug.api.blocks import Layout
 from fedplug.api.errors import ProtectionError
 from pydantic import Discriminator, Tag
 
-from fedplug_analytics.statistic import Records, Statistic, kinds, placed
+from fedplug_analytics.cells import Contingency, Histogram, Quantiles
+from fedplug_analytics.moments import Count, Mean, TTest
+from fedplug_analytics.statistic import Records, Statistic, placed
+from fedplug_analytics.survival import KaplanMeier
 
 if TYPE_CHECKING:
     from fedplug import Client, ClientData, Facts, Model, Recipe
     from numpy.typing import NDArray
+
+KINDS: dict[str, type[Statistic]] = {
+    "contingency": Contingency, "count": Count, "histogram": Histogram, "kaplan_meier": KaplanMeier, "mean": Mean,
+    "quantiles": Quantiles, "t_test": TTest,
+}  # fmt: skip
+"""The statistics. What one record adds to them is part of what `analytics.noised` promises, so that the promise would
+rest on those of another distribution: it subclasses `Statistics` with `Options` of its kinds, and is named."""
 
 
 def _kind(given: Any) -> str | None:
@@ -31,10 +41,10 @@ def _kind(given: Any) -> str | None:
 if TYPE_CHECKING:
     AnyStatistic = Statistic
 else:
-    _ANY = functools.reduce(operator.or_, (Annotated[kind, Tag(name)] for name, kind in kinds().items()))
+    _ANY = functools.reduce(operator.or_, (Annotated[kind, Tag(name)] for name, kind in KINDS.items()))
     _WHICH = Discriminator(
         _kind, custom_error_type="statistic",
-        custom_error_message=f"each names its kind as statistic: {', '.join(kinds())}",
+        custom_error_message=f"each names its kind as statistic: {', '.join(KINDS)}",
     )  # fmt: skip
     AnyStatistic = Annotated[_ANY, _WHICH]
 
