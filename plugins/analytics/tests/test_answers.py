@@ -187,6 +187,16 @@ def test_answers_are_of_the_clients_that_were_there(tmp_path: Path) -> None:
     assert found(ran)["records"].value == 353 - 71
 
 
+def test_small_cells_are_hidden_everywhere(tmp_path: Path) -> None:
+    """Also in the figures of the metrics, which compare and search show."""
+    model = {"use": "analytics.statistics", "of": [{**OF[2], "edges": [15, 20, 21, 55, 85]}], "small_cells": 5}
+    ran = run({**BASE, "model": model}, tmp_path)
+    numbers = found(ran)
+    assert numbers["20 to 21"].value is None
+    assert numbers["21 to 55"].value > 100
+    assert ran.metrics[-1].figures == {"numbers found": 0.0}
+
+
 # -- the report, tables of runs, and the command -----------------------------------------------------------------------
 
 
@@ -196,6 +206,10 @@ def test_the_report_and_tables_of_runs_have_the_answers(plain: Any) -> None:
     assert "Of the records of 5 of 5 clients" in page
     record = ANSWERS.record(plain.folder)
     assert record["answers"][0]["estimates"][0]["value"] == 353
+    chart = ANSWERS.chart(plain.metrics)
+    assert chart is not None
+    assert chart.alt == "Estimates with intervals of 0.95: records by age."
+    assert ">15 to 35</text>" in chart.svg
     result = fedplug_result(plain.folder)
     columns = {title: number(result) for title, number, _ in ANSWERS.columns([result])}
     mean = found(plain)["mean of bmi"]

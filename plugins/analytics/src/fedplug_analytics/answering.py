@@ -61,10 +61,6 @@ class AnswersOptions(Options):
     """How answers are written."""
 
     confidence: float = Field(0.95, gt=0, lt=1, description="of the intervals")
-    small_cells: int = Field(
-        0, ge=0, description="numbers of fewer records than this are hidden in answers, as far as the noise shows; "
-        "those who see the released sums can still work them out",
-    )  # fmt: skip
 
 
 class AnswersSection(Section):
@@ -98,7 +94,8 @@ class AnswersSection(Section):
 
     def answers(self, opened: Sequence[ZoneOpened], facts: Facts, problem: str = "") -> Answers:
         """The answers of sums, by zone as they were opened; none of any where there is a problem with the sums."""
-        statistics = statistics_of(facts)
+        statistics, confidence = statistics_of(facts), self.options.confidence
+        small = statistics.options.small_cells
         sums, noise = np.full(statistics.size, math.nan), np.zeros(statistics.size)
         for event in opened:
             block = event.block
@@ -110,12 +107,11 @@ class AnswersSection(Section):
             problem = "not all sums were opened: see the notes of the run"
         answers = []
         for each, place in placed(statistics.statistics):
-            released = Released(sums[place], noise[place], self.options.confidence, self.options.small_cells)
+            released = Released(sums[place], noise[place], confidence, small)
             estimates = [] if problem else list(each.answer(released))
             answers.append(Answer(each.statistic, each.title, estimates))
         clients = min((event.block.contributors for event in opened), default=0)
-        options = self.options
-        return Answers(answers, clients, facts.num_clients, options.confidence, options.small_cells, problem)
+        return Answers(answers, clients, facts.num_clients, confidence, small, problem)
 
     def after_run(self, run: Run) -> int:
         """Prints the answers."""
@@ -125,8 +121,7 @@ class AnswersSection(Section):
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        hides = f", numbers of fewer than {self.options.small_cells} hidden" if self.options.small_cells else ""
-        return f"intervals of {self.options.confidence:.4g}{hides}"
+        return f"intervals of {self.options.confidence:.4g}"
 
 
 def _where(event: ZoneOpened, facts: Facts) -> NDArray[Any] | None:

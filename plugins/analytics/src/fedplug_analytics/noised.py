@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import fedplug
 import numpy as np
@@ -100,6 +100,10 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
         noised = add_noise(values, std, grid, self.options.source, client.rng(self, "noise"))
         client.model.set_vector(noised.astype(np.float32))
         return {}
+
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
+        """Itself: it takes the sums of whatever examples the client has, with the same noise."""
+        return self.varied()
 
     def round_release(self, client: Client, facts: Facts) -> NoisedSums:
         """The noise, and the number of records."""

@@ -36,7 +36,7 @@ def problems(rules: Any) -> Iterator[Complaint]:
         if isinstance(part, Negotiation) and (part.plans.own or RETAINED in part.plans.zones):
             yield use.path, "some sums may stay at clients, and answers are of all; write {use: std.single_zone}"
         if isinstance(part, Trainer) and not isinstance(part, Statistics | Noised):
-            yield use.path, "it trains a model, and there is none; write train: analytics.statistics, or analytics.noised"
+            yield use.path, "it trains, and there is no model; write train: analytics.statistics, or analytics.noised"
         if isinstance(part, Groups):
             yield use.path, "it forms groups of clients, and sums are over all; leave groups out"
     for zone in rules.foldable:

@@ -7,7 +7,7 @@ import functools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import fedplug
 import numpy as np
@@ -60,7 +60,19 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
     this component as `model`, `task` and `train`, has one round, and gives all clients the same weight. Protection is
     that of any update: its zones, noise and encryption. The section `answers` makes answers of the sums.
 
-    Records are the clients' training examples; with data at sites also those that a site holds out.
+    Records are the clients' training examples; with data at sites also those that a site holds out. A column is its
+    name, its number from 0 where it has none, or `label`, the class. Each item of `of` has `statistic` and its options:
+
+    * `count`: the number of records.
+    * `mean`: mean and variance of `column`, which lies in `bounds: [low, high]`.
+    * `histogram`: records of `column` between `edges`, or with each of `values`, and their shares.
+    * `contingency`: records by two columns, `rows` and `columns`, each `{column, edges}` or `{column, values}`, with
+      the chi-square test of independence.
+    * `quantiles`: of `column` in `bounds`, from `bins` equal intervals, at the shares `at`.
+    * `t_test`: Welch's test of `column` in `bounds`, between two `groups: {column, values}`.
+    * `kaplan_meier`: survival by `time` and `event` on the grid `times`; with `groups` a curve each, and log-rank.
+
+    Bounds, edges and times are public: what one record adds at most follows from them.
     """
 
     class Options(fedplug.Options):
@@ -69,6 +81,10 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
         of: tuple[AnyStatistic, ...] = Field(
             min_length=1, max_length=100,
             description="the statistics, each with `statistic`, its kind, and the options of that kind",
+        )  # fmt: skip
+        small_cells: int = Field(
+            0, ge=0, description="numbers of fewer records than this are hidden in answers, as far as the noise shows, "
+            "and the metrics have no figures; those who see the released sums can still work them out",
         )  # fmt: skip
 
     options: Options
@@ -106,10 +122,13 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
         return self.size
 
     def figures_of(self, mean: NDArray[np.float64]) -> dict[str, float]:
-        """What the statistics say of the mean of clients' sums, by name."""
+        """What the statistics say of the mean of clients' sums, by name.
+
+        Nothing where small cells are to be hidden: a mean does not tell of how many records it is.
+        """
         return {
             name: float(value)
-            for each, place in placed(self.statistics)
+            for each, place in (placed(self.statistics) if not self.options.small_cells else ())
             for name, value in each.figures(mean[place]).items()
             if math.isfinite(value)
         }
@@ -120,6 +139,10 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
         """Puts the client's sums into the model."""
         client.model.set_vector(self.local_sums(client.data).astype(np.float32))
         return {}
+
+    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
+        """Itself: it takes the sums of whatever examples the client has."""
+        return self.varied()
 
     # -- as the task ---------------------------------------------------------------------------------------------------
 
@@ -171,7 +194,8 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
 
     def describe(self) -> str:
         """One line for the plan of the run."""
-        return f"{self.size} sums: {'; '.join(each.title for each in self.statistics)}"
+        hides = f"; numbers of fewer than {self.options.small_cells} hidden" if self.options.small_cells else ""
+        return f"{self.size} sums: {'; '.join(each.title for each in self.statistics)}{hides}"
 
 
 def own_records(data: ClientData) -> list[Examples]:

@@ -153,7 +153,7 @@ def _survival(released: Released, name: str, log: float, greenwood: float, noise
     if variance == 0:
         return Estimate(name, value, value, value)
     reach = released.quantile() * math.sqrt(variance)
-    if log >= 0 or reach > 3 * -log:  # log(-log S) says nothing
+    if log >= 0 or noise > greenwood:  # log(-log S) says nothing
         return Estimate(name, value, min(math.exp(log - reach), 1.0), min(math.exp(log + reach), 1.0))
     low, high = (math.exp(log * math.exp(side * reach / -log)) for side in (1, -1))
     return Estimate(name, value, low, high)
