@@ -9,9 +9,10 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
-from fedplug import RecipeError
+from fedplug import ClientData, RecipeError
 from fedplug_analytics.answering import Answers, total
 from fedplug_analytics.report import ANSWERS
+from fedplug_analytics.statistics import Statistics
 from fedplug_std.datasets import Diabetes
 from fedplug_terminal.app import app
 from hypothesis import given
@@ -187,6 +188,42 @@ def test_answers_are_of_the_clients_that_were_there(tmp_path: Path) -> None:
     assert found(ran)["records"].value == 353 - 71
 
 
+def test_at_sites_records_are_all_that_a_site_has(tmp_path: Path) -> None:
+    """Columns are numbers there, and what a site holds out is counted too, since no other has it."""
+    rng, every = np.random.default_rng(0), []
+    for client, count in enumerate((20, 30, 25)):
+        folder = tmp_path / "sites" / f"client-{client}"
+        folder.mkdir(parents=True)
+        rows = rng.normal(0, 1, (count, 2)).astype(np.float32)
+        labels = np.arange(count) % 2
+        parts = {"train_inputs": rows[5:], "train_labels": labels[5:], "test_inputs": rows[:5]}
+        np.savez(folder / "data.npz", classes=["no", "yes"], test_labels=labels[:5], **parts)
+        every.append(rows[:, 1])
+    agreed = {"shape": [2], "classes": ["no", "yes"], "mean": [], "std": []}
+    of = [{"statistic": "count"}, {"statistic": "mean", "column": 1, "bounds": [-5, 5]}]
+    recipe = {
+        **BASE, "data": {"use": "std.arrays", "at": "sites", "clients": 3, "agreed": agreed},
+        "model": {"use": "analytics.statistics", "of": of},
+    }  # fmt: skip
+    ran = run(recipe, tmp_path, data=tmp_path / "sites")
+    numbers, column = found(ran), np.concatenate(every).astype(np.float64)
+    assert numbers["records"].value == len(column) == 75
+    assert numbers["mean of 1"].value == pytest.approx(column.mean(), abs=1e-6)
+    assert ran.metrics[-1].figures["mean of 1"] == pytest.approx(column.mean(), abs=1e-6)
+
+
+def test_a_probe_of_a_client_takes_the_sums_of_its_batch() -> None:
+    data = Diabetes(Diabetes.Options()).load(None)
+    part = Statistics(Statistics.Options(of=OF))
+    part.name = "analytics.statistics"
+    batch = data.train.take(slice(8))
+    held = ClientData(batch, batch, batch, np.arange(8), **data.about)
+    step = part.one_batch(None, None, 8)
+    assert step is not None
+    assert step.local_sums(held)[0] == 8
+    assert np.linalg.norm(step.local_sums(held)) <= 8 * part.record_norm(2)
+
+
 def test_small_cells_are_hidden_everywhere(tmp_path: Path) -> None:
     """Also in the figures of the metrics, which compare and search show."""
     model = {"use": "analytics.statistics", "of": [{**OF[2], "edges": [15, 20, 21, 55, 85]}], "small_cells": 5}
@@ -273,6 +310,11 @@ def test_statistics_that_cannot_be_are_refused_with_their_place() -> None:
     assert "[45.0, 15.0] must rise" in said
     assert "needs either edges or values" in said
     assert "groups has 1 cells, and a t test compares 2" in said
+    many = {"column": "age", "edges": list(range(10_000))}
+    of = [{"statistic": "kaplan_meier", "time": "age", "event": "sex", "times": [1, 2, 3, 4, 5, 6], "groups": many}]
+    assert "these statistics have 129,987 sums, at most 100,000" in problems(
+        {**BASE, "model": {"use": "analytics.statistics", "of": of}}
+    )
 
 
 def test_a_column_that_no_record_has_is_named_before_anybody_is_asked(tmp_path: Path) -> None:

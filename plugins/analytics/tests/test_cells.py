@@ -95,6 +95,17 @@ def test_small_cells_are_hidden_after_the_noise() -> None:
     assert [each.value for each in histogram.answer(one)][:4] == [None, 30, None, 40]
 
 
+def test_the_noise_of_shares_is_that_of_their_derivatives() -> None:
+    histogram = asked("histogram", column="age", edges=EDGES)
+    noise = np.array([1.0, 4.0, 9.0, 2.0])
+    one = Released(histogram.sums(records(age=AGES)), noise)
+    expected = one.spread(lambda counts: counts / counts.sum(-1, keepdims=True))
+    shares = [each for each in histogram.answer(one) if each.name.startswith("share")]
+    for each, variance in zip(shares, expected, strict=True):
+        total = ((each.high - each.value) / stats.norm.ppf(0.975)) ** 2
+        assert total == pytest.approx(variance + each.value * (1 - each.value) / 300)
+
+
 def test_a_record_is_in_one_cell() -> None:
     for kind in (TABLE, asked("quantiles", column="age", bounds=(0, 1))):
         assert kind.record_norm(1) == kind.record_norm(2) == 1

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_MOST_PAIRS = 1_000
+"""Cells of a table of two columns: the covariance of its test has the square of that."""
+
+
 class OneCell(Statistic):
     """A statistic of which each record is counted in one cell at most: both norms of a record are 1."""
 
@@ -52,8 +56,10 @@ class Histogram(Axis, OneCell):
         yield from _cell_counts(self.names, counts, small, released)
         if total < 1:
             return
-        spread = released.spread(_shares)
-        for name, share, noise, hide in zip(self.names, counts / total, spread, small, strict=True):
+        shares = counts / total
+        # Of C_i / N with the derivatives (1 - p_i) / N by C_i and -p_i / N by the others.
+        spread = (released.noise * (1 - 2 * shares) + shares**2 * released.noise.sum()) / total**2
+        for name, share, noise, hide in zip(self.names, shares, spread, small, strict=True):
             if not hide:
                 inside = min(max(float(share), 0.0), 1.0)
                 yield released.estimate(
@@ -122,6 +128,9 @@ class Contingency(OneCell):
         """Raises ValueError where one of the columns has a single cell."""
         if min(self._shape) < 2:
             raise ValueError("rows and columns need two cells or more each; for one column use histogram")
+        if self.size > _MOST_PAIRS:
+            rows, columns = self._shape
+            raise ValueError(f"{rows} x {columns} cells are {self.size}, at most {_MOST_PAIRS}; use wider intervals")
 
 
 class Quantiles(OneCell):
@@ -203,10 +212,6 @@ class Quantiles(OneCell):
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
-
-
-def _shares(counts: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(counts / counts.sum(-1, keepdims=True))
 
 
 def _cell_counts(

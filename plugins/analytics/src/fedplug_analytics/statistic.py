@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fedplug.api.data import About, Examples
     from numpy.typing import NDArray
 
+_STEP, _AT_ONCE = 1e-30, 256
+"""Of a derivative: the step, far below the rounding of sums, and for how many cells it is taken at once."""
 LABEL = "label"
 """How a column of a statistic names the class of each record, where the data set has classes."""
 
@@ -95,11 +97,13 @@ class Axis(Options):
 
     column: Column
     edges: Edges | None = Field(
-        None, min_length=2, description="edges of intervals, rising; what lies beyond is counted in the outer ones"
-    )
+        None, min_length=2, max_length=10_001,
+        description="edges of intervals, rising; what lies beyond is counted in the outer ones",
+    )  # fmt: skip
     values: tuple[float | str, ...] | None = Field(
-        None, min_length=1, description="in place of edges: the values, or the names of classes; others are not counted"
-    )
+        None, min_length=1, max_length=1_000,
+        description="in place of edges: the values, or the names of classes; others are not counted",
+    )  # fmt: skip
 
     def model_post_init(self, context: Any) -> None:
         """Raises ValueError unless there are either edges or values, each value once."""
@@ -187,12 +191,14 @@ class Released:
         Args:
             function: of sums (..., cells); gives (..., q) by analytic operations alone.
         """
-        size, step = len(self.sums), 1e-30
-        if not self.noise.any():
-            count = function(self.sums).shape[-1]
-            return np.zeros((count, count))
-        slope = function(self.sums + 1j * step * np.eye(size)).imag / step  # (cells, q)
-        return np.asarray(slope.T @ (self.noise[:, None] * slope))
+        count = function(self.sums).shape[-1]
+        found = np.zeros((count, count))
+        for cells in range(0, len(self.sums) if self.noise.any() else 0, _AT_ONCE):
+            here = slice(cells, cells + _AT_ONCE)
+            steps = 1j * _STEP * np.eye(len(self.sums[here]), len(self.sums), cells)
+            slope = function(self.sums + steps).imag / _STEP  # (some cells, q)
+            found += slope.T @ (self.noise[here, None] * slope)
+        return found
 
     def split(self, count: int) -> list[Released]:
         """The same in so many equal parts, one behind the other."""

@@ -14,7 +14,7 @@ import numpy as np
 from fedplug import Evaluation, Examples, Field, Figure
 from fedplug.api.blocks import Layout
 from fedplug.api.errors import ProtectionError
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Tag, model_validator
 
 from fedplug_analytics.cells import Contingency, Histogram, Quantiles
 from fedplug_analytics.moments import Count, Mean, TTest
@@ -52,6 +52,9 @@ FOUND = Figure("numbers found", better="higher")
 """How many of the figures of its statistics a vector of sums gives."""
 
 
+_MOST_SUMS = 100_000
+
+
 class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
     """Ask statistics of the clients' records: counts, means, histograms, quantiles, survival curves, and tests.
 
@@ -86,6 +89,12 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
             0, ge=0, description="numbers of fewer records than this are hidden in answers, as far as the noise shows, "
             "and the metrics have no figures; those who see the released sums can still work them out",
         )  # fmt: skip
+
+        @model_validator(mode="after")
+        def _not_too_many(self) -> Statistics.Options:
+            if (size := sum(each.size for each in self.of)) > _MOST_SUMS:
+                raise ValueError(f"these statistics have {size:,} sums, at most {_MOST_SUMS:,}; use wider intervals")
+            return self
 
     options: Options
 

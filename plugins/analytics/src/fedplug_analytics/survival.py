@@ -31,7 +31,7 @@ class KaplanMeier(OneCell):
     statistic: Literal["kaplan_meier"]
     time: Column
     event: Column = Field(description="the column that is 1 where the event happened, and 0 where it was not seen")
-    times: Edges = Field(min_length=1, description="the grid of times, rising")
+    times: Edges = Field(min_length=1, max_length=1_000, description="the grid of times, rising")
     groups: Axis | None = Field(None, description="a curve for each group, and the log-rank test; null: one curve")
 
     def model_post_init(self, context: Any) -> None:
