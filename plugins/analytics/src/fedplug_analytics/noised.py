@@ -10,8 +10,6 @@ import fedplug
 import numpy as np
 from fedplug import Account, Field
 from fedplug.api.grids import finest
-from fedplug.mechanisms.noise import add_noise
-from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon, gaussian_noise_multiplier
 from pydantic import model_validator
 
 from fedplug_analytics.statistics import own_records, statistics_of
@@ -83,6 +81,8 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
         options = self.options
         if options.noise_multiplier is not None:
             return float(options.noise_multiplier)
+        from fedplug import gaussian_noise_multiplier
+
         # Validation leaves neither None here.
         total = gaussian_noise_multiplier(options.epsilon or math.nan, options.delta or math.nan)
         return math.sqrt(facts.rounds) * total
@@ -93,6 +93,9 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
 
     def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Puts the client's sums with noise into the model."""
+        # Here, as below: the rules for all recipes import this module, and checks of recipes do without numpy.
+        from fedplug.mechanisms.noise import add_noise
+
         statistics = statistics_of(facts)
         sums, std = statistics.local_sums(client.data), self.std(facts)
         grid = finest(statistics.record_norm(2) * _count(client), std)
@@ -122,6 +125,8 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
 
     def epsilon_of(self, releases: Sequence[NoisedSums], delta: float) -> dict[str, float]:
         """Epsilon of one record, exact for Gaussian noise; infinite where the noise follows from the seed."""
+        from fedplug_ledger.accounting import effective_multiplier, gaussian_epsilon
+
         if self.options.source == "reproducible" and releases:
             return {"epsilon_gaussian": math.inf}
         total = effective_multiplier(release.noise_multiplier for release in releases)
