@@ -93,7 +93,7 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
 
     def train(self, client: Client, facts: Facts) -> dict[str, float]:
         """Puts the client's sums with noise into the model."""
-        # Here, as below: the rules for all recipes import this module, and checks of recipes do without numpy.
+        # Here, as below: checks of recipes do without numpy.
         from fedplug.mechanisms.noise import add_noise
 
         statistics = statistics_of(facts)
