@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -329,3 +332,32 @@ def test_parts_for_sums_are_refused_where_there_are_none() -> None:
     said = problems({key: value for key, value in {**BASE, **model, "train": train}.items() if key != "answers"})
     assert "analytics.noised is for sums of statistics" in said
     assert "analytics.clip is for sums of statistics" in said
+
+
+@pytest.mark.slow
+def test_sites_as_separate_programs_give_the_same_answers(tmp_path: Path) -> None:
+    """Faster: `test_engines_give_equal_answers`, and `test_at_sites_records_are_all_that_a_site_has`."""
+    file, program = tmp_path / "asked.yaml", [sys.executable, "-m", "fedplug"]
+    file.write_text(json.dumps({**BASE, "data": {**BASE["data"], "clients": 2}}), encoding="utf-8")
+    states = [tmp_path / f"srv/client-{client}" for client in range(2)]
+    parties = [
+        subprocess.Popen(
+            [*program, "party", str(file), "--client", str(client), "--state", str(state), "--yes"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) for client, state in enumerate(states)
+    ]  # fmt: skip
+    try:
+        engine = ["--engine", "parties", "--parties", str(tmp_path / "srv")]
+        for _ in range(20):
+            time.sleep(4)
+            asked = [*program, "ask", str(file), *engine, "--output", str(tmp_path / "runs"), "--json"]
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                break
+        answered = json.loads(done.stdout)
+        assert answered["answers"][0]["estimates"][0]["value"] == 353
+        assert answered["clients"] == 2
+    finally:
+        for party in parties:
+            party.kill()
+            party.wait()
