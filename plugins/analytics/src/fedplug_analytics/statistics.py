@@ -159,8 +159,8 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
 
     @property
     def descends(self) -> str:
-        """Nothing: no attack reads gradients off sums."""
-        return "nothing: an update is sums over records"
+        """Nothing is trained: an update is sums over records."""
+        return ""
 
     def losses(self, outputs: Any, answers: Any) -> Any:
         """Sums have no loss. Raises ProtectionError."""
