@@ -150,6 +150,12 @@ def test_what_a_client_adds_at_most_is_what_the_ledger_prices(tmp_path: Path) ->
     assert ran.metrics[-1].epsilon == pytest.approx(4, rel=1e-3)
     clipped = run(in_zone("clear", {"use": "analytics.clip", "records": 71}), tmp_path)
     assert found(clipped)["records"].value == 353
+    answers = Answers.among(clipped.metrics)
+    assert answers is not None
+    assert answers.notes == [
+        "analytics.clip scales the sums of a client down that has more than it allows: it then counts less"
+    ]
+    assert answers.notes[0] in ANSWERS.html(clipped.folder)
 
 
 def test_answers_of_sums_that_a_seal_cut_off_are_withheld(tmp_path: Path) -> None:

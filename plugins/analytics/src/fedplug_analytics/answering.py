@@ -6,12 +6,13 @@ operations that the core executes and the ledger prices.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug import Around, Field, Noise, Round, Seal, Section
+from fedplug import Around, Clip, Field, Noise, Round, Seal, Section
 from fedplug.api.component import Options
 from fedplug.api.events import ZoneOpened
 from fedplug.api.records import Count, Number, Record, Text
@@ -40,7 +41,8 @@ class Answers(Record):
         of: the clients of the run.
         confidence: of the intervals.
         small_cells: numbers of fewer records are hidden.
-        problem: why there are no answers, or not all; empty where all is well.
+        problem: why there are no answers; empty where all is well.
+        notes: what the intervals do not say, a sentence each.
     """
 
     answers: list[Answer]
@@ -49,6 +51,7 @@ class Answers(Record):
     confidence: Number
     small_cells: Count = 0
     problem: Text = ""
+    notes: list[Text] = dataclasses.field(default_factory=list)
 
     @classmethod
     def among(cls, rows: Sequence[Row]) -> Answers | None:
@@ -111,7 +114,8 @@ class AnswersSection(Section):
             estimates = [] if problem else list(each.answer(released))
             answers.append(Answer(each.statistic, each.title, estimates))
         clients = min((event.block.contributors for event in opened), default=0)
-        return Answers(answers, clients, facts.num_clients, confidence, small, problem)
+        notes = list(dict.fromkeys(note for event in opened for note in unsaid(facts.steps(event.block.zone))))
+        return Answers(answers, clients, facts.num_clients, confidence, small, problem, notes)
 
     def after_run(self, run: Run) -> int:
         """Prints the answers."""
@@ -154,6 +158,15 @@ def noise_variance(steps: Sequence[Step], contributors: int, facts: Facts) -> fl
     return contributors * of_a_client + of_the_sum
 
 
+def unsaid(steps: Sequence[Step]) -> Iterator[str]:
+    """What the links of a zone do to answers that no interval includes."""
+    for step in steps:
+        if step.has(Clip):
+            yield f"{step.link.name} scales the sums of a client down that has more than it allows: it then counts less"
+        if any(isinstance(each, Noise) and each.mechanism == "laplace" for each in step.operations):
+            yield f"intervals take the noise of {step.link.name} for normal: of few clients they cover a little less"
+
+
 def total(mean: NDArray[np.float32], contributors: int) -> NDArray[np.float64]:
     """The sum of which this is the mean, to 22 bits, so that the rounding of a mean in float32 is undone: counts below
     2^22 are exact.
@@ -191,6 +204,7 @@ def lines(found: Answers) -> Iterator[str]:
             text = f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {interval:<{widths[2]}}  {note}"
             yield text.rstrip()
     yield f"of the records of {found.clients} of {found.of} clients"
+    yield from (f"note: {note}" for note in found.notes)
 
 
 def cells(answer: Answer) -> list[tuple[str, str, str, str]]:

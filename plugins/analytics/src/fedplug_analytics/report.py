@@ -13,7 +13,7 @@ from fedplug import FedplugError, open_run
 from fedplug_lab.canvas import GLOBAL_COLOUR, WIDE, tint
 from fedplug_lab.drawing import Chart, Drawing
 from fedplug_lab.sections import Column, Result, Section
-from fedplug_lab.tables import sentence, table
+from fedplug_lab.tables import bullets, sentence, table
 from fedplug_runs.rows import Row
 from fedplug_runs.units import number
 
@@ -45,7 +45,7 @@ class AnswersOfRuns(Section):
             f"Of the records of {found.clients} of {found.of} clients. Intervals include sampling and the noise of the "
             "run; those of numbers of records include the noise alone."
         )
-        return "".join([*parts, f"<p>{sentence(said)}</p>"])
+        return "".join([*parts, f"<p>{sentence(said)}</p>", bullets([sentence(f"{note}.") for note in found.notes])])
 
     def chart(self, rows: Sequence[Row]) -> Chart | None:
         """Cells of tables and points of curves with their intervals, a panel each; None where there are none."""
