@@ -35,6 +35,7 @@ from fedplug_attacks.linear_leak import LinearLeak
 from fedplug_std.datasets import Mnist
 from fedplug_std.models import Mlp
 from fedplug_std.torch_model import to_tensor
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 BATCHES, WIDTHS = (8, 12, 16, 24), (256, 512)
@@ -110,6 +111,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="write the table here as well")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # NumPy's threads would wait for each other, in loops that take the time of a core
     kept: dict[tuple[str, ...], list[str]] = {}
     if chosen.csv and chosen.csv.is_file():
         with chosen.csv.open(encoding="utf-8", newline="") as file:

@@ -41,6 +41,7 @@ from fedplug_std.torch_model import TorchModel, seeded
 from fedplug_std.training import Sgd
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from threadpoolctl import threadpool_limits
 
 PROGRAM = Path(__file__).resolve().parent / "peer_programs" / "breaching_steps.py"
 
@@ -191,6 +192,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="write the table here, in place of printing it")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # NumPy's threads would wait for each other, in loops that take the time of a core
     data = Digits(Digits.Options()).load(None)
     if chosen.peer_python is None:
         print("breaching is left out: no --peer-python names an environment that has it", file=sys.stderr)

@@ -37,6 +37,7 @@ from fedplug_std.models import Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from numpy.typing import NDArray
 from scipy.stats import binom
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 LEVELS = (0.1, 1, 10, 100)
@@ -170,6 +171,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="write the tables here: attack-priors.csv, attack-inner-labels.csv")
     parser.add_argument("--only", default="", help="rows whose attack, data and noise hold this: inverting X-rays")
     chosen = parser.parse_args()
+    threadpool_limits(1)  # NumPy's threads would wait for each other, in loops that take the time of a core
     data = datasets()
     noises = [
         "attack", "data", "noise / gradient", "mean image, dB", "without prior, dB", "with prior, dB",

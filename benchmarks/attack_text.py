@@ -36,6 +36,7 @@ from fedplug_std.lora import Lora
 from fedplug_std.models import Gpt
 from fedplug_std.python_text import PythonText
 from fedplug_std.torch_model import TorchModel
+from threadpoolctl import threadpool_limits
 
 BASE = Path(__file__).parents[1] / "recipes" / "gpt-base.pt"
 
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="write the table here, in place of printing it")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # NumPy's threads would wait for each other, in loops that take the time of a core
     metric = TextFound(TextFound.Options())
     with chosen.csv.open("w", encoding="utf-8", newline="") if chosen.csv else contextlib.nullcontext(sys.stdout) as to:
         writer = csv.writer(to, lineterminator="\n")

@@ -40,6 +40,7 @@ from fedplug_std.models import LeNet5, Mlp
 from fedplug_std.torch_model import TorchModel, seeded, to_tensor
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 PROGRAM = Path(__file__).resolve().parent / "peer_programs" / "breaching_single.py"
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="write the table here as well")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # NumPy's threads would wait for each other, in loops that take the time of a core
     data = Digits(Digits.Options()).load(None)
     if chosen.peer_python is None:
         print("breaching is left out: no --peer-python names an environment that has it", file=sys.stderr)

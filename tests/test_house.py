@@ -203,7 +203,9 @@ PUBLIC = re.compile(
     r"|fedplug_ledger\.(accounting|integers|renyi|verdict|grades)|fedplug_runs\.(events|files|rows|row_text|shown|units|wire_record)"
 )
 """The names that `docs/writing-a-plugin.md` calls public."""
-APPLICATIONS = {"attacks", "audit", "evidence", "flower", "kit", "lab", "ledger", "party", "runs", "search", "terminal"}
+APPLICATIONS = {
+    "attacks", "audit", "evidence", "flower", "kit", "lab", "ledger", "party", "policy", "runs", "search", "terminal",
+}
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 
 

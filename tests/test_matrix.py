@@ -49,6 +49,9 @@ NEGOTIATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "baselines.adaptive_clip": ({"noise_multiplier": 1.0}, []),
     "baselines.feddpa": ({}, []),
     "baselines.ldp_fed_cycle": ({}, []),
+    "deployed.exclude_vars": ({"exclude_vars": "bias", "other_zone": NOISED}, []),
+    "deployed.encrypt_layers": ({"encrypt_layers": "weight", "other_zone": NOISED}, []),
+    "deployed.adaptive_clipping": ({"noise_multiplier": 0.2}, []),
 }
 SCORED = {"fedre.layer_budgets": [PSI]}
 
@@ -67,6 +70,13 @@ PLAIN: dict[str, list[Any]] = {
     "baselines.nbafl": [{"use": "baselines.nbafl", "norm": 10, "epsilon": 8, "min_examples": 20}],
     "baselines.feddpa_noise": [CLIP, {"use": "baselines.feddpa_noise", "examples": 60}],
     "baselines.maskcrypt_priority": [{"use": "baselines.maskcrypt_priority"}],
+    "deployed.percentile_privacy": [{"use": "deployed.percentile_privacy"}],
+    "deployed.svt_privacy": [{"use": "deployed.svt_privacy"}],
+    "deployed.local_dp_mod": [{"use": "deployed.local_dp_mod", "clipping_norm": 1, "sensitivity": 1, **EPSILON}],
+    "deployed.appfl_output_perturbation": [CLIP_L1, {"use": "deployed.appfl_output_perturbation"}],
+    "deployed.fedml_local_dp": [CLIP, {"use": "deployed.fedml_local_dp", "epsilon": 1, "delta": 1e-5}],
+    "deployed.fedbiomed_central_dp": [CLIP, {"use": "deployed.fedbiomed_central_dp", "sigma": 1, "clip": 0.1}],
+    "deployed.fixed_clipping": [{"use": "deployed.fixed_clipping", "clipping_norm": 1, "noise_multiplier": 1}],
 }
 SEALED: dict[str, list[Any]] = {
     "std.bfv": [{"use": "std.bfv"}],
@@ -94,9 +104,13 @@ SLOW = ("std.paillier", "sensecrypt.paillier")
 
 PARTIAL = (
     "altfl.alternating", "baselines.fedml_he", "baselines.maskcrypt", "baselines.random_mask", "borda.layers",
-    "fas.share", "fedre.sensitive_layers", "paraaegis.vote", "selectiveshield.consensus", "std.by_name",
+    "deployed.encrypt_layers", "fas.share", "fedre.sensitive_layers", "paraaegis.vote", "selectiveshield.consensus",
+    "std.by_name",
 )  # fmt: skip
 """Negotiations that encrypt a part of the model, the same at all clients; or all of it in some rounds."""
+
+CLIPPING = ("baselines.adaptive_clip", "deployed.adaptive_clipping")
+"""Negotiations that clip the update before any other link, and add noise to the sum."""
 
 SHARED = ("baselines.lwe", "secagg.bonawitz", "secagg.plus", "threshold.bfv")
 """Encryptions without a key holder."""
@@ -106,7 +120,7 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "plain": ("baselines.maskcrypt_priority",),
         "negotiation": (*(n for n in PARTIAL if n != "baselines.maskcrypt"), "baselines.feddpa", "sensecrypt.select",
                         "baselines.adaptive_clip", "baselines.ldp_fed_cycle", "std.single_zone",
-                        "std.by_name@retained"),
+                        "std.by_name@retained", "deployed.exclude_vars", "deployed.adaptive_clipping"),
     }),
     ("what is encrypted exposes nothing; leave it out of this chain", {
         "negotiation": ("baselines.maskcrypt",), "plain": ("fas.scramble",),
@@ -139,13 +153,13 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "sealed": ("baselines.ckks", "baselines.batchcrypt", "clover.sparse_shares", *SHARED),
     }),
     ("fedre.layer_budgets clips each layer itself", {
-        "negotiation": ("baselines.adaptive_clip",), "plain": ("fedre.layer_budgets",),
+        "negotiation": CLIPPING, "plain": ("fedre.layer_budgets",),
     }),
     ("it clips the weights itself; remove the clip of the update", {
-        "negotiation": ("baselines.adaptive_clip",), "plain": ("baselines.nbafl",),
+        "negotiation": CLIPPING, "plain": ("baselines.nbafl",),
     }),
     ("cannot work on the noised sum, which fas.scramble has closed", {
-        "negotiation": ("baselines.adaptive_clip",), "plain": ("fas.scramble",),
+        "negotiation": CLIPPING, "plain": ("fas.scramble",),
     }),
     ("clipping_norm=0.5 of R2 must be the norm=0.1", {
         "negotiation": ("baselines.feddpa",),
@@ -163,7 +177,7 @@ not named matches any. All other combinations must run."""
 def test_every_component_is_in_the_matrix() -> None:
     catalog = Catalog.discover()
     protectors = {use["use"] for chain in [*PLAIN.values(), *SEALED.values()] for use in chain}
-    protectors |= {"baselines.feddpa", "baselines.adaptive_clip"}  # which go where their own negotiation is
+    protectors |= {"baselines.feddpa", *CLIPPING}  # which go where their own negotiation is
     protectors |= {"std.distributed_correlated_gaussian"}  # refused where plans follow from data: test_correlated.py
     found = {name.partition("@")[0] for name in NEGOTIATIONS}
     assert found == set(catalog.groups["negotiate_mask"])
@@ -187,14 +201,14 @@ def recipe_of(negotiation: str, plain: str, sealed: str, aggregator: str) -> dic
         chains[noisy] = [*(use for use in PLAIN[plain] if use not in scorers), *(use["use"] for use in scorers)]
     if negotiation == "baselines.batchcrypt":  # one component, agreed on in the negotiation
         chains[ENCRYPTED] = ["baselines.batchcrypt"] if sealed == "baselines.batchcrypt" else SEALED[sealed]
-    if negotiation == "baselines.adaptive_clip":  # one component, which negotiates, clips and adds the noise
+    if negotiation in CLIPPING:  # one component, which negotiates, clips and adds the noise
         chains[NOISED] = [negotiation, *PLAIN[plain]]
     if negotiation == "baselines.fedml_he":
         options = options | {"cipher": SEALED[sealed][-1]["use"]}
     wanted = [*scorers, *SCORED.get(plain if noisy else "", [])]
     named = {zone: [use if isinstance(use, str) else use["use"] for use in chain] for zone, chain in chains.items()}
     undone = {zone: [name for name in chain if must_undo(name)][::-1] for zone, chain in named.items()}
-    if negotiation == "baselines.adaptive_clip":
+    if negotiation in CLIPPING:
         undone[NOISED].insert(0, negotiation)
     if negotiation == "std.by_name@retained":  # it restores the values that clients keep
         undone[RETAINED] = ["std.by_name"]
@@ -230,7 +244,8 @@ def zones_of(negotiation: str) -> tuple[str, ...]:
 @functools.cache
 def must_undo(name: str) -> bool:
     """Whether postprocess must name the component."""
-    return issubclass(Catalog.discover().groups["protect"][name].load(), Closer) or name == "std.rotate"
+    both = name in ("std.rotate", "deployed.fixed_clipping")
+    return issubclass(Catalog.discover().groups["protect"][name].load(), Closer) or both
 
 
 def combinations() -> Iterator[tuple[str, str, str, str]]:

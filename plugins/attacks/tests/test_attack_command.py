@@ -13,7 +13,7 @@ import pytest
 from attack_toys import Echo, Runs, attack_catalog, attacks_of, results
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog, Entry
-from fedplug_attacks.workshop.command import _full
+from fedplug_attacks.workshop.command import full_name
 from fedplug_terminal.main import main
 from threadpoolctl import threadpool_info, threadpool_limits
 from toy_components import recipe_of
@@ -297,7 +297,7 @@ def test_a_plugin_that_is_installed_later_takes_no_short_name() -> None:
     """With a `labels` of another plugin, `--attack labels` was unknown."""
     names = ["attacks.labels", "llg.labels", "a.noisy", "b.noisy", "c.alone"]
     catalog = Catalog({"attack": {name: Entry(name, "attack", "m:C", "d", "1") for name in names}})
-    found = [_full(name, "attack", catalog) for name in ("labels", "alone", "none")]
+    found = [full_name(name, "attack", catalog) for name in ("labels", "alone", "none")]
     assert found == ["attacks.labels", "c.alone", "none"]
     with pytest.raises(RecipeError, match=r"--attack noisy: a.noisy and b.noisy have this name"):
-        _full("noisy", "attack", catalog)
+        full_name("noisy", "attack", catalog)

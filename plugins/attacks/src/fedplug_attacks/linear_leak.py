@@ -111,7 +111,9 @@ def first_layer(view: View, naive: bool, behind: tuple[str, str | None] | None =
 
 def standardised_by(view: View, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and standard deviation (d,) by which each of the d values of an image is standardised."""
-    mean, std = (np.repeat(np.asarray(given, np.float64), size // view.shape[0]) for given in (view.mean, view.std))
+    channels = len(view.mean) or 1  # without any, inputs are the pixels themselves
+    each = view.mean or (0.0,), view.std or (1.0,)
+    mean, std = (np.repeat(np.asarray(given, np.float64), size // channels) for given in each)
     return mean, std
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fedplug_ledger.book import Book
 from fedplug_ledger.costs import Spent
 from fedplug_ledger.grades import quoted
-from fedplug_ledger.views import Guarantee, _guaranteed, _of_values, levels, voided, why_not_amplified
+from fedplug_ledger.views import Guarantee, _of_values, guaranteed, levels, voided, why_not_amplified
 from fedplug_ledger.wording import Nothing, listed
 
 
@@ -27,7 +27,7 @@ def view_epsilons(ledger: Book, headline: float | None) -> dict[str, float]:
         return {} if voided(ledger, "released_model") else {"released_model": headline}
     epsilons: dict[str, float] = {}
     seen: dict[str, Spent] = {}
-    for name, view in _guaranteed(ledger).items():
+    for name, view in guaranteed(ledger).items():
         if isinstance(view, Nothing) or (ledger.so_far.reproducible and view.zero_out.any()):
             continue
         same = next((other for other, spent in seen.items() if spent.same(view.zero_out)), None)  # as in most views
@@ -40,7 +40,7 @@ def unprotected(ledger: Book, of_levels: Mapping[str, float]) -> list[str]:
     """The parties for which no epsilon is stated so far, given those of levels; cheap enough for every round."""
     kept = any(map(math.isfinite, of_levels.values()))
     found: list[str] = []
-    for party, view in _guaranteed(ledger).items():
+    for party, view in guaranteed(ledger).items():
         known = ledger.so_far.reproducible and isinstance(view, Guarantee) and view.zero_out.any()
         lost = isinstance(view, Nothing) and not view.absent
         if (lost or known) and not (kept and not voided(ledger, party)):

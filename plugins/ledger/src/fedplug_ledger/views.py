@@ -210,7 +210,7 @@ def verdict(ledger: Book) -> Verdict:
 
 def _lines(ledger: Book) -> list[Line]:
     kept = {level: each for level, each in levels(ledger).items() if math.isfinite(quoted(each))}
-    return [_with_levels(ledger, _line(ledger, party, view), kept) for party, view in _guaranteed(ledger).items()]
+    return [_with_levels(ledger, _line(ledger, party, view), kept) for party, view in guaranteed(ledger).items()]
 
 
 def _line(ledger: Book, party: Party, view: Guarantee | Nothing) -> Line:
@@ -282,7 +282,7 @@ def _stated(ledger: Book, view: Guarantee, sampled: Epsilons | None) -> Epsilons
     )
 
 
-def _guaranteed(ledger: Book) -> dict[Party, Guarantee | Nothing]:
+def guaranteed(ledger: Book) -> dict[Party, Guarantee | Nothing]:
     """The guarantee for each adversary's view, or why there is none."""
     return {name: _with_voided(view, voided(ledger, name)) for name, view in _of_values(ledger).items()}
 

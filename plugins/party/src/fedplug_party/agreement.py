@@ -51,18 +51,21 @@ def planned(
     """
     accounts = stated_accounts(composition, client) if client is not None else {}
 
-    def charged(rounds: Iterable[int]) -> Ledger:
-        return _charged(recipe, composition, layout, accounts, rounds)
+    def after(rounds: Iterable[int]) -> Ledger:
+        worst = Worst(recipe, composition, layout, accounts)
+        for round in rounds:
+            worst.enter(round)
+        return worst.ledger
 
-    again = _costliest(charged, recipe.rounds) * repeats if repeats else []
-    return charged([*range(recipe.rounds), *again])
+    again = _costliest(after, recipe.rounds) * repeats if repeats else []
+    return after([*range(recipe.rounds), *again])
 
 
-def _costliest(charged: Callable[[Iterable[int]], Ledger], rounds: int) -> list[int]:
+def _costliest(after: Callable[[Iterable[int]], Ledger], rounds: int) -> list[int]:
     """The round that costs most: the first such round for each figure, so several rounds if the figures disagree."""
     alone, seen = dict[int, dict[str, float]](), set[str]()
     for round in range(rounds):
-        ledger = charged([round])
+        ledger = after([round])
         kind = repr([dataclasses.replace(entry, round=0) for entry in ledger.log])
         if kind not in seen:  # usually all rounds are alike
             seen.add(kind)
@@ -78,22 +81,30 @@ def _figures(ledger: Ledger) -> dict[str, float]:
     return toward | level_epsilons(ledger)
 
 
-def _charged(
-    recipe: Recipe, composition: Composition, layout: Layout, accounts: Mapping[str, list[list[float]]],
-    rounds: Iterable[int],
-) -> Ledger:  # fmt: skip
-    """A ledger of these rounds, with every client in every round."""
-    ledger = ledger_of(recipe, composition, layout)
-    server = Server()
-    server.facts = facts_of(composition, layout, 0)
-    charging = Charging(recipe, composition, server, ledger, layout.size)
-    clients = list(range(recipe.data.clients))
-    for round in rounds:
-        charging.charge_ballots(round, clients)
-        each = {level: dict.fromkeys(clients, told[round]) for level, told in accounts.items()}
-        sent = [zone for zone in recipe.protect if server.facts.at(round).sent(zone)]
-        charging.enter(ledger, round, clients, dict.fromkeys(sent, float(layout.size)), accounts=each)
-    return ledger
+class Worst:
+    """A ledger in which every client takes part in every round.
+
+    Args:
+        recipe, composition, layout: as in `planned`.
+        accounts: by level, what each round of the recipe releases of a client.
+    """
+
+    def __init__(
+        self, recipe: Recipe, composition: Composition, layout: Layout, accounts: Mapping[str, list[list[float]]]
+    ) -> None:
+        self.ledger, self._server = ledger_of(recipe, composition, layout), Server()
+        self._server.facts = facts_of(composition, layout, 0)
+        self._charging = Charging(recipe, composition, self._server, self.ledger, layout.size)
+        self._recipe, self._size, self._accounts = recipe, layout.size, accounts
+
+    def enter(self, round: int) -> None:
+        """Charges a round, from 0, once more."""
+        clients = list(range(self._recipe.data.clients))
+        self._charging.charge_ballots(round, clients)
+        each = {level: dict.fromkeys(clients, told[round]) for level, told in self._accounts.items()}
+        sent = [zone for zone in self._recipe.protect if self._server.facts.at(round).sent(zone)]
+        sizes = dict.fromkeys(sent, float(self._size))
+        self._charging.enter(self.ledger, round, clients, sizes, accounts=each)
 
 
 def agreement(

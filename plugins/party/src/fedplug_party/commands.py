@@ -33,6 +33,9 @@ def party(
         Path | None,
         typer.Option(metavar="FILE", help="Private signing key. Needed if the recipe lists the clients' public keys."),
     ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The site's policy and budget: what is refused, and when.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Join without asking.")] = False,
     attack: Annotated[
         bool,
@@ -57,4 +60,4 @@ def party(
     from fedplug_party.program import be_party
 
     address = "key_server" if client is None else f"client:{client}"
-    raise typer.Exit(be_party(recipe, sets, address, state, settings, repeats, yes, signing_key, attack))
+    raise typer.Exit(be_party(recipe, sets, address, state, settings, repeats, yes, signing_key, attack, policy))

@@ -44,6 +44,16 @@ class Host(Protocol):
         """Reads the state that `save` wrote."""
 
 
+class Guard(Protocol):
+    """A site's policy for one study: it raises a MessageError where the party must not go on."""
+
+    def asked(self, run: str, round: int, question: str) -> None:
+        """Before the party answers a question of a round, from 0, in a run."""
+
+    def noticed(self, odd: str) -> None:
+        """After a model that no training explains."""
+
+
 class Party:
     """One party as its program runs it.
 
@@ -64,6 +74,7 @@ class Party:
         finished: called with the host when the run is over.
         noticed: called with the host after each question; returns sentences on anything odd about its model.
         kept: keeps rounds for an attack at home; None: nothing is kept.
+        guard: the site's policy; None: it has none.
     """
 
     def __init__(
@@ -78,6 +89,7 @@ class Party:
         self.finished: Callable[[Host], None] = lambda _: None
         self.noticed: Callable[[Host], list[str]] = lambda _: []
         self.kept: Kept | None = None
+        self.guard: Guard | None = None
         self._asked_last = False
         self._round = -1  # the latest one in which this host was asked anything, from 0
         self._session, self._former = "", set[str]()
@@ -208,6 +220,8 @@ class Party:
         if round >= 0:  # a server that fails before its first round may begin another run
             self.state.bind(request.run)
         self._require_allowed(round, question, paid)
+        if self.guard is not None:
+            self.guard.asked(request.run, round, question)
         started = time.perf_counter()
         try:
             reply = self.host.deliver(self.address, request.message)
@@ -224,6 +238,8 @@ class Party:
                 f"{self._when(round + 1)}: warning: the server sent an unusual model ({odd}); training does not cause "
                 "this, so the server may have manipulated the model"
             )
+            if self.guard is not None:
+                self.guard.noticed(odd)
         if self.address != KEY_SERVER and _is_answer(data, 0 <= round < self.rounds):
             self.state.notes.answered(round, question, len(data))
             took = time.perf_counter() - started

@@ -46,7 +46,7 @@ from fedplug_party.agreement import agreement, preview
 from fedplug_party.kept import KEPT, Kept, pattern_of
 from fedplug_party.line import Listening, ask
 from fedplug_party.owned import open_own
-from fedplug_party.party import Host, Party
+from fedplug_party.party import Guard, Host, Party
 from fedplug_party.state import Belongs, State
 
 STATUS = b"status"
@@ -179,6 +179,7 @@ def be_party(
     yes: bool,
     signing_key: Path | None = None,
     attack: bool = False,
+    policy: Path | None = None,
 ) -> int:
     """The body of `fedplug party`; returns the exit code.
 
@@ -192,6 +193,7 @@ def be_party(
         yes: join without asking; this is no yes to code that has not run here before.
         signing_key: file of the client's private signing key. Needed if the recipe lists its public key.
         attack: attack this client's uploads of an earlier run, in place of joining one.
+        policy: file of the site's policy; None: it has none.
     """
     if attack and not (folder / "party.json").is_file():  # before anything is made there
         raise SetupError(f"{folder} holds no state of a run; name the --state folder that {address} used")
@@ -210,11 +212,27 @@ def be_party(
         site = Site(recipe, address, folder, data, settings.device, catalog, key)
         if attack:
             return attack_at_home(site, state, settings, signing_key)
+        guard = None if policy is None else _guard(policy, site, data, repeats)
         try:
-            return run_party(site, state, repeats, agreed, _with_time)
+            return run_party(site, state, repeats, agreed, _with_time, guard)
         except KeyboardInterrupt:
             _with_time("stopped; the state is saved, and the same command continues from it")
             return INTERRUPTED
+
+
+def _guard(policy: Path, site: Site, data: str | None, repeats: int) -> Guard | None:
+    """The site's policy for this study; None for the key server, which has no data.
+
+    Raises:
+        SetupError: the policy refuses the study, with all reasons; or fedplug-policy is missing.
+    """
+    make, client = service("site_policy"), site.client()
+    if make is None:
+        raise SetupError(f"--policy needs fedplug-policy: {install('fedplug-policy')}")
+    if client is None:
+        raise SetupError("--policy is about a client's data, and the key server has none; leave it out")
+    guard: Guard = make(policy).study(site.recipe, site.layout, client, data, data_digest(client.data), repeats)
+    return guard
 
 
 def attack_at_home(site: Site, state: State, settings: Settings, signing_key: Path | None) -> int:
@@ -305,8 +323,9 @@ def _with_time(text: str) -> None:
 
 
 def run_party(
-    site: Site, state: State, repeats: int, agreed: Callable[[str], bool], said: Callable[[str], None] = print
-) -> int:
+    site: Site, state: State, repeats: int, agreed: Callable[[str], bool], said: Callable[[str], None] = print,
+    guard: Guard | None = None,
+) -> int:  # fmt: skip
     """Runs the party until the run is over; returns the exit code.
 
     Args:
@@ -315,6 +334,7 @@ def run_party(
         repeats: how many repeated rounds the site allows, over the whole run.
         agreed: called with the text on what will leave the site; returns whether the party may join.
         said: receives log lines.
+        guard: the site's policy; None: it has none.
 
     Raises:
         SetupError: the folder belongs to another party, recipe or data set.
@@ -332,7 +352,7 @@ def run_party(
     draw_apart()
     party = Party(site.address, recipe.digest, recipe.rounds, state, site.host, repeats, site.paid, said)
     party.finished = lambda host: write_models(host, state.folder)
-    party.noticed = Noticing(site.layout)
+    party.noticed, party.guard = Noticing(site.layout), guard
     if client is not None:
         party.kept = Kept(state.folder, site.address, site.pattern, said)
     with _line(state.folder, party) as requests:

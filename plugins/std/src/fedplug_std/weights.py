@@ -17,19 +17,20 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def read(file: str, content: bytes, what: str) -> dict[str, torch.Tensor]:
+def read(file: str, content: bytes, what: str, within: Sequence[str] = ()) -> dict[str, torch.Tensor]:
     """The tensors of a file, by name.
 
     Args:
         file: its name, whose ending says how it is written.
         content: what it holds.
         what: what the file is, for messages.
+        within: names under which a saved dictionary may hold the state dict, next to other things.
 
     Raises:
         SetupError: the file cannot be read.
     """
     try:
-        return dict(_safetensors(content) if file.endswith(".safetensors") else _state_dict(content))
+        return dict(_safetensors(content) if file.endswith(".safetensors") else _state_dict(content, within))
     except Exception as error:  # the file may be of any kind
         raise SetupError(f"{what} {file} cannot be read ({cause_of(error)}); save a state dict again") from error
 
@@ -70,9 +71,11 @@ def put(
                 tensor.copy_(given[name])
 
 
-def _state_dict(content: bytes) -> dict[str, torch.Tensor]:
+def _state_dict(content: bytes, within: Sequence[str]) -> dict[str, torch.Tensor]:
     """Loads weights only: code in the file does not run."""
-    found: dict[str, torch.Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if isinstance(found, dict):
+        found = next((found[name] for name in within if isinstance(found.get(name), dict)), found)
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise ValueError("it holds no dictionary from names to tensors")
     return found

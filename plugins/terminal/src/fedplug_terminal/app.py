@@ -198,6 +198,9 @@ def check(
         Path | None,
         typer.Option(metavar="PATH", help="Folder of data sets: load them, and try two rounds with a few examples."),
     ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Policy of a site: say what of it a recipe breaks.")
+    ] = None,
 ) -> None:
     """Check recipes without running them, and print every problem with file, line and column. With --data, try two
     rounds with a few examples of each client.
@@ -208,4 +211,4 @@ def check(
     from fedplug_terminal.catalog import check_recipes
 
     consent = Consent(trust, ask=not as_json)
-    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, consent), data, as_json))
+    raise typer.Exit(check_recipes(recipes, sets, with_files(None, plugins, consent), data, as_json, policy))

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedplug.api.errors import FedplugError, PluginError, RecipeError
-from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry
+from fedplug.api.errors import FedplugError, PluginError, RecipeError, SetupError
+from fedplug.recipe.catalog import GROUPS, SECTION, Catalog, Entry, service
 from fedplug_runs import functions
 from fedplug_runs.docstrings import docstring
 from fedplug_runs.hints import near, suggest
+from fedplug_runs.installing import install
+from fedplug_runs.settings import Settings
 from fedplug_runs.trust import may_run, refusal
 
 from fedplug_terminal.as_json import document, problem
@@ -324,19 +326,20 @@ def _bounds(schema: dict[str, Any]) -> list[str]:
 
 def check_recipes(
     recipes: Sequence[Path | str], sets: Sequence[str] | None = None, catalog: Catalog | None = None,
-    data: Path | None = None, as_json: bool = False,
+    data: Path | None = None, as_json: bool = False, policy: Path | None = None,
 ) -> int:  # fmt: skip
     """Prints of each recipe that it is well, with its digest, or everything that is wrong, and what could not be
     checked since code of the recipe's own has not run. Gives the exit code: 1 where something is wrong.
 
-    With `data`, a folder of data sets, two rounds of each recipe that is well are tried with a few examples.
+    With `data`, a folder of data sets, two rounds of each recipe that is well are tried with a few examples. With
+    `policy`, the file of a site, what a recipe breaks of it is a problem.
     """
     problems = 0
     if as_json:
-        return _check_as_json(recipes, sets, catalog, data)
+        return _check_as_json(recipes, sets, catalog, data, policy)
     for path in map(Path, recipes):
         try:
-            recipe = functions.check(path, sets, catalog=catalog)
+            recipe = _checked(path, sets, catalog, policy)
             notes = [*recipe.notes, *_tried(recipe, data, catalog)]
             tell("\n".join([f"{path}: ok ({recipe.digest[:12]})", *(f"note: {note}" for note in notes)]))
         except RecipeError as error:
@@ -356,10 +359,26 @@ def check_recipes(
     return 1 if problems else 0
 
 
+def _checked(path: Path, sets: Sequence[str] | None, catalog: Catalog | None, policy: Path | None) -> Recipe:
+    """The recipe.
+
+    Raises:
+        RecipeError: something is wrong with it, or the policy of a site would refuse it.
+        SetupError: there is no such policy, or fedplug-policy is missing.
+    """
+    recipe = functions.check(path, sets, catalog=catalog)
+    if policy is not None:
+        make = service("site_policy")
+        if make is None:
+            raise SetupError(f"--policy needs fedplug-policy: {install('fedplug-policy')}")
+        if reasons := make(policy).beforehand(recipe, Settings.load().data_root):
+            raise RecipeError([f"{path}: {policy}, {reason}" for reason in reasons])
+    return recipe
+
+
 def _tried(recipe: Recipe, data: Path | None, catalog: Catalog | None) -> list[str]:
     """What a little of a run shows, with data sets in a folder; without one, the files that a run will miss."""
     from fedplug_runs.fitting import missing_files
-    from fedplug_runs.settings import Settings
 
     settings = Settings.load()
     if data is None:
@@ -372,13 +391,14 @@ def _tried(recipe: Recipe, data: Path | None, catalog: Catalog | None) -> list[s
 
 
 def _check_as_json(
-    recipes: Sequence[Path | str], sets: Sequence[str] | None, catalog: Catalog | None, data: Path | None
+    recipes: Sequence[Path | str], sets: Sequence[str] | None, catalog: Catalog | None, data: Path | None,
+    policy: Path | None,
 ) -> int:  # fmt: skip
     """The same as an object."""
     found: list[dict[str, Any]] = []
     for path in map(Path, recipes):
         try:
-            recipe = functions.check(path, sets, catalog=catalog)
+            recipe = _checked(path, sets, catalog, policy)
             found.append({"file": str(path), "ok": True, "name": recipe.name, "digest": recipe.digest,
                           "problems": [], "notes": [*recipe.notes, *_tried(recipe, data, catalog)],
                           "not_checked": []})  # fmt: skip

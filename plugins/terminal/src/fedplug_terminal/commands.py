@@ -19,6 +19,7 @@ OFFERED = {
     "fedplug-flower": ("federation-app", "federation-relay", "federation-try"),
     "fedplug-lab": ("compare", "data", "new", "report", "schema", "sites", "sweep"),
     "fedplug-party": ("party",),
+    "fedplug-policy": ("budget",),
     "fedplug-search": ("search",),
 }
 """Commands of this project's own plugins, by distribution: one that is not installed cannot say what it would offer."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fedplug.api.data import Examples, Model
+from fedplug.api.blocks import Layout
+from fedplug.api.data import Examples, Model, PublicData
 from fedplug.api.errors import FedplugError, PluginError, ViewError, describe, of_component
 from fedplug.api.roles import Attack, Learns
 from fedplug.recipe.composition import Composition
@@ -34,8 +35,89 @@ _LEFT = 0.1
 _DEVIATIONS = 4.0
 
 
-class Calls:
-    """Calls the attacks of a recipe.
+class Caller:
+    """Calls attacks with a view.
+
+    Args:
+        composition: the components, with the attacks.
+        layout: of the model.
+        public: the examples that everybody has, or None.
+        device: torch device name.
+        progress: receives the progress of an attack, as in `Attacker`.
+        note: receives warnings.
+    """
+
+    def __init__(
+        self,
+        composition: Composition,
+        layout: Layout,
+        public: PublicData | None,
+        device: str,
+        progress: Callable[[int, int, float | None], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.composition, self.layout, self.public = composition, layout, public
+        self._device, self._progress, self._note = device, progress, note
+        self._caches: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def call(self, name: str, view: View, unmet: str) -> AttackReport:
+        """Runs one form of an attack, if the view meets its needs and `unmet` is empty."""
+        view = _apart(view)
+        component = self.composition.part(name, Attack)
+        if reason := unmet or component.finds.needs.unmet(view, self.public):
+            return AttackReport(NOT_APPLICABLE, reason=reason)
+        try:
+            answer = self.composition.one("attack", name, view=view, attacker=self._attacker(view, component))
+        except PluginError as error:  # an error is not a report; the other targets still count
+            why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+            self._note(f"{name} stopped with an error: {why}")
+            return AttackReport(INCONCLUSIVE, reason=f"the attack stopped with an error: {why}")
+        except FedplugError as error:
+            return AttackReport(NOT_APPLICABLE, reason=str(error))
+        try:
+            report = checked(answer, view)
+        except ViewError as error:
+            self._note(f"{name}: {error}")
+            return AttackReport(INCONCLUSIVE, reason=str(error))
+        searched = report.status == FINISHED and not report.unfit
+        return dataclasses.replace(report, unfit=unexplained(view, report)) if searched else report
+
+    def planted(self, name: str, view: View, clients: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+        """The models that an attack's malicious server sends to each client.
+
+        Raises:
+            ViewError: they are not models: of another length, or not finite; or the attack has none for this view.
+        """
+        component = self.composition.part(name, Attack)
+        assert isinstance(component, Plants)
+        view, size = _apart(view), self.layout.size
+        with of_component(name, "plant"):
+            given = component.plant(view, self._attacker(view, component))
+        models = given if isinstance(given, Mapping) else dict.fromkeys(clients, given)
+        found = {client_id: np.asarray(models[client_id], np.float32) for client_id in clients if client_id in models}
+        if missing := sorted(set(clients) - set(found)):
+            raise ViewError(f"{name} planted no model for client {missing[0]}; give one for each of {clients}")
+        for client_id, vector in found.items():
+            if vector.shape != (size,) or not np.isfinite(vector).all():
+                raise ViewError(
+                    f"{name} planted an array of shape {vector.shape} at client {client_id}; it must be ({size},), all "
+                    "finite"
+                )
+        return found
+
+    def _attacker(self, view: View, component: Attack) -> Attacker:
+        """With the public facts, without the components of the run, which could lead to data.
+
+        The content of its cache is available for the attack's next target, and for the same adversary alone.
+        """
+        cache = self._caches.setdefault((component.name, view.adversary), {})
+        facts = facts_of(self.composition, self.layout, view.round, self.public)
+        facts = dataclasses.replace(facts, components={component.name: component})
+        return Attacker(device=self._device, progress=self._progress, cache=cache, facts=facts)
+
+
+class Calls(Caller):
+    """Calls the attacks of a recipe on a run.
 
     Args:
         section: the attacks.
@@ -45,9 +127,11 @@ class Calls:
     """
 
     def __init__(self, section: AskedAttacks, composition: Composition, stage: Stage, truths: Truths) -> None:
-        self.section, self.scope, self.composition = section, section.scope, composition
-        self.stage, self.rewound, self.watch, self.truths = stage, stage.rewound, stage.watch, truths
-        self._caches: dict[tuple[str, str], dict[str, Any]] = {}
+        super().__init__(
+            composition, stage.model.layout, stage.rewound.public, stage.device, stage.timer.progress, stage.watch.note
+        )  # fmt: skip
+        self.section, self.scope = section, section.scope
+        self.stage, self.rewound, self.truths = stage, stage.rewound, truths
         self.twins = self._twins()
 
     def forms(self, attack: str, component: Attack, view: View) -> dict[str, str]:
@@ -83,61 +167,6 @@ class Calls:
             view = dataclasses.replace(view, candidates=candidates)
             truth = dataclasses.replace(truth, members=members, common=common)
         return view, truth
-
-    def call(self, name: str, view: View, unmet: str) -> AttackReport:
-        """Runs one form of an attack, if the view meets its needs and `unmet` is empty."""
-        view = _apart(view)
-        component = self.composition.part(name, Attack)
-        if reason := unmet or component.finds.needs.unmet(view, self.rewound.public):
-            return AttackReport(NOT_APPLICABLE, reason=reason)
-        try:
-            answer = self.composition.one("attack", name, view=view, attacker=self._attacker(view, component))
-        except PluginError as error:  # an error is not a report; the other targets still count
-            why = describe(error.__cause__ if isinstance(error.__cause__, Exception) else error)
-            self.watch.note(f"{name} stopped with an error: {why}")
-            return AttackReport(INCONCLUSIVE, reason=f"the attack stopped with an error: {why}")
-        except FedplugError as error:
-            return AttackReport(NOT_APPLICABLE, reason=str(error))
-        try:
-            report = checked(answer, view)
-        except ViewError as error:
-            self.watch.note(f"{name}: {error}")
-            return AttackReport(INCONCLUSIVE, reason=str(error))
-        searched = report.status == FINISHED and not report.unfit
-        return dataclasses.replace(report, unfit=unexplained(view, report)) if searched else report
-
-    def planted(self, name: str, view: View, clients: Sequence[int]) -> dict[int, NDArray[np.float32]]:
-        """The models that an attack's malicious server sends to each client.
-
-        Raises:
-            ViewError: they are not models: of another length, or not finite; or the attack has none for this view.
-        """
-        component = self.composition.part(name, Attack)
-        assert isinstance(component, Plants)
-        view, size = _apart(view), self.stage.model.layout.size
-        with of_component(name, "plant"):
-            given = component.plant(view, self._attacker(view, component))
-        models = given if isinstance(given, Mapping) else dict.fromkeys(clients, given)
-        found = {client_id: np.asarray(models[client_id], np.float32) for client_id in clients if client_id in models}
-        if missing := sorted(set(clients) - set(found)):
-            raise ViewError(f"{name} planted no model for client {missing[0]}; give one for each of {clients}")
-        for client_id, vector in found.items():
-            if vector.shape != (size,) or not np.isfinite(vector).all():
-                raise ViewError(
-                    f"{name} planted an array of shape {vector.shape} at client {client_id}; it must be ({size},), all "
-                    "finite"
-                )
-        return found
-
-    def _attacker(self, view: View, component: Attack) -> Attacker:
-        """With the public facts, without the components of the run, which could lead to data.
-
-        The content of its cache is available for the attack's next target, and for the same adversary alone.
-        """
-        cache = self._caches.setdefault((component.name, view.adversary), {})
-        facts = facts_of(self.composition, self.stage.model.layout, view.round, self.rewound.public)
-        facts = dataclasses.replace(facts, components={component.name: component})
-        return Attacker(device=self.stage.device, progress=self.stage.timer.progress, cache=cache, facts=facts)
 
     def _learns(self, round: int) -> tuple[Learns, ...]:
         """The trainer's declaration for each round before this one."""

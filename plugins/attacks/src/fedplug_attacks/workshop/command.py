@@ -178,9 +178,9 @@ def wanted(
     """
     section: dict[str, Any] = dict(ran.to_plain().get("attack", {}))
     if attacks:
-        section["attacks"] = [{"use": _full(name, "attack", catalog)} for name in attacks]
+        section["attacks"] = [{"use": full_name(name, "attack", catalog)} for name in attacks]
     if metrics:
-        section["metrics"] = [{"use": _full(name, "metric", catalog)} for name in metrics]
+        section["metrics"] = [{"use": full_name(name, "metric", catalog)} for name in metrics]
     if "probe" in scope:  # keys missing on the command line keep the recipe's values
         probe = {**(section.get("probe") or {}), **{key: n for key, n in scope["probe"].items() if n is not None}}
         if "batch_size" not in probe:
@@ -215,7 +215,7 @@ def with_section(
     return Recipe.from_plain(source.data, catalog, origin="recipe")
 
 
-def _full(name: str, group: str, catalog: Catalog) -> str:
+def full_name(name: str, group: str, catalog: Catalog) -> str:
     """Resolves `ilrg` to `attacks.ilrg`, or to the only component of that name that another plugin offers.
 
     Raises:

@@ -54,7 +54,7 @@ from fedplug_attacks.workshop.records import (
     TrueClasses,
 )
 from fedplug_attacks.workshop.scope import AskedAttacks
-from fedplug_attacks.workshop.scorer import Scorer, matched
+from fedplug_attacks.workshop.scorer import Scorer, matched, usual_metrics
 from fedplug_attacks.workshop.stage import OutOfTime, Stage
 from fedplug_attacks.workshop.target_truth import Truths
 from fedplug_attacks.workshop.words import by_words, examples, who_words
@@ -517,16 +517,7 @@ class AttackRun:
         """The recipe's metrics, or else every installed one that is computed by default."""
         if self.section.metrics:
             return {use.name: self.composition.part(use.name, Metric) for use in self.section.metrics}
-        found: dict[str, Metric] = {}
-        for entry in self.stage.catalog.groups["metric"].values():
-            metric: type[Metric] = entry.load()
-            # A metric with required options must be named by a recipe, because its numbers may depend on them.
-            if any(field.is_required() for field in metric.Options.model_fields.values()):
-                continue
-            one = metric(metric.Options())
-            if one.measures.default:
-                one.name, found[entry.name] = entry.name, one
-        return found
+        return usual_metrics(self.stage.catalog)
 
 
 def _visible(view: View) -> int:

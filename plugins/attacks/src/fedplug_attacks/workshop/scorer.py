@@ -44,6 +44,7 @@ from fedplug_attacks.workshop.records import Evidence, Guesses, Outcome, Success
 if TYPE_CHECKING:
     from fedplug.api.data import Examples, PublicData
     from fedplug.api.roles import Finds, Metric
+    from fedplug.recipe.catalog import Catalog
     from numpy.typing import NDArray
 
 GUESSES, DRAWS = 20, 200
@@ -73,6 +74,20 @@ class Scored:
 
     numbers: dict[str, float]
     undefined: dict[str, str]
+
+
+def usual_metrics(catalog: Catalog) -> dict[str, Metric]:
+    """Every installed metric that is computed by default, by name."""
+    found: dict[str, Metric] = {}
+    for entry in catalog.groups["metric"].values():
+        metric: type[Metric] = entry.load()
+        # A metric with required options must be named by a recipe, because its numbers may depend on them.
+        if any(field.is_required() for field in metric.Options.model_fields.values()):
+            continue
+        one = metric(metric.Options())
+        if one.measures.default:
+            one.name, found[entry.name] = entry.name, one
+    return found
 
 
 class Scorer:

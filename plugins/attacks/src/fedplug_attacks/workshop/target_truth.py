@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,18 @@ def scale_of(examples: Examples, std: tuple[float, ...]) -> NDArray[np.float32] 
         return None
     columns = examples.inputs.shape[1]
     return np.asarray(std if len(std) == columns else [1.0] * columns, np.float32)
+
+
+def truth_of(examples: Examples, classes: int, std: tuple[float, ...]) -> Truth:
+    """The truth about an update of these examples; `std` is the public spread of the columns of a table."""
+    return Truth(
+        images=pixels(examples),
+        labels=examples.labels,
+        num_classes=max(classes, int(examples.labels.max(initial=0)) + 1),
+        scale=scale_of(examples, std),
+        tokens=np.unique(examples.inputs).astype(np.int64) if are_tokens(examples) else None,
+        texts=examples.inputs.astype(np.int64) if are_tokens(examples) else None,
+    )
 
 
 class Truths:
@@ -62,20 +75,12 @@ class Truths:
         update = moment.updates.get(target) if moment else None
         if update is None and self.wanted and observed is not None and len(observed.contributors) == 1:
             update = self._made_again(round, target)
-        return Truth(
-            images=pixels(examples),
-            labels=examples.labels,
-            num_classes=max(len(data.classes), int(examples.labels.max(initial=0)) + 1),
-            regions=examples.regions,
-            region_names=tuple(data.region_names),
-            update=update,
-            observed=observed,
-            scale=scale_of(examples, data.std),
-            tokens=np.unique(examples.inputs).astype(np.int64) if are_tokens(examples) else None,
+        return dataclasses.replace(
+            truth_of(examples, len(data.classes), data.std),
+            regions=examples.regions, region_names=tuple(data.region_names), update=update, observed=observed,
             attribute=None if self.attributes is None else self.attributes.of(examples),
             public_share=None if self.attributes is None else self.attributes.public_share,
-            texts=examples.inputs.astype(np.int64) if are_tokens(examples) else None,
-        )
+        )  # fmt: skip
 
     def challenge(self, target: int, seed: int, size: int, batch: Examples | None = None) -> tuple[Examples, Any]:
         """Candidates, half the target's own, half test examples of the same class mix, and which are its own.

@@ -1,0 +1,153 @@
+"""`fedplug attack --update`: what another framework's server logged, in the files that it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli_calls import call
+from fedplug_attacks.api.observation import Seen
+from fedplug_attacks.views.logged import Facts, Server
+from fedplug_std.torch_model import TorchModel
+from sklearn.datasets import load_digits
+from torch import nn
+
+NETS = """
+from torch import nn
+
+
+class Perceptron(nn.Module):
+    def __init__(self, shape, num_classes):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 96), nn.Linear(96, num_classes)
+
+    def forward(self, images):
+        return self.last(self.first(images.flatten(1)).relu())
+"""
+FACTS = ["--fact", "shape=[1, 8, 8]", "--fact", "examples=6", "--fact", "lr=0.1", "--fact", "steps=1"]
+
+
+def one_step(images: Any, labels: Any) -> tuple[nn.Module, dict[str, Any], dict[str, Any]]:
+    """A network, its state, and its state after one step of plain gradient descent."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10))
+    names = dict(zip(net.state_dict(), ("first.weight", "first.bias", "last.weight", "last.bias"), strict=True))
+    before = {names[name]: value.clone() for name, value in net.state_dict().items()}
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    nn.functional.cross_entropy(net(torch.from_numpy(images).flatten(1)), torch.from_numpy(labels)).backward()
+    optimiser.step()
+    return net, before, {names[name]: value.clone() for name, value in net.state_dict().items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files as torch, NVFlare, Flower and NumPy write them, of one client's step on six digits."""
+    monkeypatch.chdir(tmp_path)
+    digits = load_digits()
+    images, labels = (digits.images[:6, None] / 16).astype(np.float32), digits.target[:6].astype(np.int64)
+    _, before, after = one_step(images, labels)
+    Path("nets.py").write_text(NETS)
+    torch.save(before, "start.pt")
+    torch.save({"model": after, "train_conf": {"lr": 0.1}}, "FL_model.pt")
+    np.savez("flower.npz", *(value.numpy() for value in after.values()))
+    np.savez("difference.npz", **{name: (after[name] - before[name]).numpy() for name in after})
+    np.savez("gradient.npz", **{name: ((before[name] - after[name]) / 0.1).numpy() for name in after})
+    np.savez("part.npz", **{name: value.numpy() for name, value in after.items() if name.startswith("last")})
+    np.savez("truth.npz", images=images, labels=labels)
+    return tmp_path
+
+
+def attacked(monkeypatch: pytest.MonkeyPatch, update: str, *more: str, start: str = "start.pt") -> int:
+    words = ["attack", "--update", update, "--global", start, "--model", "nets.py:Perceptron", *FACTS, "--out", "out"]
+    return call(monkeypatch, *words, *more)
+
+
+@pytest.mark.parametrize("update", ["FL_model.pt", "flower.npz", "difference.npz", "gradient.npz"])
+def test_all_images_of_a_batch_are_found_whatever_a_framework_writes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, update: str
+) -> None:
+    sent = ["--fact", "sent=gradient"] if update == "gradient.npz" else []
+    assert attacked(monkeypatch, update, "--truth", "truth.npz", "--attack", "exact_batch", *sent) == 0
+    (found,) = json.loads(Path("out/found.json").read_text())["attacks"]
+    assert (found["status"], found["recovered"]) == ("success", [0, 1, 2, 3, 4, 5])
+    with np.load("out/attacks.exact_batch.npz") as file, np.load("truth.npz") as truth:
+        distance = np.abs(file["images"][:, None] - truth["images"][None]).max((2, 3, 4)).min(1)
+    assert distance.max() < 1e-3
+    assert Path("out/attacks.exact_batch.png").stat().st_size > 100
+
+
+def test_what_is_secret_or_not_in_the_file_is_hidden(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert attacked(monkeypatch, "flower.npz", "--secret", "first.*", "--attack", "exact_batch") == 0
+    assert "hidden" in capsys.readouterr().out
+    assert attacked(monkeypatch, "part.npz", "--attack", "exact_batch", "--attack", "ilrg", "--out", "other") == 0
+    out = capsys.readouterr().out
+    assert "exact_batch: does not apply" in out
+    assert "ilrg: found 1 of class 0" in out
+    assert "without --truth nobody here can say" in out
+
+
+def test_a_folder_has_a_file_for_each_round(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("updates").mkdir()
+    for name in ("flower.npz", "difference.npz"):
+        Path(name).rename(Path("updates") / name)
+    assert attacked(monkeypatch, "updates", "--truth", "truth.npz", "--attack", "exact_batch") == 0
+    told = json.loads(Path("out/found.json").read_text())["attacks"]
+    assert [each["attack"] for each in told] == ["attacks.exact_batch-round1", "attacks.exact_batch-round2"]
+    assert [len(each["recovered"]) for each in told] == [6, 6]
+
+
+def test_arrays_without_names_are_in_the_order_of_the_state_with_its_statistics(tmp_path: Path) -> None:
+    """Flower's clients send `net.state_dict().values()`: statistics of batch norm are among them."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    state = [value.clone() for value in net.state_dict().values()]
+    np.savez(tmp_path / "start.npz", *(value.numpy() for value in state))
+    np.savez(tmp_path / "update.npz", *((value + 1).numpy() for value in state))
+    model = TorchModel(net, "cpu")
+    before = model.get_vector()
+    facts = Facts(shape=(3,), sent="model", noise=0.5)
+    seen = Server(model, facts, ["2.*"]).saw(tmp_path / "start.npz", tmp_path / "update.npz", 0)
+    assert seen.vector is not None
+    assert np.array_equal(seen.vector, before)
+    assert set(seen.buffers) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    hidden = np.isin(np.arange(model.layout.size), np.arange(model.layout.size - 10, model.layout.size))
+    assert np.array_equal(seen.update.states == Seen.ENCRYPTED, hidden)
+    assert np.allclose(seen.update.values, 1.0)
+    assert (seen.update.sigma == 0.5).all()
+
+
+def test_the_meaning_follows_from_the_facts() -> None:
+    facts = Facts(shape=(3,), examples=10, batch_size=4, epochs=2, lr=0.1, momentum=0.9)
+    assert (facts.meaning.steps, facts.meaning.sign, facts.meaning.momentum) == (6, -1, 0.9)
+    assert Facts(shape=(3,), examples=10, lr=0.1).meaning.steps is None
+    assert Facts(shape=(3,), examples=4, sent="gradient").meaning.reach == 1.0
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--fact", "epoch=1"], "unknown option 'epoch' of --fact; did you mean epochs?"),
+    (["--fact", "lr"], "--fact lr: write name=value"),
+    (["--fact", "mean=[0.1, 0.2]"], "--fact: data: agreed.mean has 2 numbers"),
+    (["--model", "nets.py:Net"], "--model: nets.py has no Net; it has Perceptron"),
+    (["--update", "away.npz"], "--update away.npz: there is no such file"),
+    (["--update", "truth.npz"], "--update truth.npz has no parameter of the model; it has first.weight"),
+    (["--global", "part.npz"], "--global part.npz does not fit this model: it lacks first.weight, first.bias"),
+    (["--global", "nets.py"], "nets.py is of no kind that is read here"),
+    (["--secret", "middle.*"], "--secret middle.* is no parameter of the model; it has first.weight"),
+    (["--truth", "flower.npz"], "--truth flower.npz must hold images or inputs [n, 1, 8, 8] and labels [n]"),
+    (["--attack", "exact"], "--attack.0.use: unknown attack component 'exact'; for attack there is"),
+    (["--set", "attack.attacks.0.speed=1"], "unknown option 'speed' of attacks.ilrg"),
+    (["--probe", "3"], "--probe: only for a run"),
+    (["run-1"], "give the folder of a run, or --update FILE"),
+    (["--out", "."], ". holds something already"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_with_a_remedy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, words: list[str], said: str
+) -> None:
+    assert attacked(monkeypatch, "flower.npz", "--quick", *words) == 1
+    assert said in capsys.readouterr().err
+    assert not Path("out").exists()

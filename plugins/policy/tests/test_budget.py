@@ -1,0 +1,151 @@
+"""The account of a site: studies compose as releases do, and nobody can change or lose a line."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fedplug.api.errors import SetupError
+from fedplug_policy.budget import FILE, Budget, Charge, Cost, LevelCost, composed, keepers_of, spent, touching
+from opacus.accountants import RDPAccountant
+from policy_toys import ask_until_refused, charge, guard
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+
+@pytest.fixture(autouse=True)
+def own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def gaussian(multiplier: float, delta: float) -> float:
+    """Epsilon of one Gaussian release by Balle and Wang's Theorem 8, with scipy."""
+    def off(epsilon: float) -> float:
+        mean, shift = 1 / (2 * multiplier), epsilon * multiplier
+        return float(norm.cdf(mean - shift) - math.exp(epsilon) * norm.cdf(-mean - shift) - delta)
+
+    return float(brentq(off, 0, 100))
+
+
+def test_gaussian_studies_compose_exactly_and_not_by_adding_epsilons() -> None:
+    studies = [(Cost(gaussian=3 / 4**2), 1e-5), (Cost(gaussian=5 / 6**2), 1e-6)]
+    together = 1 / math.sqrt(3 / 4**2 + 5 / 6**2)
+    assert composed(studies, 1e-5) == pytest.approx(gaussian(together, 1e-5), rel=1e-6)
+    alone = [composed([study], 1e-5) for study in studies]
+    assert max(alone) < composed(studies, 1e-5) < sum(alone)
+
+
+def test_a_study_without_a_guarantee_leaves_none() -> None:
+    assert composed([(Cost(gaussian=0.1), 1e-5), (Cost("reads the clear zone"), 1e-5)], 1e-5) == math.inf
+
+
+def test_mechanisms_that_only_a_study_knows_are_added_with_their_delta() -> None:
+    strange, plain = Cost(others=[("own.noise", 2.0, 3)], epsilon=0.7), Cost(gaussian=0.1)
+    assert composed([(strange, 4e-6), (plain, 1e-5)], 1e-5) == pytest.approx(0.7 + composed([(plain, 0.0)], 6e-6))
+    assert composed([(strange, 1e-5)], 1e-5) == math.inf
+
+
+def test_laplace_noise_composes_by_renyi_dp_and_never_above_the_sum() -> None:
+    one, two = Cost(others=[("laplace", 5.0, 10)]), Cost(others=[("laplace", 5.0, 30), ("pure", 8.0, 2)])
+    together = composed([(one, 1e-5), (two, 1e-5)], 1e-5)
+    assert together == pytest.approx(composed([(Cost(others=[("laplace", 5.0, 40), ("pure", 8.0, 2)]), 1e-5)], 1e-5))
+    assert together <= 40 / 5 + 2 / 8
+
+
+def test_two_studies_meet_on_the_same_file_and_no_one_else_can_compare(tmp_path: Path) -> None:
+    for name, text in (("a/x.csv", "1,2"), ("a/y.csv", "3"), ("b/renamed.csv", "1,2")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    site, other = Budget(tmp_path / "site"), Budget(tmp_path / "other")
+    first = site.identify([tmp_path / "a/x.csv", tmp_path / "a/y.csv"])
+    (second,) = site.identify([tmp_path / "b/renamed.csv"])
+    assert second in first
+    assert second not in other.identify([tmp_path / "b/renamed.csv"])
+    assert site.identify([], rows="abc") == site.identify([], rows="abc") != site.identify([], rows="abd")
+    assert [one.study for one in touching([charge("one", second), charge("two", "else")], first)] == ["one"]
+
+
+def test_lines_are_kept_in_order_and_none_can_be_changed_or_taken_out(tmp_path: Path) -> None:
+    budget = Budget(tmp_path / "budget")
+    for study in ("one", "two", "three"):
+        with budget.alone():
+            budget.append(charge(study, server=Cost(gaussian=1.0)))
+    assert [one.study for one in budget.charges()] == ["one", "two", "three"]
+    file = tmp_path / "budget" / FILE
+    lines = file.read_bytes().splitlines(keepends=True)
+    for changed in (
+        [lines[0], lines[1].replace(b'"gaussian": 1.0', b'"gaussian": 0.1'), lines[2]],
+        [lines[0], lines[2]], [lines[1], lines[0], lines[2]],
+    ):  # fmt: skip
+        file.write_bytes(b"".join(changed))
+        with pytest.raises(SetupError, match="the signature of a line does not fit; restore the file from a copy"):
+            budget.charges()
+    file.write_bytes(b"".join(lines) + lines[0][:50])  # cut off while it was written, before the site answered
+    with budget.alone():
+        budget.append(charge("four", server=Cost(gaussian=1.0)))
+    assert [one.study for one in budget.charges()] == ["one", "two", "three", "four"]
+
+
+def test_two_studies_at_once_cannot_both_spend_the_last_of_a_budget_even_if_one_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("budget: {epsilon: 4, delta: 1.0e-5, toward: [server]}\n")
+    context: Any = multiprocessing.get_context("fork")  # no child computes with torch
+    pauses = {"killed": 0.02, "left": 0.0, "right": 0.0}
+    processes = {
+        name: context.Process(target=ask_until_refused, args=(guard(tmp_path, name), tmp_path, name, pause))
+        for name, pause in pauses.items()
+    }
+    for process in processes.values():
+        process.start()
+    until = time.monotonic() + 120
+    while len([*tmp_path.glob("*.ready")]) < len(processes) and time.monotonic() < until:
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    time.sleep(0.05)
+    processes["killed"].kill()
+    for process in processes.values():
+        process.join(60)
+    charges = Budget(tmp_path / "budget").charges()
+    rounds = {one.study: len(one.rounds) for one in charges}
+    most = next(n for n in range(1, 99) if gaussian(4 / math.sqrt(n + 1), 1e-5) > 4)
+    assert sum(rounds.values()) == most
+    assert spent(charges, "server", "client", 1e-5) == pytest.approx(gaussian(4 / math.sqrt(most), 1e-5), rel=1e-6)
+    for name in ("left", "right"):
+        said = (tmp_path / f"{name}.refused").read_text()
+        assert int(said.split()[0]) == rounds.get(name, 0)
+        assert "with this study epsilon reaches 4.0" in said
+
+
+def test_a_study_that_continues_goes_on_from_what_it_spent(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("budget: {epsilon: 40, delta: 1.0e-5, toward: [server]}\n")
+    for rounds in ([0, 1], [1, 2]):  # it was started again, and the server repeats round 2
+        study = guard(tmp_path, "one")
+        for round in rounds:
+            study.asked("run", round, study._upload)
+    (found,) = Budget(tmp_path / "budget").charges()
+    assert found.rounds == [1, 2, 2, 3]
+    assert found.toward["server"].gaussian == pytest.approx(4 / 4**2)
+    assert json.loads((tmp_path / "budget" / FILE).read_text().splitlines()[0])["charge"]["rounds"] == [1]
+
+
+def test_records_compose_as_the_account_of_one_run_with_all_steps() -> None:
+    """DP-SGD of two studies is DP-SGD with the steps of both, which Opacus prices as one."""
+    first, second = (
+        Charge(name, name, "run", 0, [1], ["d"], 1e-5, {}, {"record": LevelCost("baselines.dp_sgd", releases, epsilon)})
+        for name, releases, epsilon in (
+            ("one", [([1.1, 0.05, 200.0], 2)], 2.0), ("two", [([1.1, 0.05, 300.0], 1)], 1.7),
+        )
+    )  # fmt: skip
+    keepers = keepers_of([first, second])
+    together = spent([first, second], "server", "record", 1e-5, keepers)
+    reference = RDPAccountant()
+    reference.history = [(1.1, 0.05, 700)]
+    assert together == pytest.approx(reference.get_epsilon(1e-5), rel=0.15)
+    assert together < reference.get_epsilon(1e-5)  # the loss distribution is exact, Renyi DP a bound
+    assert spent([first, second], "server", "record", 1e-5) == math.inf  # both deltas do not fit into one
+    assert spent([first, second], "server", "record", 2e-5) == pytest.approx(3.7)
+    assert spent([first, charge()], "server", "record", 1e-5, keepers) == math.inf  # a study without such an account
