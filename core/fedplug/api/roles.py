@@ -843,7 +843,8 @@ class Task(Component, role=True):
 
     @property
     def descends(self) -> str:
-        """Its loss, in words, for `Learns.descends`; `cross_entropy` where it is that over one class an answer.
+        """Its loss, in words, for `Learns.descends`; `cross_entropy` where it is that over one class an answer. Empty:
+        nothing is trained.
 
         Attacks that need cross entropy do not apply to another.
         """

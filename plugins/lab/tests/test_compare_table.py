@@ -239,6 +239,7 @@ def test_a_guarantee_for_records_is_never_taken_for_one_of_clients(tmp_path: Pat
         ({"recipe": {"data": {"use": "std.digits", "clients": 9, "partition": None}}}, "clients and their data: 2 cli"),
         ({"recipe": {"train": {"use": "std.sgd", "epochs": 1}}}, "local work: 3 rounds x 5 epochs in a; 3 rounds x 1"),
         ({"recipe": {"train": {"use": "toy"}}}, "3 rounds of toy, which counts no epochs in b"),
+        ({"recipe": {"train": "toy"}}, "3 rounds of toy, which counts no epochs in b"),  # a task defines it
         ({"recipe": {"model": {"use": "std.cnn"}}}, "model: std.mlp in a; std.cnn in b"),
         ({"recipe": {"rounds": 9}}, "b, seed 1: 3 of 9 rounds; fedplug resume"),
         ({"ledger": {"unit": "record"}}, "unit of epsilon: client in a; record in b. Epsilons are not of one kind."),

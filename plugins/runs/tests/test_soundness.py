@@ -124,6 +124,15 @@ def test_classes_without_an_example_are_named() -> None:
     assert doubts({"training": train}, about)[0] == "no examples are held out, so that this site judges no model"
 
 
+def test_where_nothing_is_trained_columns_may_be_as_they_are() -> None:
+    class Nothing:
+        name, descends = "acme.nothing", ""
+
+    given = {"training": examples([[40, 0, 900], [60, 0, 900]])}
+    assert doubts(given, dataclasses.replace(ABOUT, task=Nothing())) == []
+    assert len(doubts(given, ABOUT)) == 4
+
+
 def test_columns_that_are_constant_or_not_scaled() -> None:
     odd = examples([[40, 0, 900], [41, 0, 900], [60, 0, 900]])
 

@@ -69,7 +69,7 @@ def test_help_groups_commands(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> N
     assert call(monkeypatch, "--help") == 0
     groups = _groups(capsys.readouterr().out)
     assert list(groups) == ["Options", *commands.PANELS, "Manners", commands.OTHER]
-    assert groups["Run"] == ["run", "resume", "recipes", "check"]
+    assert groups["Run"] == ["run", "resume", "recipes", "check", "ask"]
     assert {"list", "show", "report", "attack"} <= {*groups["Inspect"]}
     assert {"compare", "sweep", "wave"} <= {*groups["Compare"]}
     assert {"party", "sites"} <= {*groups["Federate"]}

@@ -97,7 +97,9 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _options(use: Any, *without: str) -> str:
-    """A component of a recipe with its options, as text."""
+    """A component of a recipe with its options, as text; one that another place of the recipe defines by its name."""
+    if isinstance(use, str):
+        return use
     if not isinstance(use, Mapping):
         return "none"
     rest = {key: value for key, value in use.items() if key not in ("use", "name", *without) and value is not None}
@@ -121,6 +123,7 @@ def _work(run: OneRun) -> str:
     """Rounds, local training and how many take part: what a client computes."""
     recipe = run.summary.recipe
     train = recipe.get("train") or {}
+    train = {"use": train} if isinstance(train, str) else train  # defined in another place of the recipe
     epochs = f" of {train.get('use')}, which counts no epochs"
     if "epochs" in train:
         epochs = f" x {many(train['epochs'], 'epoch')}"

@@ -47,14 +47,14 @@ def problem(parts: Mapping[str, Examples], about: About) -> str:
 
 
 def doubts(parts: Mapping[str, Examples], about: About, scales: bool = False) -> list[str]:
-    """What is odd about examples, though a model can be trained on them.
+    """What is odd about examples, though a model can be trained on them; nothing where the task is not to train one.
 
     Args:
         parts: as in `problem`.
         about: names the columns.
         scales: whether the data set has an option `scale`, by which a recipe scales a column.
     """
-    if _TRAINING not in parts:
+    if _TRAINING not in parts or (about.task is not None and not about.task.descends):
         return []
     examples = parts[_TRAINING]
     held_out = [] if parts.get("test") else ["no examples are held out, so that this site judges no model"]

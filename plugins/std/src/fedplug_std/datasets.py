@@ -57,6 +57,8 @@ class Known(fedplug.DataSource):
     """Of the classes, where the files do not have them."""
     _kinds: ClassVar[tuple[str, ...]] = ()
     """Of the labels, if they are not the classes."""
+    _columns: ClassVar[tuple[str, ...]] = ()
+    """Of a table."""
     _constants: ClassVar[tuple[tuple[float, ...], tuple[float, ...]]]
     """Mean and deviation of each channel or column."""
 
@@ -74,7 +76,9 @@ class Known(fedplug.DataSource):
 
         train, test, *names = self._read(files, root)
         mean, std = self._constants
-        return files.dataset(train, test, self.options, names[0] if names else self._names, mean, std, self._kinds)
+        classes = names[0] if names else self._names
+        data = files.dataset(train, test, self.options, classes, mean, std, self._kinds)
+        return replace(data, columns=self._columns)
 
 
 class _Published(Known, Images):
@@ -113,6 +117,7 @@ class Diabetes(Known):
 
     declares = Declares(shape=(10,), num_classes=1, task="std.regression")
     _names, _kinds = ("progression",), FIFTHS
+    _columns = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
     _constants = (
         (48.5, 1.47, 26.4, 94.6, 189.0, 115.0, 49.8, 4.07, 4.64, 91.3),
         (13.1, 0.499, 4.41, 13.8, 34.6, 30.4, 12.9, 1.29, 0.522, 11.5),
@@ -133,6 +138,14 @@ class BreastCancer(Known):
 
     declares = Declares(shape=(30,), num_classes=2)
     _names = ("malignant", "benign")
+    _columns = tuple(
+        " ".join(filter(None, (before, what, after)))
+        for before, after in (("mean", ""), ("", "error"), ("worst", ""))
+        for what in (
+            "radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points",
+            "symmetry", "fractal dimension",
+        )
+    )  # fmt: skip
     _constants = (
         (
             14.1, 19.3, 92.0, 655.0, 0.0964, 0.104, 0.0888, 0.0489, 0.181, 0.0628, 0.405, 1.22, 2.87, 40.3, 0.00704,

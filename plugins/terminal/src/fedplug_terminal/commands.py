@@ -12,6 +12,7 @@ from fedplug_runs.installing import install
 from typer.core import TyperCommand, TyperGroup
 
 OFFERED = {
+    "fedplug-analytics": ("ask",),
     "fedplug-attacks": ("attack",),
     "fedplug-audit": ("audit",),
     "fedplug-evidence": ("evidence", "verify"),

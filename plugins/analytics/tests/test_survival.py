@@ -1,0 +1,96 @@
+"""Kaplan-Meier and log-rank from counts on a grid, against scipy, and against numbers of lifelines 0.30.3.
+
+lifelines holds pandas below 3, so that it is not installed here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from analytics_toys import answers, asked, records
+from scipy import stats
+
+# Kardaun 1983: 90 men with cancer of the larynx; years to death to a tenth, and the stage.
+TIME, _, DEATH, STAGE = np.loadtxt(
+    Path(__file__).parents[3] / "recipes/statistics/larynx.csv", delimiter=",", skiprows=1, unpack=True
+)
+GRID = tuple(np.round(np.arange(0.1, 10.8, 0.1), 1).tolist())
+CURVE = asked("kaplan_meier", time="time", event="death", times=GRID)
+
+
+def by(*stages: int) -> object:
+    groups = {"column": "stage", "values": stages}
+    return asked("kaplan_meier", time="time", event="death", times=GRID, groups=groups)
+
+
+def patients(which: slice) -> object:
+    return records(time=TIME[which], death=DEATH[which], stage=STAGE[which])
+
+
+THIRDS = [patients(slice(start, None, 3)) for start in range(3)]
+
+
+def censored(which: np.ndarray) -> stats.CensoredData:
+    dead = DEATH == 1
+    return stats.CensoredData(uncensored=TIME[which & dead], right=TIME[which & ~dead])
+
+
+def test_a_curve_and_its_intervals_are_those_of_scipy() -> None:
+    found = answers(CURVE, *THIRDS)
+    curve = stats.ecdf(censored(TIME > 0)).sf
+    low, high = (end.evaluate(GRID) for end in curve.confidence_interval(0.95, method="log-log"))
+    compared = 0
+    for place, (time, value) in enumerate(zip(GRID, curve.evaluate(GRID), strict=True)):
+        one = found[f"S({time:g})"]
+        if 0 < value < 1:
+            assert (one.value, one.low, one.high) == pytest.approx((value, low[place], high[place]))
+            compared += 1
+    assert compared > 90
+
+
+def test_the_log_rank_test_of_two_groups_is_that_of_scipy() -> None:
+    found = answers(by(1, 3), *THIRDS)
+    expected = stats.logrank(censored(STAGE == 1), censored(STAGE == 3))
+    assert found["log-rank"].value == pytest.approx(expected.statistic**2)
+    assert found["p-value"].value == pytest.approx(expected.pvalue)
+
+
+def test_curve_median_and_test_of_four_groups_are_those_of_lifelines() -> None:
+    found = answers(CURVE, *THIRDS)
+    median = found["median of time"]
+    assert (median.value, median.low, median.high) == (6.0, 3.8, 7.0)
+    for time, *expected in (
+        (1, 0.8444444444444444, 0.7515192601829376, 0.9047710246058988),
+        (5, 0.5312602336366252, 0.4181542704183402, 0.6320195494617071),
+    ):
+        one = found[f"S({time})"]
+        assert (one.value, one.low, one.high) == pytest.approx(expected)
+    found = answers(by(1, 2, 3, 4), *THIRDS)
+    assert found["log-rank"].value == pytest.approx(22.762757064648177)
+    assert found["p-value"].value == pytest.approx(4.525211220445884e-05)
+    assert found["degrees of freedom"].value == 3
+
+
+def test_a_coarser_grid_counts_events_at_the_next_time_and_later_ones_as_at_risk() -> None:
+    two = asked("kaplan_meier", time="time", event="death", times=(1, 2))
+    found = answers(two, records(time=[0.5, 1.0, 1.5, 2.0, 9.0], death=[1, 0, 1, 0, 1]))
+    assert two.sums(records(time=[0.5, 1.0, 1.5, 2.0, 9.0], death=[1, 0, 1, 0, 1])).tolist() == [1, 1, 1, 1, 1]
+    assert found["S(1)"].value == pytest.approx(4 / 5)
+    assert found["S(2)"].value == pytest.approx(4 / 5 * 2 / 3)
+
+
+def test_noise_widens_the_curve_and_weakens_the_test() -> None:
+    without, under = answers(by(1, 2, 3, 4), *THIRDS), answers(by(1, 2, 3, 4), *THIRDS, std=0.3)
+    plain, wide = without["S(1) where stage is 1"], under["S(1) where stage is 1"]
+    assert wide.high - wide.low > plain.high - plain.low
+    assert under["log-rank"].value < without["log-rank"].value
+
+
+def test_a_curve_ends_where_too_few_are_at_risk() -> None:
+    found = answers(CURVE, *THIRDS, small_cells=40)
+    last = max(time for time in GRID if found[f"S({time:g})"].value is not None)
+    at_risk = (last <= TIME).sum()
+    assert at_risk >= 40
+    assert "fewer than 40 at risk" in found[f"S({GRID[-1]:g})"].note
