@@ -155,7 +155,8 @@ def _survival(released: Released, name: str, log: float, greenwood: float, noise
     reach = released.quantile() * math.sqrt(variance)
     if log >= 0 or noise > greenwood:  # log(-log S) says nothing
         return Estimate(name, value, min(math.exp(log - reach), 1.0), min(math.exp(log + reach), 1.0))
-    low, high = (math.exp(log * math.exp(side * reach / -log)) for side in (1, -1))
+    # Close to 1, one end of the interval is 0: the exponent may exceed what a float holds.
+    low, high = (math.exp(log * math.exp(min(side * reach / -log, 700.0))) for side in (1, -1))
     return Estimate(name, value, low, high)
 
 

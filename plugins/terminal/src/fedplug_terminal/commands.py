@@ -15,6 +15,7 @@ OFFERED = {
     "fedplug-analytics": ("ask",),
     "fedplug-attacks": ("attack",),
     "fedplug-audit": ("audit",),
+    "fedplug-deployed": ("import",),
     "fedplug-evidence": ("evidence", "verify"),
     "fedplug-flower": ("federation-app", "federation-relay", "federation-try"),
     "fedplug-lab": ("compare", "data", "new", "report", "schema", "sites", "sweep"),
