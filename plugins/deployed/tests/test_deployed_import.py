@@ -415,6 +415,27 @@ def test_secure_aggregation_is_that_of_secagg_plus(tmp_path: Path) -> None:
     assert isinstance(link, dict)
     assert link["use"] == "deployed.local_dp_mod"
     assert "encrypted" in run_protocol(made(draft)).protocol.ledger.sealed
+    bare = read_app(app(tmp_path / "bare", "secaggplus_mod", "SecAggPlusWorkflow(3, 2)"), tmp_path)
+    assert bare.links == [{"use": "std.clip", "norm": 8.0}]  # masks need a bound
+    assert "encrypted" in run_protocol(made(bare)).protocol.ledger.sealed
+
+
+def test_masks_and_central_noise_go_together(tmp_path: Path) -> None:
+    """As in Flower's example fl-dp-sa."""
+    workflow = "DifferentialPrivacyClientSideFixedClipping(base, 0.2, 10, 6); x = SecAggPlusWorkflow(7, 4)"
+    draft = read_app(app(tmp_path, "secaggplus_mod, fixedclipping_mod", workflow), tmp_path)
+    plain = made(draft)
+    assert [use["use"] for use in plain["protect"]["encrypted"]] == ["deployed.fixed_clipping", "secagg.plus"]
+    assert plain["postprocess"] == {"encrypted": ["secagg.plus", "deployed.fixed_clipping"]}
+    assert run_protocol(plain).protocol.ledger.epsilon() is not None
+
+
+def test_few_of_unknown_clients_are_enough_for_a_round(tmp_path: Path) -> None:
+    folder = app(tmp_path / "app", fraction="0.05")
+    project = (folder / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(project.replace("options.num-supernodes = 6", ""))
+    written(read_app(folder, tmp_path), tmp_path / "made.yaml", "std.digits", False)
+    assert load_recipe(tmp_path / "made.yaml").clients == 60
 
 
 # -- Python, read ------------------------------------------------------------------------------------------------------

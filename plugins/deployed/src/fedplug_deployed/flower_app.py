@@ -29,6 +29,8 @@ WRAPPERS = {
 STRATEGIES = ("FedAvg", "FedProx", "FedAdagrad", "FedAdam", "FedYogi", "FedAvgM", "FedMedian", "FedTrimmedAvg", "Krum",
               "MultiKrum", "Bulyan", "QFedAvg", "FaultTolerantFedAvg", "DPFedAvgFixed", "DPFedAvgAdaptive",
               "FedXgbBagging", "FedXgbCyclic")  # fmt: skip
+RANGE = 8.0
+"""The clipping_range of Flower's SecAggPlusWorkflow, unless it is told another."""
 SILENT = ("message_size_mod", "parameters_size_mod", "arrays_size_mod")
 """Mods that change nothing of a message."""
 
@@ -226,6 +228,10 @@ def _mods(draft: Draft, client: Source, server: Source, wrapped: str) -> None:
                        "read")  # fmt: skip
         elif name not in SILENT:
             draft.note(f"{where}: the mod {name} is not understood, and is not in the recipe")
+    if draft.seal and not draft.links:
+        draft.links.append({"use": "std.clip", "norm": RANGE})
+        draft.note(f"protect: Flower's SecAgg+ cuts each value off at {RANGE:g} (clipping_range); the recipe clips the "
+                   "update to that L2 norm, which masks need too")  # fmt: skip
     if wrapped.startswith("DifferentialPrivacyClientSide") and not any(
         isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith("clipping_mod") for node in mods
     ):
