@@ -189,10 +189,8 @@ def _central(draft: Draft, options: dict[str, Any], moves: bool) -> None:
         options["num_sampled_clients"] = told
         draft.note(f"{name}: the strategy is told {told} sampled clients, and {drawn} take part; the "
                    f"noise is for {told}")  # fmt: skip
-    if draft.weighting != "uniform":
-        draft.weighting = "uniform"
-        draft.note("aggregate: Flower weights clients by num-examples, so that one may move the mean by more than the "
-                   "noise is for; the recipe weights all alike, for which the noise has a price")  # fmt: skip
+    draft.note("aggregate: Flower weights clients by num-examples, so one may move the mean by more than the noise is "
+               "for, and the ledger states no guarantee; with weighting: uniform the noise has a price")  # fmt: skip
     if moves:
         draft.plan = {"use": name, **options}
         draft.links.append(name)
