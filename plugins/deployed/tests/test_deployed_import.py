@@ -359,6 +359,15 @@ def test_more_sampled_clients_than_there_are_stay_in_the_recipe(tmp_path: Path) 
     assert run_protocol(made(draft)).protocol.rows
 
 
+def test_mods_act_from_the_last_to_the_first(tmp_path: Path) -> None:
+    made_of = "DifferentialPrivacyClientSideFixedClipping(base, 1.0, 0.5, 6)"
+    uses = {"local": "deployed.local_dp_mod", "fixedclipping_mod": "deployed.fixed_clipping"}
+    for mods in (["local", "fixedclipping_mod"], ["fixedclipping_mod", "local"]):
+        draft = read_app(app(tmp_path / mods[0], ", ".join(mods), made_of), tmp_path)
+        assert [link["use"] for link in draft.links if isinstance(link, dict)] == [uses[mod] for mod in reversed(mods)]
+        assert run_protocol(made(draft)).protocol.ledger.epsilon() is not None
+
+
 def test_an_adaptive_strategy_of_some_clients_has_as_many(tmp_path: Path) -> None:
     made_of = "DifferentialPrivacyClientSideAdaptiveClipping(base, 0.2, 3, clipped_count_stddev=1.0)"
     draft = read_app(app(tmp_path, "adaptiveclipping_mod", made_of, "0.5"), tmp_path)
@@ -384,6 +393,7 @@ def test_sampling_is_taken_over(tmp_path: Path) -> None:
         ("my_mod", "base", "client_app.py:7: the mod my_mod is not understood, and is not in the recipe"),
         ("LocalDpMod(1.0, 1.0, budget(), 1e-5)", "base", "is not in the recipe, since epsilon cannot be read"),
         ("LocalDpMod(1.0, 1.0, 0, 1e-5)", "base", "adds noise that is no number"),
+        ("LocalDpMod(1.0, 1.0, 'x', 1e-5)", "base", "adds noise that is no number"),
         ("fixedclipping_mod", "base", "without DifferentialPrivacyClientSideFixedClipping at the server"),
         ("", "DifferentialPrivacyClientSideFixedClipping(base, 1, 0.5, 6)", "expects clients to clip, and no mod does"),
         ("", "Krum()", "the strategy Krum is not in the recipe"),
@@ -480,7 +490,7 @@ def test_names_and_configuration_are_followed_and_what_is_assigned_twice_is_unkn
 @given(st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text() | st.sampled_from(["no", "Null", "1e5", "a: b", "net.py:Net", "^fc", "x:", "~", "-", "0x1"]),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(min_size=1), inner), max_leaves=8,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1), inner, max_size=4), max_leaves=8,
 ))  # fmt: skip
 def test_what_is_written_is_read_back(value: Any) -> None:
     assert read_text(f"it: {_flow(value)}\n", "x").data == {"it": value}
