@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 OFFERED = {
     "fedplug-attacks": ("attack",),
     "fedplug-audit": ("audit",),
+    "fedplug-deployed": ("import",),
     "fedplug-evidence": ("evidence", "verify"),
     "fedplug-flower": ("federation-app", "federation-relay", "federation-try"),
     "fedplug-lab": ("compare", "data", "new", "report", "schema", "sites", "sweep"),
