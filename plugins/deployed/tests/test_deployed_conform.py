@@ -21,6 +21,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fixed_clipping": [
         ({"clipping_norm": 0.5, "noise_multiplier": 1.0, "source": "reproducible"}, UNIFORM),
         ({"clipping_norm": 0.5, "noise_multiplier": 1.0, "num_sampled_clients": 9, "clips": "server"}, UNIFORM),
+        ({"clipping_norm": 0.5, "noise_multiplier": 1.0, "source": "reproducible"}, {}),
     ],
     "adaptive_clipping": [
         ({"noise_multiplier": 0.2, "clipped_count_stddev": 1.0, "source": "reproducible"}, UNIFORM),

@@ -187,6 +187,16 @@ def test_it_costs_what_std_costs_and_more_where_flower_is_told_more_clients() ->
     assert told == pytest.approx(gaussian_epsilon(1 / 2**0.5, 1e-5))
 
 
+def test_weighted_by_examples_the_noise_is_flowers_and_has_no_price() -> None:
+    use = {"use": "deployed.fixed_clipping", "clipping_norm": 100.0, "noise_multiplier": 2.0, "source": "reproducible"}
+    noised = recipe_of("noised", [use], postprocess={"noised": ["deployed.fixed_clipping"]}, rounds=1)
+    silent = recipe_of("noised", [use | {"noise_multiplier": 0.0}], postprocess=noised["postprocess"], rounds=1)
+    found = run_protocol(noised)
+    assert found.protocol.ledger.epsilon() is None
+    difference = found.vector - run_protocol(silent).vector
+    assert np.std(difference) == pytest.approx(2.0 * 100.0 / 4, rel=0.12)  # 650 values, 4 standard errors
+
+
 def test_flowers_accountant_states_a_bound_of_what_the_ledger_states() -> None:
     accounting = flower("flwr.supercore.privacy_accounting")
     rdp = flower("flwr.supercore.privacy_accounting.rdp_accountant")
@@ -298,7 +308,6 @@ UNIFORM = {"use": "std.mean", "weighting": "uniform"}
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"aggregate": {"use": "std.mean"}}, "with weighting: examples one client may count for more"),
         ({"postprocess": {}}, "write deployed.fixed_clipping in postprocess too"),
         (
             {

@@ -344,8 +344,9 @@ def test_a_strategy_of_central_privacy_is_taken_over(tmp_path: Path) -> None:
     made_of = 'DifferentialPrivacyClientSideFixedClipping(base, noise, cfg["clip"], num_sampled_clients=6)'
     draft = read_app(app(tmp_path, "fixedclipping_mod", made_of), tmp_path)
     assert draft.links == [{"use": "deployed.fixed_clipping", "noise_multiplier": 1.5, "clipping_norm": 0.7}]
-    assert draft.weighting == "uniform"
     assert any("weights clients by num-examples" in note for note in draft.notes)
+    assert run_protocol(made(draft)).protocol.ledger.epsilon() is None
+    draft.weighting = "uniform"
     assert run_protocol(made(draft)).protocol.ledger.epsilon() is not None
 
 
@@ -358,12 +359,22 @@ def test_more_sampled_clients_than_there_are_stay_in_the_recipe(tmp_path: Path) 
     assert run_protocol(made(draft)).protocol.rows
 
 
+def test_mods_act_from_the_last_to_the_first(tmp_path: Path) -> None:
+    made_of = "DifferentialPrivacyClientSideFixedClipping(base, 1.0, 0.5, 6)"
+    uses = {"local": "deployed.local_dp_mod", "fixedclipping_mod": "deployed.fixed_clipping"}
+    for mods in (["local", "fixedclipping_mod"], ["fixedclipping_mod", "local"]):
+        draft = read_app(app(tmp_path / mods[0], ", ".join(mods), made_of), tmp_path)
+        assert [link["use"] for link in draft.links if isinstance(link, dict)] == [uses[mod] for mod in reversed(mods)]
+        assert run_protocol(made(draft)).protocol.ledger.epsilon() is not None
+
+
 def test_an_adaptive_strategy_of_some_clients_has_as_many(tmp_path: Path) -> None:
     made_of = "DifferentialPrivacyClientSideAdaptiveClipping(base, 0.2, 3, clipped_count_stddev=1.0)"
     draft = read_app(app(tmp_path, "adaptiveclipping_mod", made_of, "0.5"), tmp_path)
     assert (draft.clients, draft.sampling) == (3, None)
     plan = {"use": "deployed.adaptive_clipping", "noise_multiplier": 0.2, "clipped_count_stddev": 1.0}
     assert draft.plan == plan
+    draft.weighting = "uniform"
     assert run_protocol(made(draft)).protocol.ledger.epsilon() is not None
 
 
@@ -372,6 +383,7 @@ def test_sampling_is_taken_over(tmp_path: Path) -> None:
     draft = read_app(app(tmp_path, "fixedclipping_mod", made_of, "0.5"), tmp_path)
     assert draft.sampling == {"scheme": "fixed", "rate": 0.5}
     assert "num_sampled_clients" not in draft.links[0]
+    draft.weighting = "uniform"
     assert run_protocol(made(draft)).protocol.ledger.epsilon() is not None
 
 
@@ -381,6 +393,7 @@ def test_sampling_is_taken_over(tmp_path: Path) -> None:
         ("my_mod", "base", "client_app.py:7: the mod my_mod is not understood, and is not in the recipe"),
         ("LocalDpMod(1.0, 1.0, budget(), 1e-5)", "base", "is not in the recipe, since epsilon cannot be read"),
         ("LocalDpMod(1.0, 1.0, 0, 1e-5)", "base", "adds noise that is no number"),
+        ("LocalDpMod(1.0, 1.0, 'x', 1e-5)", "base", "adds noise that is no number"),
         ("fixedclipping_mod", "base", "without DifferentialPrivacyClientSideFixedClipping at the server"),
         ("", "DifferentialPrivacyClientSideFixedClipping(base, 1, 0.5, 6)", "expects clients to clip, and no mod does"),
         ("", "Krum()", "the strategy Krum is not in the recipe"),
@@ -415,6 +428,28 @@ def test_secure_aggregation_is_that_of_secagg_plus(tmp_path: Path) -> None:
     assert isinstance(link, dict)
     assert link["use"] == "deployed.local_dp_mod"
     assert "encrypted" in run_protocol(made(draft)).protocol.ledger.sealed
+    bare = read_app(app(tmp_path / "bare", "secaggplus_mod", "SecAggPlusWorkflow(3, 2)"), tmp_path)
+    assert bare.links == [{"use": "std.clip", "norm": 8.0}]  # masks need a bound
+    assert "encrypted" in run_protocol(made(bare)).protocol.ledger.sealed
+
+
+def test_masks_and_central_noise_go_together(tmp_path: Path) -> None:
+    """As in Flower's example fl-dp-sa."""
+    workflow = "DifferentialPrivacyClientSideFixedClipping(base, 0.2, 10, 6); x = SecAggPlusWorkflow(7, 4)"
+    draft = read_app(app(tmp_path, "secaggplus_mod, fixedclipping_mod", workflow), tmp_path)
+    plain = made(draft)
+    assert [use["use"] for use in plain["protect"]["encrypted"]] == ["deployed.fixed_clipping", "secagg.plus"]
+    assert plain["postprocess"] == {"encrypted": ["secagg.plus", "deployed.fixed_clipping"]}
+    plain["aggregate"]["weighting"] = "uniform"
+    assert run_protocol(plain).protocol.ledger.epsilon() is not None
+
+
+def test_few_of_unknown_clients_are_enough_for_a_round(tmp_path: Path) -> None:
+    folder = app(tmp_path / "app", fraction="0.05")
+    project = (folder / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(project.replace("options.num-supernodes = 6", ""))
+    written(read_app(folder, tmp_path), tmp_path / "made.yaml", "std.digits", False)
+    assert load_recipe(tmp_path / "made.yaml").clients == 60
 
 
 # -- Python, read ------------------------------------------------------------------------------------------------------
@@ -453,9 +488,9 @@ def test_names_and_configuration_are_followed_and_what_is_assigned_twice_is_unkn
 
 
 @given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-    | st.sampled_from(["no", "Null", "1e5", "a: b", "net.py:Net", "^fc", "x:", "~", "-", "0x1"]),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(min_size=1), inner), max_leaves=8,
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text() | st.sampled_from(["no", "Null", "1e5", "a: b", "net.py:Net", "^fc", "x:", "~", "-", "0x1"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1), inner, max_size=4), max_leaves=8,
 ))  # fmt: skip
 def test_what_is_written_is_read_back(value: Any) -> None:
     assert read_text(f"it: {_flow(value)}\n", "x").data == {"it": value}

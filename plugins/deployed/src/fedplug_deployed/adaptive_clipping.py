@@ -19,7 +19,7 @@ from fedplug.api.operations import Party
 from fedplug_std.options import Positive, Source
 
 from fedplug_deployed.clips import NO_CIPHERTEXTS, flat_clip, scaling
-from fedplug_deployed.fixed_clipping import complaints, excess
+from fedplug_deployed.fixed_clipping import complaints, excess, is_uniform, on_the_mean
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -37,8 +37,9 @@ class AdaptiveClipping(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, f
     * The noise on the mean is scaled to the next norm, after the update was clipped to the present one. Where the norm
       falls, there is less noise than the multiplier says, by up to exp(-clip_norm_lr / 2) with the default quantile.
 
-    The ledger states what the noise of each round over its clip costs, with the count. `baselines.adaptive_clip` does
-    what the paper says. Name this component in `negotiate_mask`, `protect` and `postprocess`.
+    The ledger states what the noise of each round over its clip costs, with the count, if all clients weigh the same
+    (`deployed.fixed_clipping` says why). `baselines.adaptive_clip` does what the paper says. Name this component in
+    `negotiate_mask`, `protect` and `postprocess`.
 
     With `clips: server`, Flower's server clips, counts, and sees each update at its full length.
     """
@@ -168,9 +169,11 @@ class AdaptiveClipping(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, f
     def postprocess(self, known: Known, facts: Facts) -> Operations:
         """Noise on the sum, which Flower scales to the next norm."""
         options = self.options
-        multiplier = options.mean_multiplier(facts.num_clients) * excess(options.num_sampled_clients, facts)
         note = "as Flower does it, the noise is scaled to the norm of the next round"
-        std = multiplier * self._told(facts, "next")
+        std = options.mean_multiplier(facts.num_clients) * self._told(facts, "next")
+        if not is_uniform(facts):
+            return on_the_mean(std / (options.num_sampled_clients or facts.num_clients), options.source, self.name)
+        std *= excess(options.num_sampled_clients, facts)
         return (Noise.gaussian(std, source=options.source, as_published=True, note=note),)
 
     # -- its cost and what it reveals ----------------------------------------------------------------------------------

@@ -135,7 +135,8 @@ def written(draft: Draft, path: Path, dataset: str, trusted: bool) -> list[str]:
     if draft.rounds is None:
         draft.note("rounds: the job does not say how many; the recipe has 5")
     if draft.clients is None:
-        draft.note("data.clients: the job does not say how many take part; the recipe has 4")
+        draft.clients = max(4, math.ceil(3 / draft.sampling["rate"])) if draft.sampling else 4
+        draft.note(f"data.clients: the job does not say how many take part; the recipe has {draft.clients}")
     draft.note(f"data: the job's code loads the data, and was not run; {dataset} stands in: write yours in data")
     model = STAND_IN
     for use in draft.model if trusted else ():

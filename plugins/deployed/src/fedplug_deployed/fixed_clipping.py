@@ -7,16 +7,21 @@ flwr/supercore/differential_privacy.py, after McMahan et al. (ICLR 2018, arXiv:1
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Literal
 
 import fedplug
-from fedplug import Facts, Field, Known, Noise, Operations, Reveals
+import numpy as np
+from fedplug import Facts, Field, Known, Map, Noise, Operations, Reveals
+from fedplug.api.grids import finest
+from fedplug.mechanisms.noise import add_noise
 from fedplug_std.options import Positive, Source
 
 from fedplug_deployed.clips import NO_CIPHERTEXTS, flat_clip
 
 if TYPE_CHECKING:
-    from fedplug import Recipe
+    from fedplug import Block, Recipe, Server
+    from numpy.typing import NDArray
 
 
 class FixedClipping(fedplug.Protector, fedplug.Opener):
@@ -28,10 +33,12 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
     Flower: if it names more clients than take part, the noise is too small by their quotient. Flower warns in its log.
     The ledger goes by the clients of the recipe.
 
-    Flower's FedAvg weights clients by their numbers of examples unless told otherwise, and one with many examples then
-    moves the mean by more than clipping_norm / num_sampled_clients. No noise of that size has a price then, so the
-    component asks for `weighting: uniform`, as Flower's own accountant does. Where clients fail, Flower's noise stays
-    as it is while the mean is over fewer; here it is scaled to the sum, and suffices.
+    Flower's FedAvg weights clients by their numbers of examples unless told otherwise. One with many examples then
+    moves the mean by more than clipping_norm / num_sampled_clients, and by how much follows from the clients' data. So
+    the noise has a price with `weighting: uniform` alone, which Flower's accountant asks for too. With
+    `weighting: examples` it is added as Flower adds it, and the ledger states no guarantee. Where clients fail,
+    Flower's noise stays as it is while the mean is over fewer. Here, with uniform weights, it is scaled to the sum, and
+    suffices.
 
     Flower's accountant composes this noise by Renyi DP, without credit for sampling. The ledger composes it exactly,
     and states less.
@@ -57,7 +64,7 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
     options: Options
 
     def check(self, recipe: Recipe) -> list[str]:
-        """It is in both places. Clients count alike. Flower's number of clients is for rounds of all."""
+        """It is in both places. Flower's number of clients is for rounds of all."""
         return complaints(self.name, self.options.num_sampled_clients, recipe)
 
     def protect(self, known: Known, facts: Facts) -> Operations:
@@ -78,8 +85,10 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
         known.before("encryption", f"it is encrypted at the server, where {self.name} adds noise")
         known.need_norm(f"its noise is scaled to the clip; write {self.name} in protect.{known.zone} too", central=True)
         options = self.options
-        std = options.noise_multiplier * options.clipping_norm * excess(options.num_sampled_clients, facts)
-        return (Noise.gaussian(std, source=options.source),)
+        std = options.noise_multiplier * options.clipping_norm
+        if not is_uniform(facts):
+            return on_the_mean(std / (options.num_sampled_clients or facts.num_clients), options.source, self.name)
+        return (Noise.gaussian(std * excess(options.num_sampled_clients, facts), source=options.source),)
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """The full update, where the server clips it."""
@@ -101,18 +110,39 @@ def complaints(name: str, num_sampled_clients: int | None, recipe: Recipe) -> li
     for place, chains in (("protect", recipe.protect), ("postprocess", recipe.postprocess)):
         if name not in [use.name for chain in chains.values() for use in chain]:
             found.append(f"it clips and adds the noise; write {name} in {place} too")
-    weighting = getattr(recipe.aggregate.options, "weighting", "uniform")
-    if weighting != "uniform":
-        found.append(
-            f"with weighting: {weighting} one client may count for more than its share of the mean, which the noise is "
-            "scaled to; write aggregate: {use: std.mean, weighting: uniform}"
-        )
     if recipe.sampling is not None and num_sampled_clients is not None:
         found.append(
             f"num_sampled_clients={num_sampled_clients} is for rounds of all clients; with sampling, leave it out: the "
             "noise is then scaled to the clients that are drawn"
         )
     return found
+
+
+def is_uniform(facts: Facts) -> bool:
+    """Whether the recipe's mean gives all clients the same weight."""
+    means = (part for part in facts.components.values() if isinstance(part, fedplug.Aggregator))
+    return all(getattr(part.options, "weighting", "uniform") == "uniform" for part in means)
+
+
+def on_the_mean(std: float, source: str, name: str) -> Operations:
+    """Noise on the mean, as it is after division by weights that follow from data: it has no price.
+
+    Args:
+        std: standard deviation, in units of the update.
+        source: where it comes from.
+        name: of the component, for reproducible noise.
+    """
+    return (Map(functools.partial(_noised_mean, std, source, name)),) if std else ()
+
+
+def _noised_mean(
+    std: float, source: str, name: str, block: Block, server: Server, facts: Facts
+) -> NDArray[np.float32]:
+    """The sum whose mean has the noise: the core divides it."""
+    mean = block.mean()
+    grid = finest(float(np.abs(mean).max(initial=0.0)), std)
+    noised = add_noise(mean, std, grid, source, facts.rng(name, block.zone))
+    return (noised * np.asarray(block.divisor, np.float64)).astype(np.float32)
 
 
 def excess(num_sampled_clients: int | None, facts: Facts) -> float:

@@ -29,6 +29,8 @@ WRAPPERS = {
 STRATEGIES = ("FedAvg", "FedProx", "FedAdagrad", "FedAdam", "FedYogi", "FedAvgM", "FedMedian", "FedTrimmedAvg", "Krum",
               "MultiKrum", "Bulyan", "QFedAvg", "FaultTolerantFedAvg", "DPFedAvgFixed", "DPFedAvgAdaptive",
               "FedXgbBagging", "FedXgbCyclic")  # fmt: skip
+RANGE = 8.0
+"""The clipping_range of Flower's SecAggPlusWorkflow, unless it is told another."""
 SILENT = ("message_size_mod", "parameters_size_mod", "arrays_size_mod")
 """Mods that change nothing of a message."""
 
@@ -187,10 +189,8 @@ def _central(draft: Draft, options: dict[str, Any], moves: bool) -> None:
         options["num_sampled_clients"] = told
         draft.note(f"{name}: the strategy is told {told} sampled clients, and {drawn} take part; the "
                    f"noise is for {told}")  # fmt: skip
-    if draft.weighting != "uniform":
-        draft.weighting = "uniform"
-        draft.note("aggregate: Flower weights clients by num-examples, so that one may move the mean by more than the "
-                   "noise is for; the recipe weights all alike, for which the noise has a price")  # fmt: skip
+    draft.note("aggregate: Flower weights clients by num-examples, so one may move the mean by more than the noise is "
+               "for, and the ledger states no guarantee; with weighting: uniform the noise has a price")  # fmt: skip
     if moves:
         draft.plan = {"use": name, **options}
         draft.links.append(name)
@@ -201,7 +201,8 @@ def _central(draft: Draft, options: dict[str, Any], moves: bool) -> None:
 
 def _mods(draft: Draft, client: Source, server: Source, wrapped: str) -> None:
     """The client's mods, in their order: the first is the outermost, so what it does to a reply comes last."""
-    mods = _listed(draft, client)
+    mods, central = _listed(draft, client), draft.links
+    draft.links = []
     plus = any(True for _ in server.calls("SecAggPlusWorkflow", "SecAggWorkflow"))
     for node in reversed(mods):
         name = called(node) if isinstance(node, ast.Call) else ast.unparse(node).rpartition(".")[2]
@@ -211,26 +212,40 @@ def _mods(draft: Draft, client: Source, server: Source, wrapped: str) -> None:
             if missing := [option for option in LOCAL if option not in options]:
                 draft.note(f"{where}: LocalDpMod is not in the recipe, since {', '.join(missing)} cannot be read; add "
                            "deployed.local_dp_mod")  # fmt: skip
-            elif min(options["epsilon"], options["delta"]) <= 0 or options["delta"] >= 1:
+            elif not _is_noise(options):
                 draft.note(f"{where}: LocalDpMod with {options} adds noise that is no number; it is not in the recipe")
             else:
-                draft.links.insert(0, {"use": "deployed.local_dp_mod", **options})
+                draft.links.append({"use": "deployed.local_dp_mod", **options})
         elif name in ("fixedclipping_mod", "adaptiveclipping_mod"):
             kind = "Fixed" if name == "fixedclipping_mod" else "Adaptive"
             if f"ClientSide{kind}" not in wrapped:
                 draft.note(f"{where}: {name} without DifferentialPrivacyClientSide{kind}Clipping at the server answers "
                            "with an error; it is not in the recipe")  # fmt: skip
+            else:  # here the clients clip
+                draft.links, central = [*draft.links, *central], []
         elif name in ("secaggplus_mod", "secagg_mod") and plus:
             draft.seal = {"use": "secagg.plus"}
             draft.note(f"{where}: {name}: masks as secagg.plus makes them; shares and ranges of the workflow are not "
                        "read")  # fmt: skip
         elif name not in SILENT:
             draft.note(f"{where}: the mod {name} is not understood, and is not in the recipe")
+    draft.links += central  # here the server clips
+    if draft.seal and not draft.links:
+        draft.links.append({"use": "std.clip", "norm": RANGE})
+        draft.note(f"protect: Flower's SecAgg+ cuts each value off at {RANGE:g} (clipping_range); the recipe clips the "
+                   "update to that L2 norm, which masks need too")  # fmt: skip
     if wrapped.startswith("DifferentialPrivacyClientSide") and not any(
         isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith("clipping_mod") for node in mods
     ):
         draft.note(f"{client.path.name}: {wrapped} expects clients to clip, and no mod does; the recipe clips, and its "
                    "price holds for that alone")  # fmt: skip
+
+
+def _is_noise(options: Mapping[str, Any]) -> bool:
+    """Whether Flower's formula gives a number for these arguments of LocalDpMod."""
+    numbers = [options[name] for name in LOCAL]
+    right = all(isinstance(number, int | float) and 0 <= number < 1e300 for number in numbers)
+    return right and options["epsilon"] > 0 and 0 < options["delta"] < 1
 
 
 def _listed(draft: Draft, client: Source) -> list[ast.expr]:

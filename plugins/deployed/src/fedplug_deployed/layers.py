@@ -128,7 +128,7 @@ class EncryptLayers(_Chosen):
     encrypts with CKKS, under one key that all clients hold and the server does not. `std.ckks` with
     `key_holder: clients` does so for a part of the model. `baselines.ckks` with `like: nvflare` has NVFlare's
     parameters, and encrypts the whole. The server reads the parameters that are left in the clear. The first layer
-    gave it 24 of 24 digits, from three batches of 8 (`recipes/deployed/encrypt-layers.yaml`).
+    gave it 24 of 24 images, from three batches of 8 (`recipes/deployed/encrypt-layers.yaml`).
 
     NVFlare multiplies by weights before it encrypts (`weigh_by_local_iter`, `aggregation_weights`); here the core
     multiplies by the weights of `aggregate`, before it encrypts.

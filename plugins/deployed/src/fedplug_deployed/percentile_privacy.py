@@ -28,7 +28,7 @@ class PercentilePrivacy(fedplug.Protector):
 
     NVFlare calls this a privacy preserving policy, and jobs that use it are labelled differential privacy. It adds no
     noise, so it gives no guarantee toward anybody, whatever percentile and gamma are: an update determines what is
-    sent. With the defaults `attacks.exact_batch` gave 24 of 24 digits back, from three batches of 8
+    sent. With the defaults `attacks.exact_batch` gave 24 of 24 images back, from three batches of 8
     (`recipes/deployed/percentile-privacy.yaml`). For a guarantee use `std.clip` and `std.gaussian`.
 
     NVFlare takes the percentile over all entries of the model, running statistics of batch norm among them, and passes
