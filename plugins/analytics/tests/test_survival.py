@@ -5,9 +5,12 @@ lifelines holds pandas below 3, so that it is not installed here.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from analytics_toys import answers, asked, records
+from analytics_toys import answers, asked, records, released
+from fedplug_analytics.statistic import Released
 from scipy import stats
 
 # 90 patients in four stages, years to a tenth; two of five are censored.
@@ -19,7 +22,7 @@ GRID = tuple(np.round(np.arange(0.1, 10.8, 0.1), 1).tolist())
 CURVE = asked("kaplan_meier", time="time", event="death", times=GRID)
 
 
-def by(*stages: int) -> object:
+def by(*stages: int) -> Any:
     groups = {"column": "stage", "values": stages}
     return asked("kaplan_meier", time="time", event="death", times=GRID, groups=groups)
 
@@ -81,7 +84,11 @@ def test_a_coarser_grid_counts_events_at_the_next_time_and_later_ones_as_at_risk
 
 
 def test_noise_widens_the_curve_and_weakens_the_test() -> None:
-    without, under = answers(by(1, 2, 3, 4), *THIRDS), answers(by(1, 2, 3, 4), *THIRDS, std=0.3)
+    four = by(1, 2, 3, 4)
+    sums = released(four, *THIRDS).sums
+    without, under = (
+        {each.name: each for each in four.answer(Released(sums, np.full(len(sums), variance)))} for variance in (0.0, 0.1)
+    )
     plain, wide = without["S(1) where stage is 1"], under["S(1) where stage is 1"]
     assert wide.high - wide.low > plain.high - plain.low
     assert under["log-rank"].value < without["log-rank"].value
