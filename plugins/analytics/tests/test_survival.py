@@ -86,9 +86,8 @@ def test_a_coarser_grid_counts_events_at_the_next_time_and_later_ones_as_at_risk
 def test_noise_widens_the_curve_and_weakens_the_test() -> None:
     four = by(1, 2, 3, 4)
     sums = released(four, *THIRDS).sums
-    without, under = (
-        {each.name: each for each in four.answer(Released(sums, np.full(len(sums), variance)))} for variance in (0.0, 0.1)
-    )
+    variances = (np.full(len(sums), variance) for variance in (0.0, 0.1))
+    without, under = ({each.name: each for each in four.answer(Released(sums, one))} for one in variances)
     plain, wide = without["S(1) where stage is 1"], under["S(1) where stage is 1"]
     assert wide.high - wide.low > plain.high - plain.low
     assert under["log-rank"].value < without["log-rank"].value
