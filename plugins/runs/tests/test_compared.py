@@ -71,6 +71,15 @@ def test_zeros_and_round_numbers_are_not_looked_for() -> None:
     assert Sought(update, {}).found_in(bytes(50)) == {}
 
 
+def test_a_zero_and_the_number_behind_it_are_no_value_of_a_large_zone() -> None:
+    """Noised float32 values may be exactly 0. As a float64, 0 and the next one were one of very many plain values."""
+    update = np.random.default_rng(6).normal(0, 1e-2, 1 << 17).astype(np.float32)
+    high = (update.astype("<f8").view("<u8") >> np.uint64(32)).astype("<u4").view("<f4")
+    noised = np.stack([np.zeros_like(high), high], 1)
+    assert not Sought(update, {"noised": np.arange(update.size)}).found_in(noised.astype("<f4").tobytes())
+    assert Sought(update, {"noised": np.arange(update.size)}).found_in(update[:60].astype("<f8").tobytes())
+
+
 def test_what_left_before_the_values_were_known_is_compared_once_they_are() -> None:
     comparison, leak = Comparison(), UPDATE[HALF].tobytes()
     assert comparison.look(0, frame(b"a ballot of eight bytes" + leak)) == {}
