@@ -61,6 +61,14 @@ class Spent:
                 total.count(mechanism, multiplier, counts)
         return total
 
+    @classmethod
+    def of_one(
+        cls, gaussian: float, others: Iterable[tuple[str, float, int]], slack: float, concentrated: bool
+    ) -> Spent:  # fmt: skip
+        """What one client has spent, of numbers that somebody kept: mechanism, multiplier and number of the others."""
+        counts = {(mechanism, multiplier): np.array([count]) for mechanism, multiplier, count in others}
+        return cls(np.array([gaussian]), counts, slack, concentrated)
+
     def count(self, mechanism: str, multiplier: float, counts: NDArray[np.int64]) -> None:
         """Adds releases that are not Gaussian."""
         self.others[mechanism, multiplier] = self.others.get((mechanism, multiplier), 0) + counts

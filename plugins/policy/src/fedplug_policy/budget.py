@@ -29,7 +29,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fedplug.api.errors import SetupError
 from fedplug.api.operations import OF_EPSILON
 from fedplug.api.records import Count, Number, Record, Text
@@ -159,8 +158,7 @@ def composed(costs: Iterable[tuple[Cost, float]], delta: float) -> float:
         if cost.reason or math.isinf(cost.gaussian):
             return math.inf
         if cost.composes:
-            others = {(kind, multiplier): np.array([count]) for kind, multiplier, count in cost.others}
-            parts.append(Spent(np.array([cost.gaussian]), others, cost.slack, cost.concentrated))
+            parts.append(Spent.of_one(cost.gaussian, cost.others, cost.slack, cost.concentrated))
         else:
             added, left = added + cost.epsilon, left - own
     spent = Spent.of(1, parts)
