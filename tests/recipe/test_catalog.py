@@ -131,7 +131,10 @@ def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> 
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-SHARED = {f"fedplug_{name}" for name in ("ledger", "runs", "terminal", "std", "kit", "lab", "attacks", "party")}
+SHARED = {
+    f"fedplug_{name}"
+    for name in ("ledger", "runs", "terminal", "std", "kit", "lab", "attacks", "party", "evidence")
+}
 
 
 def test_the_core_imports_no_plugin_and_plugins_nothing_private_of_another() -> None:

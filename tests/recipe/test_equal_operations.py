@@ -29,6 +29,7 @@ from toy_components import recipe_of
 ROOT = Path(__file__).parents[2]
 SHIPPED = [
     *ROOT.glob("recipes/*.yaml"), *ROOT.glob("recipes/baselines/*.yaml"), *ROOT.glob("recipes/hybrids/*.yaml"),
+    *ROOT.glob("recipes/deployed/*.yaml"), *ROOT.glob("recipes/statistics/*.yaml"),
     *ROOT.glob("plugins-contrib/*/src/*/recipes/*.yaml"),
 ]  # fmt: skip
 CORRELATED = {"use": "std.distributed_correlated_gaussian", "epsilon": 8, "delta": 1e-5}
@@ -49,9 +50,16 @@ OTHERS["correlated"] = recipe_of(
     "encrypted", [{"use": "std.clip", "norm": 1.0}, CORRELATED, {"use": "secagg.bonawitz"}], rounds=4, min_clients=3,
     postprocess={"encrypted": ["secagg.bonawitz"]}, aggregate={"use": "std.mean", "weighting": "uniform"},
 )  # fmt: skip
+OTHERS |= {
+    name: recipe_of("noised", [{"use": f"deployed.{name}", **options}], rounds=4) for name, options in {
+        "appfl_output_perturbation": {"epsilon": 1, "clip_value": 1.0}, "fedml_local_dp": {"epsilon": 1, "delta": 1e-5},
+        "fedbiomed_central_dp": {"sigma": 1.0, "clip": 1.0},
+    }.items()
+}  # fmt: skip
 """Of links that no recipe in the repository has."""
 PUBLISHED: dict[str, Any] = {
     "baselines.adaptive_clip": st.fixed_dictionaries({"norm": st.floats(1e-6, 1e6)}),
+    "deployed.adaptive_clipping": st.fixed_dictionaries({"norm": st.floats(1e-6, 1e6), "next": st.floats(1e-6, 1e6)}),
     "paraaegis.literal_noise": st.fixed_dictionaries({"largest": st.integers(1, 10**6)}),
 }
 """What components publish. A link that goes by what it publishes itself is here, or it is asked before it does."""

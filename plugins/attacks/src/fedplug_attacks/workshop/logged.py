@@ -267,7 +267,8 @@ class _Bench:
             truth = dataclasses.replace(self.truth, observed=last.update)
             guesses = self.scorer.baselines(component.finds.what, truth)
             outcome = self.scorer.outcome(report, truth, guesses, component.finds, spent)
-        found = {key: np.asarray(value) for key in _FOUND if (value := getattr(report, key)) is not None}
+        every = {field.name: vars(report)[field.name] for field in dataclasses.fields(report)}
+        found = {key: np.asarray(every[key]) for key in _FOUND if every[key] is not None}
         if found:
             self._keep(place, found, report)
         return {
@@ -311,8 +312,8 @@ class _Bench:
             if self.truth is not None and (report.images is not None or report.texts is not None):
                 numbers.insert(0, f"{len(outcome.recovered)} of {len(self.truth.labels)} recovered")
             return ", ".join([outcome.status, *numbers, *filter(None, [outcome.reason])])
-        found = [f"{len(getattr(report, what))} {what}" for what in ("images", "texts", "tokens")
-                 if getattr(report, what) is not None]  # fmt: skip
+        lists = {"images": report.images, "texts": report.texts, "tokens": report.tokens}
+        found = [f"{len(each)} {what}" for what, each in lists.items() if each is not None]
         if report.counts is not None and not found:
             found = [f"{count:.0f} of class {label}" for label, count in enumerate(report.counts) if count >= 0.5]
         doubt = f"; inconclusive: {report.unfit}" if report.unfit else ""
