@@ -27,7 +27,7 @@ NOT_RUN = {
     r"make (run|test)\b": "it sets up the environment that the tests run in, and these are among the tests",
     r"pip install ": "it changes that environment",
     r"python \S*benchmarks/": "it measures for minutes to hours",
-    r"python elsewhere.py|fedplug attack --update ": "plugins/attacks/tests/test_logged.py attacks such files",
+    r"fedplug attack --update ": "plugins/attacks/tests/test_logged.py attacks such files",
     r"python docs/": "it writes pages or draws pictures from runs that take hours; their tests are in test_draw.py and "
     "test_docs_pages.py",
     r".* RUN\b|.*/FILE\b|.* DIR\b": "it has a name for whatever the reader puts there",
