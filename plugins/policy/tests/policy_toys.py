@@ -31,12 +31,12 @@ def charge(study: str = "one", data: str = "d", delta: float = 1e-5, **toward: C
     return Charge(study, study * 8, "run", 0, [1], [data], delta, toward)
 
 
-def guard(folder: Path, name: str) -> Guard:
+def guard(folder: Path, name: str, **changes: Any) -> Guard:
     """One of two studies that have joined, as if the other were not there."""
     site = SitePolicy(folder / "site.yaml")
-    read = Recipe.from_plain(recipe(name, rounds=40))
+    read = Recipe.from_plain(recipe(name, rounds=40, **changes))
     layout = World(read, Composition(read), None).model("cpu").layout
-    return Guard(site, Study(site.policy, read, layout, 0, None, ["data"]), site.budget)
+    return Guard(site, Study(site.policy, read, layout, 0, None, ["data"], ""), site.budget)
 
 
 def ask_until_refused(study: Guard, folder: Path, name: str, pause: float) -> None:
@@ -46,7 +46,7 @@ def ask_until_refused(study: Guard, folder: Path, name: str, pause: float) -> No
         time.sleep(0.001)
     for round in range(40):
         try:
-            study.asked("run", round, study._upload)
+            study.asked("run", round, 0, study._upload)
         except MessageError as error:
             (folder / f"{name}.refused").write_text(f"{round} {error}")
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import SetupError
-from fedplug_policy.budget import FILE, Budget, Charge, Cost, LevelCost, composed, keepers_of, spent, touching
+from fedplug_policy.budget import FILE, Budget, Charge, Cost, LevelCost, composed, spent, touching
 from opacus.accountants import RDPAccountant
 from policy_toys import ask_until_refused, charge, guard
 from scipy.optimize import brentq
@@ -67,7 +68,11 @@ def test_two_studies_meet_on_the_same_file_and_no_one_else_can_compare(tmp_path:
     assert second in first
     assert second not in other.identify([tmp_path / "b/renamed.csv"])
     assert site.identify([], rows="abc") == site.identify([], rows="abc") != site.identify([], rows="abd")
-    assert [one.study for one in touching([charge("one", second), charge("two", "else")], first)] == ["one"]
+    charges = [charge("one", second), charge("two", "else")]
+    assert [one.study for one in touching(charges, first, everything=False)] == ["one"]
+    assert touching(charges, first, everything=True) == charges
+    with pytest.raises(SetupError, match=r"away.csv cannot be read .*, so its budget is unknown"):
+        site.identify([tmp_path / "away.csv"])
 
 
 def test_lines_are_kept_in_order_and_none_can_be_changed_or_taken_out(tmp_path: Path) -> None:
@@ -122,10 +127,10 @@ def test_two_studies_at_once_cannot_both_spend_the_last_of_a_budget_even_if_one_
 
 def test_a_study_that_continues_goes_on_from_what_it_spent(tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text("budget: {epsilon: 40, delta: 1.0e-5, toward: [server]}\n")
-    for rounds in ([0, 1], [1, 2]):  # it was started again, and the server repeats round 2
+    for attempt, rounds in enumerate(([0, 1], [1, 2])):  # it was started again, and the server repeats round 2
         study = guard(tmp_path, "one")
         for round in rounds:
-            study.asked("run", round, study._upload)
+            study.asked("run", round, attempt, study._upload)
     (found,) = Budget(tmp_path / "budget").charges()
     assert found.rounds == [1, 2, 2, 3]
     assert found.toward["server"].gaussian == pytest.approx(4 / 4**2)
@@ -140,12 +145,29 @@ def test_records_compose_as_the_account_of_one_run_with_all_steps() -> None:
             ("one", [([1.1, 0.05, 200.0], 2)], 2.0), ("two", [([1.1, 0.05, 300.0], 1)], 1.7),
         )
     )  # fmt: skip
-    keepers = keepers_of([first, second])
-    together = spent([first, second], "server", "record", 1e-5, keepers)
+    together = spent([first, second], "server", "record", 1e-5)
     reference = RDPAccountant()
     reference.history = [(1.1, 0.05, 700)]
     assert together == pytest.approx(reference.get_epsilon(1e-5), rel=0.15)
     assert together < reference.get_epsilon(1e-5)  # the loss distribution is exact, Renyi DP a bound
-    assert spent([first, second], "server", "record", 1e-5) == math.inf  # both deltas do not fit into one
-    assert spent([first, second], "server", "record", 2e-5) == pytest.approx(3.7)
-    assert spent([first, charge()], "server", "record", 1e-5, keepers) == math.inf  # a study without such an account
+    brought = dataclasses.replace(second, levels={"record": LevelCost("own.py:Keeper", [], 1.7)})
+    assert spent([first, brought], "server", "record", 1e-5) == math.inf  # both deltas do not fit into one
+    assert spent([first, brought], "server", "record", 2e-5) == pytest.approx(3.7)
+    assert spent([first, charge()], "server", "record", 1e-5) == math.inf  # a study without such an account
+
+
+def test_ballots_that_are_asked_for_again_are_charged_again(tmp_path: Path) -> None:
+    """A server that was killed between the ballots and the uploads of a round asks for both once more."""
+    (tmp_path / "site.yaml").write_text("budget: {epsilon: 400, delta: 1.0e-5, toward: [server]}\n")
+    name = "baselines.adaptive_clip"
+    use = {"use": name, "noise_multiplier": 2.0}
+    study = guard(
+        tmp_path, "one", negotiate_mask=use, protect={"noised": [name]}, postprocess={"noised": [name]}
+    )  # fmt: skip
+    for attempt, questions in enumerate(([f"{name}.is_within"], [f"{name}.is_within", study._upload])):
+        for question in questions:
+            study.asked("run", 0, attempt, question)
+    study.asked("run", 1, 1, f"{name}.is_within")
+    study.asked("run", 1, 1, "fedplug.evaluate")
+    (found,) = Budget(tmp_path / "budget").charges()
+    assert found.rounds == [1, 1, 2]

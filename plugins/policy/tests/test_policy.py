@@ -10,8 +10,14 @@ import pytest
 import yaml
 from cli_calls import call
 from fedplug.api.errors import SetupError
+from fedplug.recipe.composition import Composition
+from fedplug.round.parties import ClientHost
+from fedplug.round.world import World
 from fedplug_party import program
+from fedplug_policy.guard import SitePolicy
 from fedplug_policy.policy import read_policy
+from fedplug_runs.checkpoint import StateFiles
+from fedplug_runs.overlay import load_recipe
 from fedplug_runs.settings import Settings
 from policy_toys import recipe
 
@@ -94,7 +100,7 @@ def test_a_run_of_parties_is_charged_and_the_next_study_is_refused(
     capsys.readouterr()
     assert call(monkeypatch, "budget", "site.yaml") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "budget: epsilon 3 at delta 1e-05 for a client, all studies of the same data"
+    assert lines[0] == "budget: epsilon 3 at delta 1e-05 for a client, shared by studies of the same files"
     assert lines[2].split()[:3:2] == ["dp", "3"]
     assert lines[2].split()[4:7] == ["1.7", "1.7", "1.3"]
     words = ["party", "dp.yaml", "--client", "0", "--state", "q", "--yes", "--policy", "site.yaml", "--set", "rounds=9"]
@@ -103,3 +109,40 @@ def test_a_run_of_parties_is_charged_and_the_next_study_is_refused(
     assert "this site's policy refuses the study dp:" in said
     assert "site.yaml, budget: epsilon 3 at delta 1e-05 toward the server, and with this study epsilon reaches" in said
     assert "after 1.7 by dp" in said
+
+
+def test_who_goes_on_in_a_run_does_not_pay_twice_for_its_beginning() -> None:
+    """After 3 of 3 rounds the same run may be joined again, and another one may not."""
+    Path("site.yaml").write_text("budget: {epsilon: 2, delta: 1.0e-5}\n")
+    site, read = SitePolicy(Path("site.yaml")), load_recipe(Path("dp.yaml"))
+    world = World(read, Composition(read), None)
+    client = ClientHost(read, Composition(read), [0], None, "cpu", StateFiles(), world).clients["client:0"]
+    layout = world.model("cpu").layout
+    joined = site.study(read, layout, client, None, "rows", 0, "")
+    for round in range(3):
+        joined.asked("run", round, 0, joined._upload)
+    site.study(read, layout, client, None, "rows", 0, "run")
+    with pytest.raises(SetupError, match=r"with this study epsilon reaches 2\.\d+ after 1\.7 by dp"):
+        site.study(read, layout, client, None, "rows", 0, "")
+    client.tells_classes = True  # by site.toml; no noise covers the counts
+    with pytest.raises(SetupError, match="with this study no guarantee is left"):
+        site.study(read, layout, client, None, "else", 0, "")
+
+
+SOMETIMES = """
+import fedplug
+from fedplug import Clip, Noise
+
+
+class Sometimes(fedplug.Protector):
+    def protect(self, known, facts):
+        return (Clip(1.0), Noise.gaussian(1.0)) if facts.round < 2 else ()
+"""
+
+
+def test_every_round_is_looked_at_and_each_thing_is_said_once(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    Path("site.yaml").write_text("bare: false")
+    Path("sometimes.py").write_text(SOMETIMES)
+    Path("some.yaml").write_text(yaml.safe_dump(recipe(rounds=4, protect={"noised": ["sometimes.py:Sometimes"]})))
+    assert call(monkeypatch, "check", "some.yaml", "--policy", "site.yaml", "--trust") == 1
+    assert capsys.readouterr().out.count("bare: false, and the server reads the zone noised without noise") == 1

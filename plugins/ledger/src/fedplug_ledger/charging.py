@@ -280,8 +280,7 @@ class Charging:
     def _joined(self, event: SetUpDone) -> None:
         """Whatever a site lets others know is shown to the server, and only then."""
         if count := len(self.server.remembered.classes):
-            note = wording.OF_CLASSES.format(count=count, clients=self.recipe.clients)
-            self.ledger.reveals.append(Reveals("class counts", ("server",), voids=True, note=note))
+            self.ledger.reveals.append(class_counts_of(count, self.recipe.clients))
 
     def _state(self, round: int) -> None:
         """Enters what components say of this round that they show."""
@@ -561,6 +560,12 @@ class Charging:
         if now.round == round and (now.published is told or not (now.published or told)):
             return now
         return dataclasses.replace(now, round=round, published=told)
+
+
+def class_counts_of(count: int, clients: int) -> Reveals:
+    """What the server is shown by so many sites that let it know how many examples of each class they have."""
+    note = wording.OF_CLASSES.format(count=count, clients=clients)
+    return Reveals("class counts", ("server",), voids=True, note=note)
 
 
 def believed(component: Component, facts: Facts) -> list[Reveals]:

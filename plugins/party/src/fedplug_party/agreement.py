@@ -15,7 +15,7 @@ from fedplug.api.blocks import RETAINED, Layout
 from fedplug.api.component import site_of
 from fedplug.api.links import locked, seal_of
 from fedplug.api.operations import Party
-from fedplug.api.parties import Client, Server
+from fedplug.api.parties import Server
 from fedplug.api.roles import Task
 from fedplug.recipe.catalog import Catalog, Own
 from fedplug.recipe.composition import Composition, instantiate
@@ -27,7 +27,7 @@ from fedplug.round.base import facts_of
 from fedplug.round.hosted import HostedClient
 from fedplug.round.set_up import stated_accounts
 from fedplug.round.steps import Steps
-from fedplug_ledger.charging import Charging, ledger_of
+from fedplug_ledger.charging import Charging, class_counts_of, ledger_of
 from fedplug_ledger.grades import PARTIES
 from fedplug_ledger.ledger import Ledger
 from fedplug_ledger.spent import level_epsilons
@@ -39,20 +39,22 @@ from fedplug_runs.units import many
 
 
 def planned(
-    recipe: Recipe, composition: Composition, layout: Layout, client: Client | None = None, repeats: int = 0
+    recipe: Recipe, composition: Composition, layout: Layout, client: HostedClient | None = None, repeats: int = 0
 ) -> Ledger:
     """The ledger after the whole run, with the costliest round repeated.
 
     Args:
         recipe, composition: this party's copy.
         layout: of the model.
-        client: the client whose accounts at other levels are charged; None: they are unknown.
+        client: the client whose accounts at other levels are charged, and what it lets the server know; None: they are
+            unknown.
         repeats: how often the costliest round is charged again. The server chooses which rounds it repeats.
     """
     accounts = stated_accounts(composition, client) if client is not None else {}
+    tells_classes = client is not None and client.tells_classes
 
     def after(rounds: Iterable[int]) -> Ledger:
-        worst = Worst(recipe, composition, layout, accounts)
+        worst = Worst(recipe, composition, layout, accounts, tells_classes)
         for round in rounds:
             worst.enter(round)
         return worst.ledger
@@ -87,12 +89,16 @@ class Worst:
     Args:
         recipe, composition, layout: as in `planned`.
         accounts: by level, what each round of the recipe releases of a client.
+        tells_classes: whether the server may be told how many examples of each class a client has.
     """
 
     def __init__(
-        self, recipe: Recipe, composition: Composition, layout: Layout, accounts: Mapping[str, list[list[float]]]
-    ) -> None:
+        self, recipe: Recipe, composition: Composition, layout: Layout, accounts: Mapping[str, list[list[float]]],
+        tells_classes: bool,
+    ) -> None:  # fmt: skip
         self.ledger, self._server = ledger_of(recipe, composition, layout), Server()
+        if tells_classes:
+            self.ledger.reveals.append(class_counts_of(1, recipe.clients))
         self._server.facts = facts_of(composition, layout, 0)
         self._charging = Charging(recipe, composition, self._server, self.ledger, layout.size)
         self._recipe, self._size, self._accounts = recipe, layout.size, accounts

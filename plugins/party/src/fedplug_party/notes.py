@@ -30,6 +30,7 @@ class Notes:
     Attributes:
         lines: all notes.
         failures: how many questions the party has failed at, in the whole run.
+        attempt: how often the party was sent back to a checkpoint or to the beginning.
         current: the checkpoint that the party last saved or last continued from; empty before any.
 
     Raises:
@@ -47,7 +48,7 @@ class Notes:
         )  # fmt: skip
         self.current = ""
         self.failures = 0
-        self._attempt = 0  # how often the party was sent back to a checkpoint or to the beginning
+        self.attempt = 0
         self._answered: dict[int, set[int]] = {}  # by round, from 0: the attempts in which the party answered
         self._counts: Counter[tuple[int, int, str]] = Counter()  # by round, attempt and question
         for line in self.lines:
@@ -61,11 +62,11 @@ class Notes:
     def would_repeat(self, round: int) -> bool:
         """Whether an answer in this round would be one more repeat."""
         attempts = self._answered.get(round, set())
-        return bool(attempts) and self._attempt not in attempts
+        return bool(attempts) and self.attempt not in attempts
 
     def answers(self, round: int, question: str) -> int:
         """How often the party has answered a question of a round since it was last sent back."""
-        return self._counts[round, self._attempt, question]
+        return self._counts[round, self.attempt, question]
 
     def answered(self, round: int, question: str, size: int) -> None:
         """Records an answer, before it leaves the party."""
@@ -93,12 +94,12 @@ class Notes:
     def _count(self, line: dict[str, Any]) -> None:
         if "answered" in line:
             round = line["round"] - 1
-            self._answered.setdefault(round, set()).add(self._attempt)
-            self._counts[round, self._attempt, line["answered"]] += 1
+            self._answered.setdefault(round, set()).add(self.attempt)
+            self._counts[round, self.attempt, line["answered"]] += 1
         elif "failed" in line:
             self.failures += 1
         elif "from" in line:
-            self._attempt += 1
+            self.attempt += 1
             self.current = line["from"]
         else:
             self.current = line["saved"]

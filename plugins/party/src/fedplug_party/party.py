@@ -47,8 +47,10 @@ class Host(Protocol):
 class Guard(Protocol):
     """A site's policy for one study: it raises a MessageError where the party must not go on."""
 
-    def asked(self, run: str, round: int, question: str) -> None:
-        """Before the party answers a question of a round, from 0, in a run."""
+    def asked(self, run: str, round: int, attempt: int, question: str) -> None:
+        """Before the party answers a question of a round, from 0, in a run; `attempt` counts how often it was sent back
+        to before the round.
+        """
 
     def noticed(self, odd: str) -> None:
         """After a model that no training explains."""
@@ -221,7 +223,7 @@ class Party:
             self.state.bind(request.run)
         self._require_allowed(round, question, paid)
         if self.guard is not None:
-            self.guard.asked(request.run, round, question)
+            self.guard.asked(request.run, round, self.state.notes.attempt, question)
         started = time.perf_counter()
         try:
             reply = self.host.deliver(self.address, request.message)

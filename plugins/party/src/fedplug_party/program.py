@@ -212,7 +212,7 @@ def be_party(
         site = Site(recipe, address, folder, data, settings.device, catalog, key)
         if attack:
             return attack_at_home(site, state, settings, signing_key)
-        guard = None if policy is None else _guard(policy, site, data, repeats)
+        guard = None if policy is None else _guard(policy, site, state.belongs, data, repeats)
         try:
             return run_party(site, state, repeats, agreed, _with_time, guard)
         except KeyboardInterrupt:
@@ -220,8 +220,8 @@ def be_party(
             return INTERRUPTED
 
 
-def _guard(policy: Path, site: Site, data: str | None, repeats: int) -> Guard | None:
-    """The site's policy for this study; None for the key server, which has no data.
+def _guard(policy: Path, site: Site, before: Belongs | None, data: str | None, repeats: int) -> Guard | None:
+    """The site's policy for this study, which may go on in a run; None for the key server, which has no data.
 
     Raises:
         SetupError: the policy refuses the study, with all reasons; or fedplug-policy is missing.
@@ -231,7 +231,8 @@ def _guard(policy: Path, site: Site, data: str | None, repeats: int) -> Guard | 
         raise SetupError(f"--policy needs fedplug-policy: {install('fedplug-policy')}")
     if client is None:
         raise SetupError("--policy is about a client's data, and the key server has none; leave it out")
-    guard: Guard = make(policy).study(site.recipe, site.layout, client, data, data_digest(client.data), repeats)
+    rows, run = data_digest(client.data), before.run if before is not None else ""
+    guard: Guard = make(policy).study(site.recipe, site.layout, client, data, rows, repeats, run)
     return guard
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import hmac
 import json
@@ -26,7 +27,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
@@ -41,12 +41,12 @@ from fedplug_ledger.views import Guarantee, guaranteed, levels
 from fedplug_runs.files import append_line, open_private, private_folder, read_lines
 
 if TYPE_CHECKING:
+    from fedplug.recipe.parts import Use
     from fedplug_ledger.ledger import Ledger
 
 FILE, KEY, LOCK = "budget.jsonl", "budget.key", "budget.lock"
 CLIENT = "client"
 _PURPOSE = b"fedplug budget 1\n"
-_NONE: Mapping[str, AccountKeeper] = MappingProxyType({})
 _HEALTHY = "restore the file from a copy: without it nobody knows what was spent on this site's data"
 
 
@@ -122,8 +122,8 @@ class Charge(Record):
         return self.digest, self.run, self.client
 
 
-def charge_of(ledger: Ledger, client: int, uses: Mapping[str, str]) -> tuple[dict[str, Cost], dict[str, LevelCost]]:
-    """What a ledger has charged a client toward each party, and at each level; `uses` names the component behind each
+def charge_of(ledger: Ledger, client: int, uses: Mapping[str, Use]) -> tuple[dict[str, Cost], dict[str, LevelCost]]:
+    """What a ledger has charged a client toward each party, and at each level; `uses` has the component behind each
     name of the recipe.
     """
     found: dict[str, Cost] = {}
@@ -140,7 +140,7 @@ def charge_of(ledger: Ledger, client: int, uses: Mapping[str, str]) -> tuple[dic
     for level, stated in levels(ledger).items():
         history: Mapping[Any, int] = ledger.accounts[level].get(client, {})
         releases = [([*numbers], times) for numbers, times in history.items() if numbers is not None]
-        kept[level] = LevelCost(uses[ledger.keepers[level].name], releases, quoted(stated))
+        kept[level] = LevelCost(uses[ledger.keepers[level].name].use, releases, quoted(stated))
     return found, kept
 
 
@@ -186,11 +186,20 @@ class Budget:
             raise SetupError(f"the budget {folder} cannot be written ({error.strerror or error})") from error
 
     def identify(self, files: Iterable[Path], rows: str = "") -> list[str]:
-        """Keyed digests of files; of `rows`, which say the same of the examples themselves, where there are none."""
-        secret, found = self._secret(), list[str]()
+        """Keyed digests of files; of `rows`, which say the same of the examples themselves, where there are none.
+
+        Raises:
+            SetupError: a file cannot be read.
+        """
+        with self.alone():  # of two processes that begin, one makes the secret
+            secret, found = self._secret(), list[str]()
         for file in files:
-            with file.open("rb") as opened:
-                found.append(hashlib.file_digest(opened, "sha256").hexdigest())
+            try:
+                with file.open("rb") as opened:
+                    found.append(hashlib.file_digest(opened, "sha256").hexdigest())
+            except OSError as error:
+                why = error.strerror or error
+                raise SetupError(f"{file} cannot be read ({why}), so its budget is unknown; let it be read") from error
         return sorted({hmac.new(secret, each.encode(), "sha256").hexdigest() for each in found or [rows]})
 
     def charges(self) -> list[Charge]:
@@ -243,23 +252,22 @@ def _line(text: str) -> dict[str, Any]:
     return line
 
 
-def touching(charges: Iterable[Charge], data: Sequence[str]) -> list[Charge]:
-    """The studies that used any of these data."""
+def touching(charges: Iterable[Charge], data: Sequence[str], everything: bool) -> list[Charge]:
+    """The studies that share a budget with these data: those that used any of them, or everything."""
+    if everything:
+        return [*charges]
     return [charge for charge in charges if not {*data}.isdisjoint(charge.data)]
 
 
-def spent(
-    charges: Sequence[Charge], party: str, unit: str, delta: float, keepers: Mapping[str, AccountKeeper] = _NONE
-) -> float:
+def spent(charges: Sequence[Charge], party: str, unit: str, delta: float) -> float:
     """Epsilon of studies together, at `delta`.
 
     Args:
         charges: of the studies.
         party: toward whom; accounts at other levels hold toward everybody.
         unit: the client, or another level.
-        delta: of all together.
-        keepers: by name, components that compose what studies have released at that level. Without them, and of several
-            components, epsilons and deltas are added up.
+        delta: of all together. At another level an installed component composes what it keeps account of. Of several
+            components, or one that a recipe brought, epsilons and deltas are added up.
     """
     if unit == CLIENT:
         costs = [(charge.toward[party], charge.delta) for charge in charges if party in charge.toward]
@@ -268,22 +276,22 @@ def spent(
     if len(known) < len(charges) or any(math.isinf(cost.epsilon) for cost, _ in known):
         return math.inf
     names = {cost.keeper for cost, _ in known}
-    if len(names) == 1 and (keeper := keepers.get(*names)) is not None:
+    if len(names) == 1 and (keeper := _keeper(*names)) is not None:
         all_of_them = ((numbers, times) for cost, _ in known for numbers, times in cost.releases)
         each = [keeper.account.release(*numbers) for numbers, times in all_of_them for _ in range(times)]
         return quoted(keeper.epsilon_of(each, delta))
     return math.inf if sum(own for _, own in known) > delta else sum(cost.epsilon for cost, _ in known)
 
 
-def keepers_of(charges: Iterable[Charge]) -> dict[str, AccountKeeper]:
-    """The installed components, by name, that keep the accounts of studies. Options that have no default do not matter:
-    what was released says all.
-    """
-    trainers, found = Catalog.discover().groups["trainer"], dict[str, AccountKeeper]()
-    for name in {cost.keeper for charge in charges for cost in charge.levels.values()} & trainers.keys():
-        kind: Any = trainers[name].load()
-        found[name] = kind(kind.Options.model_construct())
-    return found
+@functools.cache
+def _keeper(use: str) -> AccountKeeper | None:
+    """An installed component that keeps accounts. Options without default do not matter: what was released says all."""
+    entry = Catalog.discover().groups["trainer"].get(use)
+    if entry is None:
+        return None
+    kind: Any = entry.load()
+    keeper: AccountKeeper = kind(kind.Options.model_construct())
+    return keeper
 
 
 def party_words(party: str) -> str:

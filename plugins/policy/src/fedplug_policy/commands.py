@@ -20,7 +20,7 @@ def budget(
     from fedplug.api.errors import SetupError
     from fedplug_terminal.lines import aligned
 
-    from fedplug_policy.budget import keepers_of, party_words, spent, touching
+    from fedplug_policy.budget import party_words, spent, touching
     from fedplug_policy.guard import SitePolicy
 
     site = SitePolicy(policy)
@@ -32,11 +32,11 @@ def budget(
     if as_json:
         typer.echo(json.dumps([charge.to_plain(for_json=True) for charge in charges], indent=1))
         return
-    typer.echo(f"budget: epsilon {kept.epsilon:g} at delta {kept.delta:g} for a {unit}, all studies of the same data")
+    shared = "all studies" if kept.shared_by == "all studies" else "studies of the same files"
+    typer.echo(f"budget: epsilon {kept.epsilon:g} at delta {kept.delta:g} for a {unit}, shared by {shared}")
     if not charges:
         typer.echo("nothing is spent")
         return
-    keepers = keepers_of(charges)
     titles = ["study", "run", "rounds", "last charge"]
     for party in kept.toward:
         titles += [f"epsilon toward {party_words(party)}", "with others on its data", "left"]
@@ -44,8 +44,8 @@ def budget(
     for charge in charges:
         rows.append([charge.study, charge.run[:12], str(len(charge.rounds)), charge.time])
         for party in kept.toward:
-            own = spent([charge], party, unit, charge.delta, keepers)
-            together = spent(touching(charges, charge.data), party, unit, kept.delta, keepers)
+            own = spent([charge], party, unit, charge.delta)
+            together = spent(touching(charges, charge.data, kept.shared_by == "all studies"), party, unit, kept.delta)
             rows[-1] += [_number(own), _number(together), f"{max(0.0, kept.epsilon - together):.3g}"]
     typer.echo("\n".join(aligned(titles, rows, None)))
 

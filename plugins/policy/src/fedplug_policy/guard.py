@@ -22,8 +22,8 @@ from fedplug_policy.policy import Policy, read_policy
 
 if TYPE_CHECKING:
     from fedplug.api.blocks import Layout
-    from fedplug.api.parties import Client
     from fedplug.recipe.recipe import Recipe
+    from fedplug.round.hosted import HostedClient
     from fedplug_ledger.ledger import Ledger
 
 
@@ -68,11 +68,12 @@ class SitePolicy:
             raise DataError("; ".join(missing_files(recipe, root)))
         layout = World(recipe, composition, root).model("cpu").layout
         found = [*self.policy.needs(recipe, composition, layout)]
-        study = Study(self.policy, recipe, layout, 0, None, [])
-        return [*found, *self.policy.costs(study.whole(0), [], study.keepers)]
+        study = Study(self.policy, recipe, layout, 0, None, [], "")
+        return [*found, *self.policy.costs(study.whole(0), [])]
 
     def study(
-        self, recipe: Recipe, layout: Layout, client: Client, root: str | None, rows: str, repeats: int
+        self, recipe: Recipe, layout: Layout, client: HostedClient, root: str | None, rows: str, repeats: int,
+        run: str,
     ) -> Guard:  # fmt: skip
         """A study that wants to join.
 
@@ -83,16 +84,17 @@ class SitePolicy:
             root: folder of this site's data, or None.
             rows: digest of the client's examples, for data without files.
             repeats: how many repeated rounds the site allows.
+            run: of the server, that this party goes on in; empty: a new one.
 
         Raises:
             SetupError: the policy refuses it, with all reasons.
         """
         composition, budget = Composition(recipe), self.budget
         data = [] if budget is None else budget.identify(_files(root), rows)
-        study = Study(self.policy, recipe, layout, client.client_id, client, data)
+        study = Study(self.policy, recipe, layout, client.client_id, client, data, run)
         problems = [*self.policy.needs(recipe, composition, layout)]
         before = [] if budget is None else study.others(budget)
-        problems += self.policy.costs(study.whole(repeats), before, study.keepers)
+        problems += self.policy.costs(study.whole(repeats), before)
         if problems:
             said = "\n".join(f"  {self.file}, {problem}" for problem in problems)
             raise SetupError(f"this site's policy refuses the study {recipe.name}:\n{said}")
@@ -108,24 +110,22 @@ class Study:
         client_id: as which the site takes part.
         client: with its data, which tell accounts at other levels; None: they are unknown.
         data: keyed digests.
-
-    Attributes:
         run: of the server; empty before one has named itself.
-        keepers: by component, those that keep accounts at other levels.
     """
 
     def __init__(
-        self, policy: Policy, recipe: Recipe, layout: Layout, client_id: int, client: Client | None, data: list[str]
-    ) -> None:
+        self, policy: Policy, recipe: Recipe, layout: Layout, client_id: int, client: HostedClient | None,
+        data: list[str], run: str,
+    ) -> None:  # fmt: skip
         self.policy, self.recipe, self.layout, self.client_id, self.data = policy, recipe, layout, client_id, data
         self.composition, self._client = Composition(recipe), client
         self._accounts = {} if client is None else stated_accounts(self.composition, client)
-        self.run, self._uses = "", recipe.components
-        self.keepers = {self._uses[part.name].use: part for part in self.composition.keepers.values()}
+        self.run = run
         self._worst, self._entered = self._nothing(), list[int]()
 
     def _nothing(self) -> Worst:
-        return Worst(self.recipe, self.composition, self.layout, self._accounts)
+        tells_classes = self._client is not None and self._client.tells_classes
+        return Worst(self.recipe, self.composition, self.layout, self._accounts, tells_classes)
 
     def whole(self, repeats: int) -> Charge:
         """After all rounds, with the costliest one repeated as often as the site allows."""
@@ -143,10 +143,12 @@ class Study:
     def others(self, budget: Budget) -> list[Charge]:
         """Other studies, and other runs of this one, on the same data."""
         own = self.recipe.digest, self.run, self.client_id
-        return [charge for charge in touching(budget.charges(), self.data) if charge.key != own]
+        kept = self.policy.budget
+        everything = kept is not None and kept.shared_by == "all studies"
+        return [charge for charge in touching(budget.charges(), self.data, everything) if charge.key != own]
 
     def _charge(self, ledger: Ledger, rounds: Sequence[int]) -> Charge:
-        toward, levels = charge_of(ledger, self.client_id, {name: use.use for name, use in self._uses.items()})
+        toward, levels = charge_of(ledger, self.client_id, self.recipe.components)
         return Charge(
             self.recipe.name, self.recipe.digest, self.run, self.client_id, [*rounds], self.data, ledger.delta, toward,
             levels,
@@ -165,20 +167,18 @@ class Guard:
     def __init__(self, site: SitePolicy, study: Study, budget: Budget | None) -> None:
         self.site, self.study, self._budget = site, study, budget
         self._upload = f"{Steps(study.recipe, study.composition).name}.{Steps.protect.__name__}"
-        self._open: int | None = None  # the round that is charged and was not asked for its upload yet
+        self._charged: tuple[int, int] | None = None  # the last round and attempt
 
-    def asked(self, run: str, round: int, question: str) -> None:
-        """Before an answer: charges the round, from 0, if this question is the first in it that costs something.
+    def asked(self, run: str, round: int, attempt: int, question: str) -> None:
+        """Charges the round, from 0, before an answer, if it is the first of an attempt that costs anything.
 
         Raises:
             MessageError: the policy allows no further round.
         """
-        upload = question == self._upload
-        if round < 0 or not (upload or self._is_ballot(round, question)):
-            return
-        paid, self._open = self._open == round, None if upload else round
-        if not paid:
+        costs = round >= 0 and (question == self._upload or self._is_ballot(round, question))
+        if costs and self._charged != (round, attempt):
             self._charge(run, round + 1)
+            self._charged = round, attempt
 
     def noticed(self, odd: str) -> None:
         """After a model that no training explains.
@@ -203,7 +203,7 @@ class Guard:
             key = study.recipe.digest, run, study.client_id
             own = next((each for each in budget.charges() if each.key == key), None)
             charge = study.after([*(own.rounds if own else ()), round])
-            if problems := [*self.site.policy.costs(charge, study.others(budget), study.keepers)]:
+            if problems := [*self.site.policy.costs(charge, study.others(budget))]:
                 raise MessageError(f"this site's policy allows no further round: {'; '.join(problems)}")
             budget.append(dataclasses.replace(charge, data=study.data))
 

@@ -11,6 +11,7 @@ the model, and neither sampling nor the noise of others earns credit.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,8 +29,8 @@ from pydantic import field_validator
 from fedplug_policy.budget import CLIENT, Charge, party_words, spent
 
 if TYPE_CHECKING:
+    from fedplug import Facts
     from fedplug.api.blocks import Layout
-    from fedplug.api.roles import AccountKeeper
     from fedplug.recipe.composition import Composition
     from fedplug.recipe.recipe import Recipe
 
@@ -43,6 +44,11 @@ class BudgetOptions(fedplug.Options):
     delta: float = Field(gt=0, lt=1, description="of all studies together")
     toward: list[PartyName] = Field(
         ["server", "released_model"], min_length=1, description="parties that this epsilon holds for, each by itself"
+    )
+    shared_by: Literal["same files", "all studies"] = Field(
+        "same files",
+        description="same files: studies meet where a file of theirs is the same, to the byte; all studies: of this "
+        "account, also where files have changed",
     )
     folder: str = Field("budget", min_length=1, description="of the account; relative to the policy's folder")
 
@@ -89,6 +95,15 @@ class Policy(fedplug.Options):
         if self.delta is not None and recipe.delta > self.delta:
             yield f"delta: {self.delta:g}, and the recipe has delta: {recipe.delta:g}"
         facts = facts_of(composition, layout, 0)
+        of_rounds = (self._zones(recipe, facts.at(round)) for round in range(recipe.rounds))
+        yield from dict.fromkeys(itertools.chain.from_iterable(of_rounds))
+        if self.code == "shipped":
+            brought = (name for name in composition.components if not composition.shipped(name))
+            if others := sorted({*brought, *composition.strangers}):
+                yield f"code: shipped, and {', '.join(others)} does not ship with fedplug"
+
+    def _zones(self, recipe: Recipe, facts: Facts) -> Iterator[str]:
+        """What the zones of a round break."""
         for zone in recipe.protect:
             steps = facts.steps(zone)
             found, known = seal_of(steps), released(steps)
@@ -103,33 +118,26 @@ class Policy(fedplug.Options):
             if self.openers is not None and seal.opened_by not in self.openers:
                 allowed = ", ".join(self.openers) or "none"
                 yield f"openers: {allowed}, and {_BY[seal.opened_by]} can open sums of the zone {zone}"
-        if self.code == "shipped":
-            brought = (name for name in composition.components if not composition.shipped(name))
-            if others := sorted({*brought, *composition.strangers}):
-                yield f"code: shipped, and {', '.join(others)} does not ship with fedplug"
 
-    def costs(
-        self, charge: Charge, before: Sequence[Charge], keepers: Mapping[str, AccountKeeper]
-    ) -> Iterator[str]:  # fmt: skip
+    def costs(self, charge: Charge, before: Sequence[Charge]) -> Iterator[str]:
         """What of this policy a study breaks by its cost.
 
         Args:
             charge: of the study, after all that is to be allowed.
             before: of other studies on the same data.
-            keepers: as in `budget.spent`.
         """
         for party, most in self.epsilon.items():
             if party in charge.toward or self.unit != CLIENT:
-                this = spent([charge], party, self.unit, charge.delta, keepers)
+                this = spent([charge], party, self.unit, charge.delta)
                 if this > most:
                     yield f"epsilon.{party}: {most:g}, and {_cost(charge, party, this)}"
         if self.budget is not None:
             for party in self.budget.toward:
                 if party not in charge.toward and self.unit == CLIENT:
                     continue
-                total = spent([*before, charge], party, self.unit, self.budget.delta, keepers)
+                total = spent([*before, charge], party, self.unit, self.budget.delta)
                 if total > self.budget.epsilon:
-                    already = spent(before, party, self.unit, self.budget.delta, keepers)
+                    already = spent(before, party, self.unit, self.budget.delta)
                     yield self._over(self.budget, party, before, already, total)
 
     def _over(
