@@ -139,7 +139,7 @@ def test_the_meaning_follows_from_the_facts() -> None:
     (["--global", "nets.py"], "nets.py is of no kind that is read here"),
     (["--secret", "middle.*"], "--secret middle.* is no parameter of the model; it has first.weight"),
     (["--truth", "flower.npz"], "--truth flower.npz must hold images or inputs [n, 1, 8, 8] and labels [n]"),
-    (["--attack", "exact"], "--attack.0.use: unknown attack component 'exact'; for attack there is"),
+    (["--attack", "exact"], "--attack: unknown attack component 'exact'; for attack there is"),
     (["--set", "attack.attacks.0.speed=1"], "unknown option 'speed' of attacks.ilrg"),
     (["--probe", "3"], "--probe: only for a run"),
     (["run-1"], "give the folder of a run, or --update FILE"),

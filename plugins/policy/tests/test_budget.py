@@ -158,7 +158,7 @@ def test_records_compose_as_the_account_of_one_run_with_all_steps() -> None:
 
 def test_ballots_that_are_asked_for_again_are_charged_again(tmp_path: Path) -> None:
     """A server that was killed between the ballots and the uploads of a round asks for both once more."""
-    (tmp_path / "site.yaml").write_text("budget: {epsilon: 400, delta: 1.0e-5, toward: [server]}\n")
+    (tmp_path / "site.yaml").write_text("budget: {epsilon: 400, delta: 1.0e-5, toward: [released_model]}\n")
     name = "baselines.adaptive_clip"
     use = {"use": name, "noise_multiplier": 2.0}
     study = guard(

@@ -10,7 +10,7 @@ import fedplug
 import numpy as np
 from fedplug import Account, Field
 from fedplug.api.grids import finest
-from pydantic import model_validator
+from fedplug_std.options import Calibrated
 
 from fedplug_analytics.statistics import own_records, statistics_of
 
@@ -42,13 +42,12 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
     sum over K clients has K times its variance. The number of a client's records is public.
     """
 
-    class Options(fedplug.Options):
+    class Options(Calibrated):
         """The size and the source of the noise."""
 
         epsilon: float | None = Field(
             None, gt=0, allow_inf_nan=False, description="privacy loss of a record; with delta"
         )
-        delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
         noise_multiplier: float | None = Field(
             None, gt=0, allow_inf_nan=False,
             description="standard deviation over the norm of one record; instead of epsilon and delta",
@@ -56,17 +55,6 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
         source: Literal["secure", "reproducible"] = Field(
             "secure", description="secure: AES-256 keyed by the system; reproducible: the recipe's seed, no protection"
         )
-
-        @model_validator(mode="after")
-        def _one_way_to_say_how_much(self) -> Noised.Options:
-            if (self.epsilon is None) == (self.noise_multiplier is None):
-                given = "neither" if self.epsilon is None else "both"
-                raise ValueError(
-                    f"{given} of epsilon and noise_multiplier given; write epsilon and delta, or noise_multiplier"
-                )
-            if (self.epsilon is None) != (self.delta is None):
-                raise ValueError("epsilon and delta belong together: write epsilon: 1, delta: 1.0e-6, or neither")
-            return self
 
     account = Account(
         level="record",
@@ -135,11 +123,7 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
-        amount = (
-            f"noise multiplier {options.noise_multiplier:g}" if options.noise_multiplier is not None
-            else f"epsilon {options.epsilon:g}, delta {options.delta:g}"
-        )  # fmt: skip
-        return f"sums with Gaussian noise, record level: {amount}, {options.source} source"
+        return f"sums with Gaussian noise, record level: {options.amount}, {options.source} source"
 
 
 def _count(client: Client) -> int:

@@ -26,13 +26,13 @@ from fedplug import (
     Map,
     Noise,
     Operations,
-    Plans,
     Reveals,
     at_client,
 )  # fmt: skip
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import Party
 from fedplug_std.options import Source
+from fedplug_std.single_zone import SingleZone
 
 if TYPE_CHECKING:
     from fedplug import Recipe
@@ -44,7 +44,7 @@ EXACT = (
 )
 
 
-class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedplug.Opener):
+class AdaptiveClip(SingleZone, fedplug.Ballots, fedplug.Protector, fedplug.Opener):
     """Clip each update at the clients' median norm, and add noise to the sum at a trusted server (Geyer et al. 2017).
 
     `estimate: noised` keeps a norm that all parties know. In each round every client says whether its update is within
@@ -83,15 +83,6 @@ class AdaptiveClip(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedpl
         source: Source = "secure"
 
     options: Options
-
-    @property
-    def plans(self) -> Plans:
-        """One zone, for any clients and any data."""
-        return Plans(zones=frozenset({self.options.zone}), fixed=True)
-
-    def plan(self, facts: Facts) -> str:
-        """The zone of the options."""
-        return self.options.zone
 
     @property
     def is_noised(self) -> bool:

@@ -14,6 +14,7 @@ from fedplug.api.errors import SetupError
 from fedplug.api.grids import finest
 from fedplug.api.records import MOST_EXAMPLES
 from fedplug.mechanisms.noise import add_noise
+from fedplug_std.options import Calibrated
 from fedplug_std.scores import require_finite
 from pydantic import model_validator
 
@@ -53,7 +54,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused.
     """
 
-    class Options(fedplug.Options):
+    class Options(Calibrated):
         epochs: int = Field(1, ge=1, description="E of a round, which is E ceil(n / B) steps")
         batch_size: int = Field(32, ge=1, description="B, expected examples in a batch; all where a client has fewer")
         lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate")
@@ -64,7 +65,6 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         epsilon: float | None = Field(
             None, gt=0, allow_inf_nan=False, description="privacy loss of a record in all rounds together; with delta"
         )
-        delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
         noise_multiplier: float | None = Field(
             None,
             ge=0,
@@ -81,14 +81,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         )
 
         @model_validator(mode="after")
-        def _one_way_to_say_how_much(self) -> DpSgd.Options:
-            if (self.epsilon is None) == (self.noise_multiplier is None):
-                given = "neither" if self.epsilon is None else "both"
-                raise ValueError(
-                    f"{given} of epsilon and noise_multiplier given; write epsilon and delta, or noise_multiplier"
-                )
-            if (self.epsilon is None) != (self.delta is None):
-                raise ValueError("epsilon and delta belong together: write epsilon: 8, delta: 1.0e-5, or neither")
+        def _calibrates_what_it_is_told(self) -> Self:
             if self.epsilon is None and self.calibration == "prv":
                 raise ValueError("calibration: prv has no effect on a given noise_multiplier; leave it out")
             return self
@@ -279,13 +272,9 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     def describe(self) -> str:
         """One line for the plan of the run."""
         options = self.options
-        amount = (
-            f"noise multiplier {options.noise_multiplier:g}" if options.noise_multiplier is not None
-            else f"epsilon {options.epsilon:g}, delta {options.delta:g} over all rounds"
-        )  # fmt: skip
         return (
-            f"DP-SGD, record level: {amount}, gradients clipped to {options.clipping_norm:g}, {options.source} source; "
-            f"{options.epochs} epochs of batches of {options.batch_size}, lr {options.lr:g}"
+            f"DP-SGD, record level: {options.amount}, gradients clipped to {options.clipping_norm:g}, {options.source} "
+            f"source; {options.epochs} epochs of batches of {options.batch_size}, lr {options.lr:g}"
         )
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 import fedplug
 import numpy as np
-from fedplug import Client, Clip, Cohort, Facts, Field, Known, Noise, Operations, Plans, Reveals, at_client
+from fedplug import Client, Clip, Cohort, Facts, Field, Known, Noise, Operations, Reveals, at_client
 from fedplug.api.errors import ProtectionError
 from fedplug.api.operations import Party
 from fedplug_std.options import Positive, Source
+from fedplug_std.single_zone import SingleZone
 
 from fedplug_deployed.clips import NO_CIPHERTEXTS, flat_clip, scaling
 from fedplug_deployed.fixed_clipping import complaints, excess, is_uniform, on_the_mean
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fedplug import Recipe
 
 
-class AdaptiveClipping(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, fedplug.Opener):
+class AdaptiveClipping(SingleZone, fedplug.Ballots, fedplug.Protector, fedplug.Opener):
     """Clip to a norm that moves with the share of clipped clients, and noise the mean, as Flower's strategies do.
 
     As flwr 1.42.0 does it. Each client says whether the clip shortened its update, the server adds noise to the count,
@@ -84,15 +85,6 @@ class AdaptiveClipping(fedplug.PublicPlan, fedplug.Ballots, fedplug.Protector, f
             return float((self.noise_multiplier**-2 - (2 * count) ** -2) ** -0.5)
 
     options: Options
-
-    @property
-    def plans(self) -> Plans:
-        """One zone, for any clients and any data."""
-        return Plans(zones=frozenset({self.options.zone}), fixed=True)
-
-    def plan(self, facts: Facts) -> str:
-        """The zone of the options."""
-        return self.options.zone
 
     def check(self, recipe: Recipe) -> list[str]:
         """It is in all three places, in rounds of all clients, with one norm and a multiplier that can be."""

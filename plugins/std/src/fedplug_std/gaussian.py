@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Literal, Self
+from typing import Literal
 
 import fedplug
 from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
@@ -12,22 +12,20 @@ from fedplug.api.errors import ProtectionError
 from fedplug.api.grids import finest, too_fine
 from fedplug.api.norms import Bound
 from fedplug_ledger.accounting import gaussian_noise_multiplier
-from pydantic import model_validator
 
-from fedplug_std.options import ExactSource, PowerOfTwo, Source
+from fedplug_std.options import Calibrated, ExactSource, PowerOfTwo, Source
 from fedplug_std.schedules import geometric_schedule
 
 CLIP_FIRST = "noise is scaled to a clipping norm; put {use: std.clip, norm: 1.0} before it"
 
 
-class NoiseAmount(fedplug.Options):
+class NoiseAmount(Calibrated):
     """The size and the source of the noise; shared by all components."""
 
     epsilon: float | None = Field(
         None, gt=0, description="privacy loss of all rounds together in which the zone is sent, at q=1; with delta",
         json_schema_extra={"remedy": "to switch the noise off, write noised: []"},
     )  # fmt: skip
-    delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
     noise_multiplier: float | None = Field(
         None,
         ge=0,
@@ -42,30 +40,9 @@ class NoiseAmount(fedplug.Options):
         description="public rounding grid, a power of two; default: the finest that float32 can hold",
     )
 
-    @model_validator(mode="after")
-    def _one_way_to_say_how_much(self) -> Self:
-        if (self.epsilon is None) == (self.noise_multiplier is None):
-            given = "neither" if self.epsilon is None else "both"
-            raise ValueError(
-                f"{given} of epsilon and noise_multiplier given; write either epsilon and delta, or noise_multiplier"
-            )
-        if (self.epsilon is None) != (self.delta is None):
-            raise ValueError(
-                "delta belongs to epsilon: write epsilon: 8, delta: 1.0e-5; with noise_multiplier the "
-                "ledger states epsilon at its own delta"
-                if self.epsilon is None
-                else "epsilon needs a delta, below 1 / number of clients: write delta: 1.0e-5"
-            )
-        return self
-
     def words(self) -> str:
         """The options in a few words."""
-        amount = (
-            f"noise multiplier {self.noise_multiplier:g}"
-            if self.noise_multiplier is not None
-            else f"epsilon {self.epsilon:g}, delta {self.delta:g} over all rounds"
-        )
-        return f"{amount}, {self.source} source"
+        return f"{self.amount}, {self.source} source"
 
 
 class NoiseOptions(NoiseAmount):

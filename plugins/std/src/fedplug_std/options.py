@@ -54,6 +54,39 @@ def _written(value: Any) -> Any:
     return str(value) if isinstance(value, bool | int | float) else value
 
 
+class Calibrated(fedplug.Options):
+    """The size of noise, by its price or as it is."""
+
+    epsilon: float | None = Field(None, gt=0, description="privacy loss; with delta")
+    delta: float | None = Field(None, gt=0, lt=1, description="failure probability that epsilon is calibrated for")
+    noise_multiplier: float | None = Field(
+        None, ge=0, description="standard deviation over the bound; instead of epsilon and delta"
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_say_how_much(self) -> Self:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            given = "neither" if self.epsilon is None else "both"
+            raise ValueError(
+                f"{given} of epsilon and noise_multiplier given; write either epsilon and delta, or noise_multiplier"
+            )
+        if (self.epsilon is None) != (self.delta is None):
+            why = (
+                "delta belongs to epsilon, and with noise_multiplier the ledger has its own: leave delta out"
+                if self.epsilon is None
+                else "epsilon needs a delta, below 1 / number of clients, or of records: write delta: 1.0e-5"
+            )
+            raise ValueError(f"epsilon and delta belong together; {why}")
+        return self
+
+    @property
+    def amount(self) -> str:
+        """The size in a few words."""
+        if self.noise_multiplier is not None:
+            return f"noise multiplier {self.noise_multiplier:g}"
+        return f"epsilon {self.epsilon:g}, delta {self.delta:g} over all rounds"
+
+
 class Sized(fedplug.Options):
     """How many examples are used."""
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fedplug.api.data import Examples
-from fedplug.api.errors import RecipeError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug.api.parties import threads_of_a_party
 from fedplug.api.roles import Attack
 from fedplug.recipe.composition import Composition
-from fedplug.recipe.source import Source
+from fedplug.recipe.source import Marks, Position, Source
 from fedplug.round.world import World
 from fedplug_runs import overlay, yaml_source
 from fedplug_runs.choice import options_of
@@ -144,24 +144,18 @@ def _facts(given: Sequence[str]) -> Facts:
     return found
 
 
-_PLACES = (
-    ("given.model.use", "--model"), ("given.model", "--model"), ("given.public", "--public"),
-    ("given.data.agreed", "--fact"), ("given.attack.attacks", "--attack"), ("given.", "--fact "),
-)  # fmt: skip
-"""Places of the recipe, and the options that they follow from."""
+_OPTIONS = {"model": "--model", "public": "--public", "data": "--fact", "train": "--fact", "task": "--fact",
+            "attack": "--attack"}  # fmt: skip
+"""The option that each part of the recipe follows from; complaints name it as the place."""
 
 
 def _read(plain: Mapping[str, Any], sets: Sequence[str], catalog: Catalog) -> Recipe:
-    """The recipe that was put together. Raises a RecipeError with the options in place of its places."""
+    """The recipe that was put together."""
     source = Source("given", plain)
+    for key, option in _OPTIONS.items():
+        source.marks[key,] = Marks(Position(option), Position(option))
     overlay.override(source, sets)
-    try:
-        return overlay.finished(source, catalog)
-    except RecipeError as error:
-        said = error.problems
-        for place, option in _PLACES:
-            said = [problem.replace(place, option, 1) for problem in said]
-        raise RecipeError(said) from error
+    return overlay.finished(source, catalog)
 
 
 class _Bench:
