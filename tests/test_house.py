@@ -155,7 +155,7 @@ def test_a_circle_of_annotations_and_lazy_imports_is_found(tmp_path: Path) -> No
     assert sorted(circle_in(tmp_path / "toy")[1:]) == ["toy.one", "toy.three", "toy.two"]
 
 
-MOST_LINES, MOST_MODULES = 8_724, 52
+MOST_LINES, MOST_MODULES = 8_723, 52
 """Of the core. They may fall, and never rise: what does not fit is a plugin behind a seam."""
 
 

@@ -15,12 +15,7 @@ from fedplug.api.errors import FedplugError, PluginError
 from fedplug.api.facts import Facts
 from fedplug.api.links import Step, fold, uploaded
 from fedplug.api.order import misplaced_links
-from fedplug.api.roles import (
-    Closer,
-    Component,
-    Negotiation,
-    Opener,
-)
+from fedplug.api.roles import Closer, Component, Negotiation, Opener
 from fedplug.recipe.catalog import RULES, installed, service
 from fedplug.recipe.composition import chains, hook_problems, instantiate
 from fedplug.recipe.parts import Use, zone_order
@@ -94,6 +89,7 @@ class Rules:
         self.protect, self.postprocess = draft.chains("protect"), draft.chains("postprocess")
         self.links = chains(self.protect, draft.known.get("aggregate"), self.postprocess, self.parts)
         self.memo: dict[Any, Any] = {}
+        self.folded: dict[tuple[str, int], tuple[Step, ...]] = {}
         self.zone_names = zone_order([*self.protect, *self.postprocess])
         # Zones whose chains can be judged, and those whose links can be folded.
         self.readable = [zone for zone in self.protect if zone not in draft.unreadable and zone != RETAINED]
@@ -132,8 +128,9 @@ class Rules:
 
     def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
         """The links of a zone with their operations in a round; `order` complains about misplaced ones."""
-        facts = self.context(round)
-        return fold(facts.links[zone], facts, lambda link, error: None)
+        if (zone, round) not in self.folded:
+            self.folded[zone, round] = fold((facts := self.context(round)).links[zone], facts, lambda link, error: None)
+        return self.folded[zone, round]
 
     def bare_uploads(self) -> bool:
         """Whether a zone has no noise of the clients, so that those who rest put nothing into its sum."""
