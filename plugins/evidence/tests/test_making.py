@@ -186,3 +186,13 @@ def test_an_error_is_a_sentence(
     for name in ("evidence", "verify"):
         assert call(monkeypatch, name, str(tmp_path)) == 1
         assert "Traceback" not in capsys.readouterr().err
+
+
+def test_answers_of_a_run_without_a_model_are_in_it(tmp_path: Path) -> None:
+    recipe = Path(__file__).parents[3] / "recipes/statistics/statistics-bfv.yaml"
+    _, run = execution.start(load_recipe(recipe), Settings(output=tmp_path, quiet=True))
+    folder, _ = make_evidence(run)
+    assert verify_folder(folder, None).ok
+    released = Contents.of(Checked(folder).data).facts.released
+    (line,) = [line for line in released if line.startswith("  share of 45 to 60 ")]
+    assert line in (folder / "index.html").read_text()

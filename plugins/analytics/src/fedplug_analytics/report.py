@@ -17,7 +17,7 @@ from fedplug_lab.tables import bullets, sentence, table
 from fedplug_runs.rows import Row
 from fedplug_runs.units import number
 
-from fedplug_analytics.answering import KEY, Answers, cells
+from fedplug_analytics.answering import KEY, Answers, cells, lines
 from fedplug_analytics.statistic import Estimate
 
 _ENDS = "value", "low", "high"
@@ -71,6 +71,11 @@ class AnswersOfRuns(Section):
         """All of it."""
         found = _of(run_dir)
         return {} if found is None else found.to_plain(for_json=True)
+
+    def released(self, run_dir: Path) -> list[str]:
+        """The answers, as the command prints them."""
+        found = _of(run_dir)
+        return [] if found is None else [*lines(found)]
 
     def columns(self, results: Sequence[Result]) -> Iterator[Column]:
         """For each number that has an interval, how far that reaches to each side."""

@@ -34,6 +34,7 @@ class Facts(Record):
         plan: hook, component and description, in the order of a round.
         made: the day of the evidence, UTC.
         run: the identity by which parties elsewhere know the run; empty without such parties.
+        released: what the run released in place of a model, in lines, as it was computed then.
     """
 
     name: Text
@@ -47,6 +48,7 @@ class Facts(Record):
     plan: list[tuple[Text, Text, Text]]
     made: Text
     run: Text = ""
+    released: list[Text] = dataclasses.field(default_factory=list)
 
 
 class Versions(Record):

@@ -158,7 +158,7 @@ def _gathered(run: Path, catalog: Catalog | None) -> Contents:
         facts=Facts(
             summary.name, summary.digest, len(rows), int(recipe["data"]["clients"]), summary.parameters, summary.engine,
             summary.device, summary.resumed, summary.plan, datetime.datetime.now(datetime.UTC).date().isoformat(),
-            _identity(run),
+            _identity(run), [line for section in sections_of_plugins() for line in section.released(run)],
         ),
         versions=Versions(summary.versions, dict(sorted(_needed([_DISTRIBUTION, *summary.versions]).items()))),
         own_files=OwnFiles(dict(own_files(recipe))),

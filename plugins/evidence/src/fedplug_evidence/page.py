@@ -67,6 +67,7 @@ def render(contents: Contents) -> str:
         ("sent", "What was sent", _sent(contents)),
         ("ledger", "The ledger by party, with every charge", _ledger(contents)),
         ("attacks", "Attacks that were tried", _attacks(contents)),
+        *([("released", "What was released", _released(facts.released))] if facts.released else []),
         ("ran", "What ran", _what_ran(contents)),
         ("check", "How to check this folder", _how_to_check()),
     ]
@@ -145,6 +146,11 @@ def _open_to(lines: Sequence[Line]) -> Iterator[str]:
     for line in lines:
         if line.weak and line.unit == "client":
             yield f"Only a weak guarantee limits what {line.who} can learn about a client: {line.terms}."
+
+
+def _released(lines: Sequence[str]) -> str:
+    said = "Who receives the result of the run receives this. The run computed it; the check of this folder does not."
+    return f"<p>{sentence(said)}</p><pre>{text(chr(10).join(lines))}</pre>"
 
 
 # ---- the picture, and who sees what

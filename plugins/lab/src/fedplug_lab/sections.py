@@ -230,6 +230,10 @@ class Section:
         """What was sent in the run and was not attacked, a sentence each."""
         return ()
 
+    def released(self, run_dir: Path) -> Sequence[str]:
+        """What the run released in place of a model, in lines of text, for evidence."""
+        return ()
+
     def is_awaited(self, run_dir: Path, recipe: Mapping[str, Any]) -> bool:
         """Whether the recipe wants something done with the run that is not there yet."""
         return False
