@@ -12,6 +12,17 @@ UNIFORM = {"aggregate": {"use": "std.mean", "weighting": "uniform"}}
 SEALED: dict[str, Any] = {
     "protect": {"encrypted": [{"use": "std.bfv"}], "clear": []}, "postprocess": {"encrypted": ["std.bfv"]},
 }  # fmt: skip
+ASKED: dict[str, Any] = {
+    "data": {"use": "std.diabetes", "clients": 4, "partition": {"use": "std.iid"}},
+    "model": {
+        "use": "analytics.statistics",
+        "of": [
+            {"statistic": "count"}, {"statistic": "mean", "column": "bmi", "bounds": [15, 45]},
+            {"statistic": "histogram", "column": "age", "edges": [15, 50, 85]},
+        ],
+    },
+    "task": "analytics.statistics", "rounds": 1, "answers": {}, **UNIFORM,
+}  # fmt: skip
 CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "percentile_privacy": [({}, {}), ({"of": "weights", "steps": 3}, {})],
     "svt_privacy": [({"source": "reproducible"}, {}), ({"of": "weights", "source": "reproducible"}, {}), ({}, {})],
@@ -30,6 +41,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "appfl_output_perturbation": [({"source": "reproducible"}, {})],
     "fedml_local_dp": [({"epsilon": 1.0, "delta": 1e-5, "source": "reproducible"}, {})],
     "fedbiomed_central_dp": [({"sigma": 1.0, "clip": 1.0, "source": "reproducible"}, {})],
+    "statistics_privacy": [({}, ASKED)],
     "exclude_vars": [({"exclude_vars": "bias"}, {})],
     "encrypt_layers": [({"encrypt_layers": "^3"}, SEALED)],
 }  # fmt: skip

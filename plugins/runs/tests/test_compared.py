@@ -80,6 +80,17 @@ def test_a_zero_and_the_number_behind_it_are_no_value_of_a_large_zone() -> None:
     assert Sought(update, {"noised": np.arange(update.size)}).found_in(update[:60].astype("<f8").tobytes())
 
 
+def test_a_float64_in_a_long_message_counts_with_its_tag_or_next_to_another() -> None:
+    """A long message of noised float32 values has bytes of any kind, some of which are a plain value's by chance."""
+    one, two = UPDATE[HALF][:1].astype(">f8").tobytes(), UPDATE[HALF][:2].astype("<f8").tobytes()
+    around = bytes(1 << 17)
+    assert found(around + one + around) == 0
+    assert found(one + around) == 0
+    assert found(one) == 1
+    assert found(around + b"\xcb" + one + around) == 1
+    assert found(around + two + around) == 2
+
+
 def test_what_left_before_the_values_were_known_is_compared_once_they_are() -> None:
     comparison, leak = Comparison(), UPDATE[HALF].tobytes()
     assert comparison.look(0, frame(b"a ballot of eight bytes" + leak)) == {}

@@ -18,7 +18,7 @@ from fedplug.api.events import ZoneOpened
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug_runs.events import RowMade
 
-from fedplug_analytics.noised import Noised
+from fedplug_analytics.local import LocalSums
 from fedplug_analytics.statistic import Answer, Estimate, Released, placed
 from fedplug_analytics.statistics import Statistics, statistics_of
 
@@ -114,7 +114,8 @@ class AnswersSection(Section):
             estimates = [] if problem else list(each.answer(released))
             answers.append(Answer(each.statistic, each.title, estimates))
         clients = min((event.block.contributors for event in opened), default=0)
-        notes = list(dict.fromkeys(note for event in opened for note in unsaid(facts.steps(event.block.zone))))
+        notes = [f"{each.name} {each.unsaid}" for each in _trainers(facts) if each.unsaid]
+        notes += dict.fromkeys(note for event in opened for note in unsaid(facts.steps(event.block.zone)))
         return Answers(answers, clients, facts.num_clients, confidence, small, problem, notes)
 
     def after_run(self, run: Run) -> int:
@@ -135,6 +136,10 @@ def _where(event: ZoneOpened, facts: Facts) -> NDArray[Any] | None:
     return None if facts.plan is None else facts.plan.positions(event.block.zone)
 
 
+def _trainers(facts: Facts) -> list[LocalSums]:
+    return [part for part in facts.components.values() if isinstance(part, LocalSums)]
+
+
 def noise_variance(steps: Sequence[Step], contributors: int, facts: Facts) -> float:
     """Variance of the noise on each sum of so many clients: of the trainer, the links, and the grids of a seal.
 
@@ -143,8 +148,7 @@ def noise_variance(steps: Sequence[Step], contributors: int, facts: Facts) -> fl
         contributors: the clients in the sum.
         facts: of the round.
     """
-    trainer = next((part for part in facts.components.values() if isinstance(part, Noised)), None)
-    of_a_client, of_the_sum = 0.0 if trainer is None else trainer.std(facts) ** 2, 0.0
+    of_a_client, of_the_sum = sum(each.std(facts) ** 2 for each in _trainers(facts)), 0.0
     for operation in (each for step in steps for each in step.operations):
         match operation:
             case Noise(std=float(std)):

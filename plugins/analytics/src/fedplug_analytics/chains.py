@@ -11,7 +11,7 @@ from fedplug.api.operations import Look
 from fedplug.api.roles import Aggregator, Groups, Negotiation, Trainer
 
 from fedplug_analytics.clip import Clip as Clips
-from fedplug_analytics.noised import Noised
+from fedplug_analytics.local import LocalSums
 from fedplug_analytics.statistics import Statistics
 
 _ADD_UP = (Clip, Look, Noise, Open, Rotate, Round, Seal, WeightedSum, Widen)
@@ -24,7 +24,8 @@ def problems(rules: Any) -> Iterator[Complaint]:
     """Sums that the server does not read, that are weighted, or that a function changes, and answers that nobody makes.
     """
     if not any(isinstance(part, Statistics) for part in rules.parts.values()):
-        needing = [use for use, part in rules.defined if isinstance(part, Noised | Clips) and rules.recipe is not None]
+        of_sums = [use for use, part in rules.defined if isinstance(part, LocalSums | Clips)]
+        needing = [] if rules.recipe is None else of_sums
         remedy = "write model: {use: analytics.statistics, of: [...]}"
         yield from ((use.path, f"{use.use} is for sums of statistics; {remedy}") for use in needing)
         return
@@ -35,7 +36,7 @@ def problems(rules: Any) -> Iterator[Complaint]:
             yield use.path, "it weights clients, and sums count all alike; write {use: std.mean, weighting: uniform}"
         if isinstance(part, Negotiation) and (part.plans.own or RETAINED in part.plans.zones):
             yield use.path, "some sums may stay at clients, and answers are of all; write {use: std.single_zone}"
-        if isinstance(part, Trainer) and not isinstance(part, Statistics | Noised):
+        if isinstance(part, Trainer) and not isinstance(part, Statistics | LocalSums):
             yield use.path, "it trains, and there is no model; write train: analytics.statistics, or analytics.noised"
         if isinstance(part, Groups):
             yield use.path, "it forms groups of clients, and sums are over all; leave groups out"

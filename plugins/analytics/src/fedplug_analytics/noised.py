@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import fedplug
-import numpy as np
 from fedplug import Account, Field
 from fedplug.api.grids import finest
 from fedplug_std.options import Calibrated
 
+from fedplug_analytics.local import LocalSums
 from fedplug_analytics.statistics import own_records, statistics_of
 
 if TYPE_CHECKING:
+    import numpy as np
     from fedplug import Client, Facts
+    from numpy.typing import NDArray
 
 _ROUNDING = 1 + 2.0**-20
 """Sums are added in float64, whose rounding moves them by less than this says, for up to 2^32 records."""
@@ -33,7 +35,7 @@ class NoisedSums(NamedTuple):
     records: int
 
 
-class Noised(fedplug.Trainer, fedplug.AccountKeeper):
+class Noised(LocalSums, fedplug.AccountKeeper):
     """Take a client's sums, and add Gaussian noise at the client that protects each single record.
 
     The unit is one record of one client, added or removed: it moves the sums of `analytics.statistics` by at most the
@@ -79,22 +81,15 @@ class Noised(fedplug.Trainer, fedplug.AccountKeeper):
         """Standard deviation of a client's noise on each sum."""
         return self.multiplier(facts) * statistics_of(facts).record_norm(2) * _ROUNDING
 
-    def train(self, client: Client, facts: Facts) -> dict[str, float]:
-        """Puts the client's sums with noise into the model."""
+    def made(self, sums: NDArray[np.float64], client: Client, facts: Facts) -> NDArray[np.floating]:
+        """The sums with noise."""
         # Here, as below: checks of recipes do without numpy.
         from fedplug.mechanisms.noise import add_noise
 
-        statistics = statistics_of(facts)
-        sums, std = statistics.local_sums(client.data), self.std(facts)
-        grid = finest(statistics.record_norm(2) * _count(client), std)
+        std = self.std(facts)
+        grid = finest(statistics_of(facts).record_norm(2) * _count(client), std)
         values: Any = sums  # in float64 until the noise is on them: rounding before it would add to the sensitivity
-        noised = add_noise(values, std, grid, self.options.source, client.rng(self, "noise"))
-        client.model.set_vector(noised.astype(np.float32))
-        return {}
-
-    def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
-        """Itself: it takes the sums of whatever examples the client has, with the same noise."""
-        return self.varied()
+        return add_noise(values, std, grid, self.options.source, client.rng(self, "noise"))
 
     def round_release(self, client: Client, facts: Facts) -> NoisedSums:
         """The noise, and the number of records."""

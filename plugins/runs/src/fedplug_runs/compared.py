@@ -37,6 +37,10 @@ MOST = 1 << 18
 """Values that a client looks for in a round; of more, every second, third, ... A leak of many is found all the same."""
 
 
+_LONG = 1 << 16
+"""Bytes of a message in which a float64 without a tag does not count alone: noised float32 values that happen to be
+exactly 0, with what is next to them, were one of 2^21 plain values in one of fifteen rounds."""
+_TAG = 0xCB
 _MANY = 1 << 14
 """Values above which only half is looked for alone: those whose float64 does not begin like the float32 of 0 or 2.
 Noised values may be exactly 0. With the next one that was the float64 of one of 2^18 values in two of three runs.
@@ -86,8 +90,9 @@ class Sought:
         step = -(-sum(map(len, telling_of.values())) // MOST) or 1
         chosen = {zone: found[::step] for zone, found in telling_of.items()}
         self.values = {zone: len(found) for zone, found in chosen.items()}
-        self._words = {zone: _words(update, telling, where, chosen[zone]) for zone, where in zones.items()}
-        everything = np.concatenate([np.empty(0, np.uint64), *self._words.values()])
+        self._pairs = {zone: _pairs(update, telling, where, chosen[zone]) for zone, where in zones.items()}
+        self._alone = {zone: _alone(update[where[chosen[zone]]]) for zone, where in zones.items()}
+        everything = np.concatenate([np.empty(0, np.uint64), *self._pairs.values(), *self._alone.values()])
         self._bits = min(_MOST_BITS, max(10, int(16 * everything.size).bit_length()))
         # Most of a message is told apart from all that is sought by a few bits of each word.
         self._maybe = np.zeros(1 << self._bits, np.bool_)
@@ -99,22 +104,38 @@ class Sought:
         for start in range(0, len(data) - 7, _PIECE):
             # At every byte, as one array: most messages are short, where a call of numpy costs more than what it does.
             words = np.ndarray(min(_PIECE, len(data) - 7 - start), "<u8", data, start, (1,))
-            words = words[self._maybe[self._place(words)]]
-            for zone, sought in self._words.items():
-                if sought.size and words.size:
-                    at = np.searchsorted(sought, words).clip(max=sought.size - 1)
-                    found[zone] += int(np.count_nonzero(sought[at] == words))
+            places = np.flatnonzero(self._maybe[self._place(words)])
+            words = words[places]
+            for zone in self.values:
+                found[zone] += int(np.count_nonzero(_among(words, self._pairs[zone])))
+                alone = start + places[_among(words, self._alone[zone])]
+                found[zone] += len(alone) if len(data) < _LONG else _sure(alone, data)
         return +found
 
     def _place(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return (words * _FACTOR) >> np.uint64(64 - self._bits)
 
 
-def _words(
+def _among(words: NDArray[np.uint64], sought: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which of some words are sought; these are in order."""
+    if not (words.size and sought.size):
+        return np.zeros(words.size, np.bool_)
+    return np.asarray(sought[np.searchsorted(sought, words).clip(max=sought.size - 1)] == words)
+
+
+def _sure(places: NDArray[np.intp], data: bytes) -> int:
+    """How many of these places of a long message have a float64 that is there on purpose."""
+    if not places.size:
+        return 0
+    tagged = np.array([place > 0 and data[place - 1] == _TAG for place in places.tolist()])
+    return int(np.count_nonzero(tagged | np.isin(places + 8, places) | np.isin(places - 8, places)))
+
+
+def _pairs(
     update: NDArray[np.float32], telling: NDArray[np.bool_], where: NDArray[np.integer], chosen: NDArray[np.intp]
 ) -> NDArray[np.uint64]:
-    """The eight bytes that are looked for, as numbers, in order: of a zone's values those that are chosen, each with
-    its neighbours.
+    """Eight bytes of two float32 each, as numbers, in order: of a zone's values those that are chosen, each with its
+    neighbours.
     """
     where = where.astype(np.int64)  # positions are unsigned, and there is one before the first
     behind = chosen[chosen + 1 < where.size]
@@ -126,14 +147,20 @@ def _words(
     one, other = np.concatenate(firsts), np.concatenate(seconds)
     known = telling[one] & telling[other]
     both = np.stack([update[one[known]], update[other[known]]], 1)
-    both = np.ascontiguousarray(both[both[:, 0] != both[:, 1]], "<f4")
-    alone = update[where[chosen]].astype("<f8")
-    if alone.size > _MANY:
-        alone = alone[(alone.view("<u8") >> np.uint64(29)) & np.uint64(1) == 1]
-    little = [both.view("<u8").ravel(), alone.view("<u8")]
-    # As a number in the order of bytes of a message: what is sent with the first byte last.
-    big = [both.astype(">f4").view("<u8").ravel(), alone.astype(">f8").view("<u8")]
-    return np.sort(np.concatenate([*little, *big]))
+    return _in_both_orders(both[both[:, 0] != both[:, 1]], "f4")
+
+
+def _alone(values: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """The same of one float64 each."""
+    if values.size > _MANY:
+        words = values.astype("<f8").view("<u8")
+        values = values[(words >> np.uint64(29)) & np.uint64(1) == 1]
+    return _in_both_orders(values, "f8")
+
+
+def _in_both_orders(values: NDArray[np.float32], form: str) -> NDArray[np.uint64]:
+    """As a number in the order of bytes of a message: what is sent with the last byte first, and with the first."""
+    return np.sort(np.concatenate([values.astype(order + form).view("<u8").ravel() for order in "<>"]))
 
 
 class Comparison:
