@@ -133,7 +133,7 @@ def test_listing_imports_neither_numpy_nor_torch_nor_pydantic_nor_a_plugin() -> 
 
 SHARED = {
     f"fedplug_{name}"
-    for name in ("ledger", "runs", "terminal", "std", "kit", "lab", "attacks", "party", "evidence")
+    for name in ("ledger", "runs", "terminal", "std", "kit", "lab", "attacks", "party", "evidence", "analytics")
 }
 
 
