@@ -16,7 +16,7 @@ from fedplug.api.links import Link, fold
 from fedplug.recipe.recipe import Recipe
 from fedplug_deployed.adaptive_clipping import AdaptiveClipping
 from fedplug_deployed.clips import length, scaling
-from fedplug_deployed.fixed_clipping import FixedClipping
+from fedplug_deployed.fixed_clipping import FixedClipping, stated_epsilon
 from fedplug_deployed.local_dp_mod import LocalDpMod
 from fedplug_std.mean import Mean
 from pydantic import ValidationError
@@ -300,6 +300,27 @@ def test_a_client_that_answers_nonsense_is_left_out() -> None:
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(
+    ("noise_multiplier", "releases", "delta", "stated"),
+    [
+        (0.5, 1, 1e-5, 10.725509696418232), (1.0, 10, 1e-5, 19.05359753163139), (2.0, 2, 1e-5, 3.1889915626335874),
+        (2.0, 100, 1e-6, 37.429216196844386), (30.0, 3, 1e-3, 0.12298487662174798),
+        (200.0, 10, 1e-5, 0.05148903409255255), (0.05, 5, 1e-5, 1211.7782575788603),
+    ],
+)  # fmt: skip
+def test_flowers_accountant_states_this(noise_multiplier: float, releases: int, delta: float, stated: float) -> None:
+    """Of `RdpAccountant` of flwr 1.42.0 with dp-accounting 0.6.0, ADD_OR_REMOVE_ONE and NO_AMPLIFICATION."""
+    assert stated_epsilon(noise_multiplier, releases, delta) == pytest.approx(stated, rel=1e-12)
+    assert stated >= gaussian_epsilon(noise_multiplier / releases**0.5, delta)
+
+
+def test_what_flowers_accountant_states_is_in_the_ledger() -> None:
+    use = FIXED | {"target_delta": 1e-5}
+    plain = recipe_of("noised", [use], aggregate=UNIFORM, postprocess={"noised": ["deployed.fixed_clipping"]})
+    entry = run_protocol(plain).protocol.ledger.log[0].zones["noised"]
+    assert entry.releases[0].note.startswith("Flower's accountant states epsilon 3.189 at delta 1e-05; ")
+
 
 FIXED = {"use": "deployed.fixed_clipping", "clipping_norm": 0.5, "noise_multiplier": 2.0}
 UNIFORM = {"use": "std.mean", "weighting": "uniform"}

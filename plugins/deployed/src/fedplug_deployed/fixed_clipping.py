@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
+
+
 class FixedClipping(fedplug.Protector, fedplug.Opener):
     """Clip updates to a fixed norm, and add Gaussian noise to their mean at the server, as Flower's strategies do.
 
@@ -40,8 +43,8 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
     Flower's noise stays as it is while the mean is over fewer. Here, with uniform weights, it is scaled to the sum, and
     suffices.
 
-    Flower's accountant composes this noise by Renyi DP, without credit for sampling. The ledger composes it exactly,
-    and states less.
+    Flower's `RdpAccountant` composes this noise by Renyi DP, without credit for sampling. The ledger composes it
+    exactly, and states less. With `target_delta` the ledger's entries say what Flower's accountant states.
 
     With `clips: server`, Flower's server clips, and sees each update at its full length. What it releases is the same.
     """
@@ -58,6 +61,9 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
         )
         clips: Literal["client", "server"] = Field(
             "client", description="who clips: the client side with fixedclipping_mod, or the server side"
+        )
+        target_delta: float | None = Field(
+            None, gt=0, lt=1, description="that of Flower's accountant, to say what it states; null: it is not used"
         )
         source: Source = "secure"
 
@@ -88,7 +94,16 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
         std = options.noise_multiplier * options.clipping_norm
         if not is_uniform(facts):
             return on_the_mean(std / (options.num_sampled_clients or facts.num_clients), options.source, self.name)
-        return (Noise.gaussian(std * excess(options.num_sampled_clients, facts), source=options.source),)
+        larger = std * excess(options.num_sampled_clients, facts)
+        return (Noise.gaussian(larger, source=options.source, note=self._stated(facts.rounds)),)
+
+    def _stated(self, rounds: int) -> str:
+        """What Flower's accountant states after all rounds, in words; empty where it is not used."""
+        options = self.options
+        if options.target_delta is None or not options.noise_multiplier:
+            return ""
+        epsilon = stated_epsilon(options.noise_multiplier, rounds, options.target_delta)
+        return f"Flower's accountant states epsilon {epsilon:.4g} at delta {options.target_delta:g}"
 
     def reveals(self, facts: Facts) -> list[Reveals]:
         """The full update, where the server clips it."""
@@ -102,6 +117,16 @@ class FixedClipping(fedplug.Protector, fedplug.Opener):
         options = self.options
         clip = f"clip to L2 norm {options.clipping_norm:g} at the {options.clips}"
         return f"{clip}; noise multiplier {options.noise_multiplier:g} at the server, {options.source} source"
+
+
+def stated_epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
+    """What Flower's `RdpAccountant` states of clients that are added or removed, without amplification: Renyi DP at the
+    default orders of dp-accounting 0.6.0.
+    """
+    from fedplug_ledger.accounting import rdp_to_epsilon
+
+    each = (rdp_to_epsilon(order, releases * order / (2 * noise_multiplier**2), delta) for order in _ORDERS)
+    return max(0.0, min(each))
 
 
 def complaints(name: str, num_sampled_clients: int | None, recipe: Recipe) -> list[str]:
