@@ -6,21 +6,21 @@ examples with the same mix of classes. Clients are dealt these each for itself, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fedplug.api.errors import DataError, RecipeError, SetupError
+from fedplug.api.errors import DataError, SetupError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.parts import Agreed, plain_options
 from fedplug.recipe.recipe import Recipe
+from fedplug.recipe.source import Marks, Position
 from fedplug.round.world import World
-from fedplug_runs import yaml_source
+from fedplug_runs import overlay, yaml_source
 from fedplug_runs.files import open_private, private_folder
-from fedplug_runs.overlay import load_recipe
 from fedplug_runs.own_files import with_files
+from fedplug_runs.shelf import located
 from fedplug_runs.sites import misfits
 from fedplug_runs.trust import Consent
 
@@ -48,7 +48,7 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
         DataError: the data set is missing, or not what the recipe says of the data at all sites.
     """
     catalog = with_files(None, settings.plugins, Consent(settings.trust, ask=True))
-    wanted = load_recipe(path, sets, catalog)
+    wanted = overlay.load_recipe(path, sets, catalog)
     if wanted.data.agreed is not None and source is None:
         raise SetupError(
             f"{path} has its data at sites, so there is nothing to split; name a data set and a partition, for "
@@ -57,11 +57,10 @@ def write_sites(path: Path, out: Path, source: str | None, sets: Sequence[str], 
     split = wanted
     if source is not None:
         use, options = yaml_source.use_of(source, "--from")
-        section = {**options, "use": use, "clients": wanted.clients}
-        try:
-            split = load_recipe(path, [*sets, f"data={json.dumps(section)}"], catalog)
-        except RecipeError as error:
-            raise RecipeError([problem.replace("--set data", "--from", 1) for problem in error.problems]) from error
+        changed = overlay.read_extended(located(path), sets)
+        overlay.override(changed, [("data", {**options, "use": use, "clients": wanted.clients})])
+        changed.marks["data",] = Marks(Position("--from"), Position("--from"))
+        split = overlay.finished(changed, catalog)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SetupError(f"{out} holds something already; name a folder that is empty, or not there: --out DIR")
     root = settings.data_root
