@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DISTRIBUTIONS := .[dev,exact] plugins/ledger plugins/runs plugins/terminal plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins/evidence plugins/audit plugins/secagg plugins/threshold plugins/features plugins/analytics plugins/policy plugins/deployed plugins/recipes plugins-contrib/altfl plugins-contrib/borda plugins-contrib/clover plugins-contrib/llg plugins-contrib/rowlog
+DISTRIBUTIONS := .[dev,exact] plugins/ledger plugins/runs plugins/terminal plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins/evidence plugins/audit plugins/secagg plugins/threshold plugins/features plugins/analytics plugins/policy plugins/deployed plugins/robust plugins/recipes plugins-contrib/altfl plugins-contrib/borda plugins-contrib/clover plugins-contrib/llg plugins-contrib/rowlog
 # Engines and libraries that most people do not need: `make test` needs them, `make run` does not.
 EXTRAS := plugins/ray plugins/flower plugins/search
 LIBRARIES := plugins/trackers[mlflow,tensorboard,wandb] plugins/std[tables,huggingface,dicom]

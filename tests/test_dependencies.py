@@ -25,8 +25,8 @@ NOT_IMPORTED = {
         ("fedplug-recipes", name): "components of its recipes"
         for name in (
             "fedplug", "fedplug-analytics", "fedplug-attacks", "fedplug-baselines", "fedplug-deployed", "fedplug-fas",
-            "fedplug-features", "fedplug-fedre", "fedplug-paraaegis", "fedplug-secagg", "fedplug-selectiveshield",
-            "fedplug-sensecrypt", "fedplug-std", "fedplug-threshold",
+            "fedplug-features", "fedplug-fedre", "fedplug-paraaegis", "fedplug-robust", "fedplug-secagg",
+            "fedplug-selectiveshield", "fedplug-sensecrypt", "fedplug-std", "fedplug-threshold",
         )
     },
     ("fedplug-sensecrypt", "gmpy2"): "phe uses it where it is there",

@@ -56,6 +56,12 @@ OTHERS |= {
         "fedbiomed_central_dp": {"sigma": 1.0, "clip": 1.0},
     }.items()
 }  # fmt: skip
+OTHERS |= {
+    name: recipe_of("noised", aggregate={"use": f"robust.{name}", **options}, rounds=4, min_clients=4)
+    for name, options in {
+        "median": {}, "krum": {"f": 0}, "bulyan": {"f": 0}, "geometric_median": {}, "centred_clipping": {"tau": 1.0},
+    }.items()
+}  # fmt: skip
 """Of links that no recipe in the repository has."""
 PUBLISHED: dict[str, Any] = {
     "baselines.adaptive_clip": st.fixed_dictionaries({"norm": st.floats(1e-6, 1e6)}),
