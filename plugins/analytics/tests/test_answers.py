@@ -308,6 +308,13 @@ def test_recipes_whose_sums_answer_nothing_are_refused() -> None:
     )
 
 
+def test_a_clip_of_what_clients_have_noised_is_refused() -> None:
+    """It would shrink the sums with their noise, which intervals take for whole."""
+    train = {"use": "analytics.noised", "noise_multiplier": 4}
+    said = problems({**BASE, "protect": {"clear": [CLIP]}, "train": train})
+    assert "analytics.clip clips behind the noise of analytics.noised, which changes its size" in said
+
+
 def test_statistics_that_cannot_be_are_refused_with_their_place() -> None:
     wrong = [
         {"statistic": "mode"}, {"statistic": "mean", "column": "bmi", "bounds": [45, 15]},
