@@ -138,6 +138,18 @@ def test_parameters_that_nobody_trained_are_hidden(tmp_path: Path) -> None:
         server.saw(tmp_path / "start.pt", tmp_path / "start.pt", 0)
 
 
+def test_a_tied_weight_is_seen_by_either_of_its_names(tmp_path: Path) -> None:
+    """safetensors keeps one name of a weight that two layers share."""
+    net = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7, bias=False))
+    net[1].weight = net[0].weight
+    torch.save(net.state_dict(), tmp_path / "start.pt")
+    torch.save({"1.weight": net.state_dict()["0.weight"] + 1}, tmp_path / "update.pt")
+    server = Server(TorchModel(net, "cpu"), Facts(shape=(3,), sent="model"), [])
+    seen = server.saw(tmp_path / "start.pt", tmp_path / "update.pt", 0)
+    assert seen.update.visible.all()
+    assert np.allclose(seen.update.values, 1)
+
+
 def test_tensors_that_are_no_plain_numbers_are_refused_and_sparse_ones_read(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 2))
     state = net.state_dict()

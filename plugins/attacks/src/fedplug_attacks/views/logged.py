@@ -122,7 +122,7 @@ class Server:
         weights.put(self.model.module, held, f"--global {start}", remedy)
         vector, values = self.model.get_vector(), np.zeros(self.model.layout.size, np.float32)
         states = np.full(len(values), Seen.RETAINED, np.uint8)
-        given = self._named(update)
+        given = self._untied(self._named(update))
         if not self.parameters.keys() & given.keys():
             raise SetupError(f"--update {update} has no parameter of the model; it has {', '.join(self.parameters)}")
         for name in self.parameters.keys() & given.keys():
@@ -155,6 +155,13 @@ class Server:
             round, (0,), self.model.layout, states, found, np.full(len(found), facts.noise, np.float32), facts.meaning,
             clips=() if clip is None else (Clipped(clip, 2, where, noised=facts.noise > 0),),
         )  # fmt: skip
+
+    def _untied(self, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The arrays under the names of parameters, also where a file has one by another name of a tied weight."""
+        own = self.model.module.state_dict(keep_vars=True)
+        first = {own[name].data_ptr(): name for name in self.parameters if name in own}
+        tied = {name: first.get(tensor.data_ptr(), name) for name, tensor in own.items()}
+        return {tied.get(name, name): array for name, array in given.items()}
 
     def _named(self, path: Path) -> Mapping[str, NDArray[Any]]:
         """The arrays of a file by the names that the model has; those without names are in the order of its state."""
