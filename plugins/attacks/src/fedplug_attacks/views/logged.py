@@ -125,7 +125,7 @@ class Server:
         given = self._untied(self._named(update))
         if not self.parameters.keys() & given.keys():
             raise SetupError(f"--update {update} has no parameter of the model; it has {', '.join(self.parameters)}")
-        for name in self.parameters.keys() & given.keys():
+        for name in [name for name in self.parameters if name in given]:  # errors name the first
             place, array = self.parameters[name], given[name]
             if array.shape != place.shape:
                 raise SetupError(f"--update {update}: {name} has the shape {array.shape}, the model's {place.shape}")
