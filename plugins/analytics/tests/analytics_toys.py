@@ -19,7 +19,7 @@ def asked(statistic: str, **options: Any) -> Statistic:
 
 def records(classes: Sequence[str] = ("no", "yes"), labels: Any = None, **columns: Any) -> Records:
     """Records with these columns."""
-    inputs = np.stack([np.asarray(column, np.float64) for column in columns.values()], 1)
+    inputs = np.stack([np.asarray(column, np.float32) for column in columns.values()], 1)
     found = np.zeros(len(inputs), np.int64) if labels is None else np.asarray(labels)
     return Records(Examples(inputs, found), About(classes=tuple(classes), mean=(), std=(), columns=tuple(columns)))
 

@@ -40,6 +40,7 @@ SEALS: dict[str, tuple[dict[str, Any], float]] = {
     "std.bfv": ({"key_holder": "key_server", "range": 128}, 128 / (2**17 - 1)),
     "secagg.bonawitz": ({"range": 128}, 0.0),
     "threshold.bfv": ({"range": 128}, 0.0),
+    "std.paillier": ({"key_holder": "key_server", "range": 128}, 2.0**-13),
 }  # fmt: skip
 """Their options, and the step of their grid; 0 where whole numbers lie on it."""
 
@@ -88,6 +89,7 @@ def test_sealed_sums_are_the_plain_ones(seal: str, plain: Any, tmp_path: Path) -
     for name, one in found(plain).items():
         counted = one.low == one.high
         assert abs(sealed[name].value - one.value) <= (5 * step / 2 if counted else 1e-4 * one.value), name
+        assert not counted or sealed[name].low <= one.value <= sealed[name].high, name
 
 
 def test_engines_give_equal_answers(plain: Any, tmp_path: Path) -> None:
@@ -306,6 +308,13 @@ def test_recipes_whose_sums_answer_nothing_are_refused() -> None:
     assert "the recipe asks no statistics" in problems(
         {**BASE, "model": "std.logistic", "task": "std.regression", "train": {"use": "std.sgd", "lr": 0.1}}
     )
+
+
+def test_a_clip_of_what_clients_have_noised_is_refused() -> None:
+    """It would shrink the sums with their noise, which intervals take for whole."""
+    train = {"use": "analytics.noised", "noise_multiplier": 4}
+    said = problems({**BASE, "protect": {"clear": [CLIP]}, "train": train})
+    assert "analytics.clip clips behind the noise of analytics.noised, which changes its size" in said
 
 
 def test_statistics_that_cannot_be_are_refused_with_their_place() -> None:

@@ -27,6 +27,10 @@ def people(rng: np.random.Generator) -> Records:
     return records(x=x + 3 * group, group=group)
 
 
+def with_rare(rng: np.random.Generator) -> Records:
+    return records(rare=(rng.random(200) < 0.02).astype(float))
+
+
 def patients(rng: np.random.Generator) -> Records:
     """Events at a rate of 0.1, censored at a rate of 0.05, on the grid of times."""
     event, away = rng.geometric(0.1, 200), rng.geometric(0.05, 200)
@@ -38,6 +42,7 @@ CASES: dict[str, tuple[Any, Callable[[np.random.Generator], Records], str, float
     "variance": (asked("mean", **_MEAN), people, "variance of x", 102.25),
     "difference": (asked("t_test", groups=_GROUPS, **_MEAN), people, "difference of the means of x", -3.0),
     "share": (asked("histogram", column="group", values=(0, 1)), people, "share of 1", 0.5),
+    "rare": (asked("histogram", column="rare", values=(0, 1)), with_rare, "share of 1", 0.02),
     "survival": (asked("kaplan_meier", time="time", event="event", times=range(1, 11)), patients, "S(5)", 0.9**5),
 }  # fmt: skip
 
@@ -68,6 +73,20 @@ def test_intervals_of_quantiles_cover_at_least_as_often(std: float) -> None:
     """They end at edges of bins, so they are wider."""
     median = asked("quantiles", column="x", bounds=(0, 100), bins=50, at=(0.5,))
     assert share_covered(median, people, "quantile 0.5 of x", 51.5, std) >= 0.95 - 0.033
+
+
+def test_intervals_of_quantiles_cover_where_the_noise_is_most_of_the_counts() -> None:
+    """Counts of noise fall as often as they rise: the interval has all places that may be the median."""
+    median = asked("quantiles", column="x", bounds=(0, 100), bins=50, at=(0.5,))
+    covered = answered = 0
+    for seed in range(DRAWS):
+        rng = np.random.default_rng(seed)
+        sums = median.sums(people(rng)) + rng.normal(0, 20, 50)
+        (one,) = median.answer(Released(sums, np.full(50, 400.0)))
+        if one.low is not None:
+            answered, covered = answered + 1, covered + (one.low <= 51.5 <= one.high)
+    assert answered > 0.8 * DRAWS
+    assert covered / answered >= 0.95 - 0.033
 
 
 def test_the_interval_of_a_count_is_for_the_records_at_hand() -> None:

@@ -83,6 +83,35 @@ def test_a_coarser_grid_counts_events_at_the_next_time_and_later_ones_as_at_risk
     assert found["S(2)"].value == pytest.approx(4 / 5 * 2 / 3)
 
 
+def test_before_the_first_event_the_curve_is_as_uncertain_as_a_share_of_all() -> None:
+    early = asked("kaplan_meier", time="time", event="death", times=(1, 2))
+    one = answers(early, records(time=[1.5] * 12, death=[1] + [0] * 11))["S(1)"]
+    exact = stats.binomtest(12, 12).proportion_ci(0.95, method="exact")
+    assert (one.value, one.low, one.high) == pytest.approx((1, exact.low, 1))
+
+
+def test_times_on_the_grid_are_on_it_in_float32_too() -> None:
+    tenths = asked("kaplan_meier", time="time", event="death", times=(0.1, 0.2, 0.3))
+    found = answers(tenths, records(time=[0.1, 0.2, 0.3, 0.3], death=[1, 1, 1, 0]))
+    assert found["S(0.1)"].value == pytest.approx(0.75)
+
+
+def test_the_test_ends_where_a_curve_is_hidden() -> None:
+    """It would be an equation for numbers that are hidden."""
+    short = asked(
+        "kaplan_meier", time="time", event="death", times=(1, 2), groups={"column": "group", "values": (0, 1)}
+    )
+    late = asked(
+        "kaplan_meier", time="time", event="death", times=(1, 2, 3), groups={"column": "group", "values": (0, 1)}
+    )
+    rows = {"time": [1, 1, 2, 2, 5, 5, 5, 5] * 2 + [3], "death": [1, 0, 1, 0, 1, 1, 1, 1] * 2 + [1],
+            "group": [0] * 8 + [1] * 8 + [1]}  # fmt: skip
+    ended, whole = answers(late, records(**rows), small_cells=5), answers(short, records(**rows))
+    assert ended["S(3) where group is 0"].value is None
+    assert ended["log-rank"].value == pytest.approx(whole["log-rank"].value)
+    assert answers(late, records(**rows))["log-rank"].value != pytest.approx(whole["log-rank"].value)
+
+
 def test_noise_widens_the_curve_and_weakens_the_test() -> None:
     four = by(1, 2, 3, 4)
     sums = released(four, *THIRDS).sums

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from cli_calls import call
+from fedplug.api.errors import SetupError
 from fedplug_attacks.api.observation import Seen
-from fedplug_attacks.views.logged import Facts, Server
+from fedplug_attacks.views.logged import Facts, Server, files_in
 from fedplug_std.torch_model import TorchModel
 from sklearn.datasets import load_digits
 from torch import nn
@@ -90,6 +91,75 @@ def test_what_is_secret_or_not_in_the_file_is_hidden(
     assert "exact_batch: does not apply" in out
     assert "ilrg: found 1 of class 0" in out
     assert "without --truth nobody here can say" in out
+
+
+def test_what_is_not_stated_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """The same server has the images once its user says how many examples the client has."""
+    words = ["attack", "--update", "flower.npz", "--global", "start.pt", "--model", "nets.py:Perceptron"]
+    asked = [*words, "--fact", "shape=[1, 8, 8]", "--attack", "exact_batch", "--out", "out"]
+    assert call(monkeypatch, *asked) == 0
+    out = capsys.readouterr().out
+    assert "exact_batch: does not apply" in out
+    assert "may find more with --fact examples=..., --fact lr=..., --fact steps=..." in " ".join(out.split())
+
+
+def test_arrays_that_were_packed_again_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    net = nn.Sequential(*(nn.Linear(3, 3) for _ in range(6)))
+    names = {f"arr_{place}": value.numpy() for place, value in enumerate(net.state_dict().values())}
+    np.savez(tmp_path / "start.npz", **dict(sorted(names.items())))
+    moved = {name: value + place for place, (name, value) in enumerate(names.items(), 1)}
+    np.savez(tmp_path / "update.npz", **dict(sorted(moved.items())))
+    model = TorchModel(net, "cpu")
+    before = model.get_vector()
+    server = Server(model, Facts(shape=(3,), sent="model"), [])
+    seen = server.saw(tmp_path / "start.npz", tmp_path / "update.npz", 0)
+    assert np.array_equal(model.get_vector(), before)
+    first = [round(float(seen.update.values[each.slice][0])) for each in model.layout.parameters]
+    assert first == [*range(1, 13)]
+
+
+def test_files_of_rounds_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("round-10.npz", "round-2.npz", "readme.txt"):
+        (tmp_path / name).touch()
+    assert [each.name for each in files_in(tmp_path, "--update")] == ["round-2.npz", "round-10.npz"]
+
+
+def test_parameters_that_nobody_trained_are_hidden(tmp_path: Path) -> None:
+    """Their gradient is not 0, as an attack would take it to be: it is unknown."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    torch.save(net.state_dict(), tmp_path / "start.pt")
+    frozen = {name: value + (1 if name.startswith("0") else 0) for name, value in net.state_dict().items()}
+    torch.save(frozen, tmp_path / "update.pt")
+    server = Server(TorchModel(net, "cpu"), Facts(shape=(3,), sent="model"), [])
+    seen = server.saw(tmp_path / "start.pt", tmp_path / "update.pt", 0)
+    assert server.still == ("1.weight", "1.bias")
+    assert (seen.update.states == Seen.CLEAR).sum() == len(seen.update.values) == 16
+    with pytest.raises(SetupError, match=r"start.pt moves nothing: give the --global model"):
+        server.saw(tmp_path / "start.pt", tmp_path / "start.pt", 0)
+
+
+def test_a_tied_weight_is_seen_by_either_of_its_names(tmp_path: Path) -> None:
+    """safetensors keeps one name of a weight that two layers share."""
+    net = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7, bias=False))
+    net[1].weight = net[0].weight
+    torch.save(net.state_dict(), tmp_path / "start.pt")
+    torch.save({"1.weight": net.state_dict()["0.weight"] + 1}, tmp_path / "update.pt")
+    server = Server(TorchModel(net, "cpu"), Facts(shape=(3,), sent="model"), [])
+    seen = server.saw(tmp_path / "start.pt", tmp_path / "update.pt", 0)
+    assert seen.update.visible.all()
+    assert np.allclose(seen.update.values, 1)
+
+
+def test_tensors_that_are_no_plain_numbers_are_refused_and_sparse_ones_read(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(3, 2))
+    state = net.state_dict()
+    torch.save(state, tmp_path / "start.pt")
+    torch.save({name: (value + 1).to_sparse() for name, value in state.items()}, tmp_path / "sparse.pt")
+    np.savez(tmp_path / "words.npz", **{name: value.numpy().astype("U9") for name, value in state.items()})
+    server = Server(TorchModel(net, "cpu"), Facts(shape=(3,), sent="model"), [])
+    assert np.allclose(server.saw(tmp_path / "start.pt", tmp_path / "sparse.pt", 0).update.values, 1)
+    with pytest.raises(SetupError, match=r"0.weight has values of the type <U9, which are no numbers"):
+        server.saw(tmp_path / "start.pt", tmp_path / "words.npz", 0)
 
 
 def test_a_folder_has_a_file_for_each_round(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,6 +267,38 @@ def test_an_epsilon_that_opacus_is_told_is_none_of_all_rounds(tmp_path: Path) ->
     assert any("its epsilon is for the epochs of one engine" in note for note in draft.notes)
 
 
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ("noise_multiplier=1.1, max_grad_norm=2, poisson_sampling=False", "with poisson_sampling=False"),
+        ("noise_multiplier=1.1, max_grad_norm=2, clipping=KIND", "with clipping=KIND"),
+        ("noise_multiplier=1.1, max_grad_norm=2)\nengine.make_private(noise_multiplier=0.1, max_grad_norm=2",
+         "engines of Opacus in the lines 4, 5 differ"),
+    ],
+)  # fmt: skip
+def test_dp_sgd_that_is_another_algorithm_is_left_out(tmp_path: Path, told: str, says: str) -> None:
+    """Its price would be that of batches that coins draw, or of one engine of two."""
+    folder = job(tmp_path)
+    (folder / "app/custom/client.py").write_text(ENGINE.format(call="make_private", told=told))
+    draft = read_job(folder, tmp_path)
+    assert "use" not in draft.train
+    assert any(says in note for note in draft.notes), draft.notes
+
+
+def test_a_job_names_no_component_of_the_recipe(tmp_path: Path) -> None:
+    """What a filter is called in the recipe follows from its class, also where an argument is called `use`."""
+    draft = read_job(job(tmp_path, filter_of("PercentilePrivacy", use="std.gaussian", percentile=20)), tmp_path)
+    assert draft.links == [{"use": "deployed.percentile_privacy", "percentile": 20}]
+
+
+def test_text_of_a_job_stays_in_comments(tmp_path: Path) -> None:
+    """A line of YAML also ends at some characters that no editor shows."""
+    draft = read_job(job(tmp_path / "job", filter_of("", "mine.Odd\u2028rounds: 1\x85delta: 0.1\x1b[2Jx")), tmp_path)
+    written(draft, tmp_path / "made.yaml", "std.digits", trusted=False)
+    assert load_recipe(tmp_path / "made.yaml").rounds == 3
+    assert all(note.isprintable() for note in draft.notes)
+
+
 # -- Flower ------------------------------------------------------------------------------------------------------------
 
 PROJECT = """
@@ -348,6 +380,31 @@ def test_a_strategy_of_central_privacy_is_taken_over(tmp_path: Path) -> None:
     assert run_protocol(made(draft)).protocol.ledger.epsilon() is None
     draft.weighting = "uniform"
     assert run_protocol(made(draft)).protocol.ledger.epsilon() is not None
+
+
+@pytest.mark.parametrize(
+    "before", ["noise *= 0.1", "for noise in (1, 2): pass", "noise, other = 0.1, 1", "def f(noise): pass"]
+)
+def test_a_number_that_changes_is_not_known_from_its_first_value(tmp_path: Path, before: str) -> None:
+    folder = app(tmp_path, "fixedclipping_mod", "DifferentialPrivacyClientSideFixedClipping(base, noise, 0.5, 6)")
+    server = folder / "hospital/server_app.py"
+    server.write_text(server.read_text().replace("    base =", f"    {before}\n    base ="))
+    draft = read_app(folder, tmp_path)
+    assert not any("noise_multiplier" in link for link in draft.links)
+    assert any("the value of noise does not follow from the text" in note for note in draft.notes)
+
+
+def test_what_a_job_has_under_a_condition_is_said(tmp_path: Path) -> None:
+    wrapped = "    strategy = DifferentialPrivacyServerSideFixedClipping(base, 1.0, 0.5, 6)"
+    for condition, links in (("cfg['private']", 1), ("False", 0)):
+        folder = app(tmp_path / condition, "")
+        server = folder / "hospital/server_app.py"
+        text = server.read_text().replace("    strategy = base", f"    if {condition}:\n    {wrapped}")
+        server.write_text(text)
+        draft = read_app(folder, tmp_path)
+        assert len(draft.links) == links
+        said = any(f"in the job only if {condition}" in note for note in draft.notes)
+        assert said == bool(links)
 
 
 def test_more_sampled_clients_than_there_are_stay_in_the_recipe(tmp_path: Path) -> None:

@@ -129,6 +129,33 @@ def test_who_goes_on_in_a_run_does_not_pay_twice_for_its_beginning() -> None:
         site.study(read, layout, client, None, "else", 0, "")
 
 
+def test_noise_that_follows_from_what_a_run_will_publish_has_no_price_beforehand() -> None:
+    """Flower's adaptive clip scales it to the next norm: planned for 13, rounds of which the norm fell cost 68."""
+    name = "deployed.adaptive_clipping"
+    use = {"use": name, "noise_multiplier": 0.7, "clipped_count_stddev": 2.0, "clip_norm_lr": 4.0}
+    chains: dict[str, Any] = {"negotiate_mask": use, "protect": {"noised": [name]}, "postprocess": {"noised": [name]}}
+    Path("site.yaml").write_text("epsilon: {released_model: 1000}\n")
+    Path("moving.yaml").write_text(yaml.safe_dump(recipe("moving", **chains)))
+    (problem,) = SitePolicy(Path("site.yaml")).beforehand(load_recipe(Path("moving.yaml")), None)
+    assert "epsilon.released_model: 1000, and toward anybody who gets the model nothing bounds" in problem
+
+
+def test_an_account_of_records_promises_nothing_to_who_sees_more() -> None:
+    """DP-SGD covers the updates, and no noise the numbers of examples of each class."""
+    Path("site.yaml").write_text("{unit: record, epsilon: {server: 50}, budget: {epsilon: 50, delta: 1.0e-5}}\n")
+    train = {"use": "baselines.dp_sgd", "noise_multiplier": 2.0, "batch_size": 10}
+    bare = {"negotiate_mask": {"use": "std.single_zone", "zone": "clear"}, "protect": {"clear": []}}
+    Path("records.yaml").write_text(yaml.safe_dump(recipe("records", train=train, **bare)))
+    site, read = SitePolicy(Path("site.yaml")), load_recipe(Path("records.yaml"))
+    world = World(read, Composition(read), None)
+    client = ClientHost(read, Composition(read), [0], None, "cpu", StateFiles(), world).clients["client:0"]
+    layout = world.model("cpu").layout
+    site.study(read, layout, client, None, "rows", 0, "")
+    client.tells_classes = True
+    with pytest.raises(SetupError, match=r"epsilon.server: 50, and toward the server nothing bounds"):
+        site.study(read, layout, client, None, "else", 0, "")
+
+
 SOMETIMES = """
 import fedplug
 from fedplug import Clip, Noise

@@ -143,23 +143,27 @@ def _trainers(facts: Facts) -> list[LocalSums]:
 def noise_variance(steps: Sequence[Step], contributors: int, facts: Facts) -> float:
     """Variance of the noise on each sum of so many clients: of the trainer, the links, and the grids of a seal.
 
+    Clients with equal numbers of records round them alike, so that errors of a grid add up, unless noise was there
+    before.
+
     Args:
         steps: of the zone, of which `rules` let pass those that leave sums and one size of noise.
         contributors: the clients in the sum.
         facts: of the round.
     """
-    of_a_client, of_the_sum = sum(each.std(facts) ** 2 for each in _trainers(facts)), 0.0
+    of_a_client, of_the_sum, alike = sum(each.std(facts) ** 2 for each in _trainers(facts)), 0.0, 0.0
     for operation in (each for step in steps for each in step.operations):
         match operation:
             case Noise(std=float(std)):
                 variance = std**2 * (2 if operation.mechanism == "laplace" else 1)
                 of_the_sum += variance if operation.trust == "central" else 0.0
                 of_a_client += 0.0 if operation.trust == "central" else variance
-            case Round(step=step, beta=beta):  # to the nearest one, or to either at random
-                of_a_client += step**2 / (12 if beta is None else 4)
-            case Seal(step=step) if step == step:  # NaN where keys decide
-                of_a_client += step**2 / 12
-    return contributors * of_a_client + of_the_sum
+            case Round(step=step, beta=float()):  # to either of the nearest at random
+                of_a_client += step**2 / 4
+            case Round(step=step) | Seal(step=step) if step == step:  # NaN where keys decide
+                alike += 0.0 if of_a_client else step
+                of_a_client += step**2 / 12 if of_a_client else 0.0
+    return contributors * of_a_client + of_the_sum + (contributors * alike) ** 2 / 12
 
 
 def unsaid(steps: Sequence[Step]) -> Iterator[str]:

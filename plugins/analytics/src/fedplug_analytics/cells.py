@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from fedplug import Field
 
-from fedplug_analytics.statistic import Axis, Bounds, Column, Estimate, Records, Released, Statistic, counted
+from fedplug_analytics.statistic import Axis, Bounds, Column, Estimate, Records, Released, Statistic, counted, rising
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,8 @@ class OneCell(Statistic):
 class Histogram(Axis, OneCell):
     """How many records lie between edges of a column, or have each of its values, and their share of all counted.
 
-    The intervals of counts are those of the noise; the intervals of shares are for other records of the same kind too.
+    The intervals of counts are those of the noise. The intervals of shares are for other records of the same kind too:
+    Wilson's (1927), with the variance of the noise added.
     """
 
     statistic: Literal["histogram"]
@@ -62,9 +63,7 @@ class Histogram(Axis, OneCell):
         for name, share, noise, hide in zip(self.names, shares, spread, small, strict=True):
             if not hide:
                 inside = min(max(float(share), 0.0), 1.0)
-                yield released.estimate(
-                    f"share of {name}", inside, inside * (1 - inside) / total, float(noise), within=(0, 1)
-                )
+                yield Estimate(f"share of {name}", inside, *score_interval(inside, total, noise, released.quantile()))
 
     def figures(self, sums: NDArray[np.float64]) -> Mapping[str, float]:
         """The shares."""
@@ -109,14 +108,18 @@ class Contingency(OneCell):
         from scipy import stats
 
         table = released.sums.reshape(self._shape)
+        hide = hidden(table, released.small_cells)
         names = [
             f"{self.rows.column} {row}, {self.columns.column} {column}"
             for row in self.rows.names for column in self.columns.names
         ]  # fmt: skip
-        yield from _cell_counts(names, released.sums, hidden(table, released.small_cells).reshape(-1), released)
+        yield from _cell_counts(names, released.sums, hide.reshape(-1), released)
         rows, columns = table.sum(1), table.sum(0)
         if why := released.too_few(*rows, *columns, least=1):
             yield Estimate("chi-square", note=f"a row or a column is {why}")
+            return
+        if hide.any():  # it is one more equation for hidden cells, of which two often leave one
+            yield Estimate("chi-square", note="hidden, as it may show hidden cells; use wider cells")
             return
         freedom = (self._shape[0] - 1) * (self._shape[1] - 1)
         found = chi_square(table, released.noise)
@@ -138,6 +141,7 @@ class Quantiles(OneCell):
 
     A quantile is where the cumulative count reaches its share, on a line within an interval. Its own interval inverts
     that of the share (Woodruff 1952), and ends at edges, so that it includes what the intervals of the histogram hide.
+    With `small_cells` there is no quantile with fewer records on one side, or between it and the one before.
     """
 
     statistic: Literal["quantiles"]
@@ -150,6 +154,10 @@ class Quantiles(OneCell):
         """Raises ValueError where a share is no share."""
         if wrong := [share for share in self.at if not 0 < share < 1]:
             raise ValueError(f"at holds {wrong[0]:g}, which must be above 0 and below 1")
+        try:
+            rising(tuple(self._edges))
+        except ValueError as error:
+            raise ValueError(f"bins={self.bins} are narrower than float32 rounds; use fewer of them") from error
 
     @property
     def title(self) -> str:
@@ -175,14 +183,19 @@ class Quantiles(OneCell):
         if why := released.too_few(total):
             yield Estimate(f"quantiles of {self.column}", note=why)
             return
-        for share in self.at:
+        few, shown = released.small_cells, 0.0
+        for share in sorted(self.at):
+            name = f"quantile {share:g} of {self.column}"
+            if few and min(share - shown, 1 - share) * total < few:
+                yield Estimate(name, note=f"fewer than {few} records on one side, or from the quantile before")
+                continue
             low, high = (self._reached(released, share, side * released.quantile()) for side in (-1, 1))
-            value = self._inverse(released.sums, share)
-            yield Estimate(f"quantile {share:g} of {self.column}", value, min(low, value), max(high, value))
+            value, shown = self._inverse(released.sums, share, few), share
+            yield Estimate(name, value, min(low, value), max(high, value))
 
     def _reached(self, released: Released, share: float, deviations: float) -> float:
         """The outer edge of the first or last bin at which the share may be reached: N F(x) - q N, of which sampling
-        and noise are known, is within so many of its deviations of 0.
+        and noise are known, is within so many of its deviations of 0. Noise makes it fall too: none in between counts.
         """
         total = float(released.sums.sum())
         above = np.concatenate([[0.0], np.cumsum(released.sums)]) - share * total
@@ -190,18 +203,21 @@ class Quantiles(OneCell):
         noise = below * (1 - share) ** 2 + (below[-1] - below) * share**2
         reach = np.sqrt(share * (1 - share) * total + noise)
         if deviations < 0:
-            under = np.flatnonzero(above - deviations * reach < 0)
-            return float(self._edges[under[-1] if under.size else 0])
-        beyond = np.flatnonzero(above - deviations * reach > 0)
-        return float(self._edges[beyond[0] if beyond.size else -1])
+            within = np.flatnonzero(above - deviations * reach >= 0)
+            return float(self._edges[max(within[0] - 1, 0) if within.size else 0])
+        within = np.flatnonzero(above - deviations * reach <= 0)
+        return float(self._edges[min(within[-1] + 1, self.bins) if within.size else -1])
 
-    def _inverse(self, counts: NDArray[np.float64], share: float) -> float:
-        """Where the cumulative count, made to rise, reaches a share of the total."""
+    def _inverse(self, counts: NDArray[np.float64], share: float, few: float = 0) -> float:
+        """Where the cumulative count, made to rise, reaches a share of the total. In a bin of fewer records than `few`
+        the middle, since another place would show how many there are.
+        """
         reached = np.maximum.accumulate(np.concatenate([[0.0], np.cumsum(counts)]))
         wanted = share * counts.sum()
         place = min(max(int(np.searchsorted(reached, wanted)), 1), self.bins)
         before, after = reached[place - 1], reached[place]
         within = (wanted - before) / (after - before) if after > before else 0.0
+        within = 0.5 if after - before < few else within
         return float(self._edges[place - 1] + min(within, 1.0) * (self._edges[place] - self._edges[place - 1]))
 
     def figures(self, sums: NDArray[np.float64]) -> Mapping[str, float]:
@@ -226,18 +242,38 @@ def _cell_counts(
 
 
 def hidden(table: NDArray[np.float64], small_cells: int) -> NDArray[np.bool_]:
-    """Which cells of a table (rows, columns) are hidden: those below `small_cells`, and others where a line has one
-    alone, which the total of the line would show: its smallest other cell, until each line has none or several.
+    """Which cells of a table (rows, columns) are hidden: those below `small_cells`, and others, the smallest first,
+    until the totals of lines show neither one of them nor a sum of so few.
+
+    Totals of rows and columns determine a cell exactly if its leverage in the lines of the hidden ones is 1.
     """
     hide = table < small_cells if small_cells else np.zeros(table.shape, np.bool_)
-    while True:
-        lines = [(table[row], hide[row]) for row in range(len(table))]
-        lines += [(table[:, column], hide[:, column]) for column in range(table.shape[1])]
-        alone = [(line, mask) for line, mask in lines if mask.sum() == 1 and len(mask) > 1]
-        if not alone:
-            return hide
-        line, mask = alone[0]
-        mask[np.argmin(np.where(mask, np.inf, line))] = True  # a view: the cell of the table is hidden
+    rows, columns = np.indices(table.shape)
+    each = [rows == row for row in range(len(table))] if table.shape[1] > 1 else []
+    each += [columns == column for column in range(table.shape[1])] if len(table) > 1 else []
+    while hide.any() and not hide.all():
+        shows = [line for line in each if (line & hide).any() and not hide[line].all()]
+        weak = next((line for line in shows if table[line & hide].sum() < small_cells), None)
+        if weak is None:
+            through = np.array([line[hide] for line in each], np.float64)
+            leverage = np.sum(np.linalg.pinv(through).T * through, 0)
+            known = np.argwhere(hide)[leverage > 1 - 1e-6]
+            crossing = (((rows == row) | (columns == column)) & ~hide for row, column in known)
+            weak = next((cells for cells in crossing if cells.any()), None)
+        if weak is None:
+            break
+        hide[np.unravel_index(np.argmin(np.where(weak & ~hide, table, np.inf)), table.shape)] = True
+    return hide
+
+
+def score_interval(share: float, total: float, noise: float, deviations: float) -> tuple[float, float]:
+    """The shares p from which this one is at most so many deviations away: the square of those is p (1 - p) / N, and
+    the variance of the noise. Without noise it is Wilson's interval, which is wide also where no record was seen.
+    """
+    square = deviations**2
+    leading, middle = 1 + square / total, share + square / (2 * total)
+    reach = math.sqrt(middle**2 - leading * (share**2 - square * noise))
+    return max(0.0, (middle - reach) / leading), min(1.0, (middle + reach) / leading)
 
 
 def chi_square(table: NDArray[np.float64], noise: NDArray[np.float64]) -> float:

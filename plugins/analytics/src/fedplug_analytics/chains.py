@@ -12,6 +12,7 @@ from fedplug.api.roles import Aggregator, Groups, Negotiation, Trainer
 
 from fedplug_analytics.clip import Clip as Clips
 from fedplug_analytics.local import LocalSums
+from fedplug_analytics.noised import Noised
 from fedplug_analytics.statistics import Statistics
 
 _ADD_UP = (Clip, Look, Noise, Open, Rotate, Round, Seal, WeightedSum, Widen)
@@ -40,13 +41,13 @@ def problems(rules: Any) -> Iterator[Complaint]:
             yield use.path, "it trains, and there is no model; write train: analytics.statistics, or analytics.noised"
         if isinstance(part, Groups):
             yield use.path, "it forms groups of clients, and sums are over all; leave groups out"
+    noised = next((use.name for use, part in rules.defined if isinstance(part, Noised)), "")
     for zone in rules.foldable:
-        yield from ((("protect", zone), f"zone {zone}: {why}") for why in _of(rules.steps(zone)))
+        yield from ((("protect", zone), f"zone {zone}: {why}") for why in _of(rules.steps(zone), noised))
 
 
-def _of(steps: Any) -> Iterator[str]:
-    """What is wrong with the links of a zone, as half sentences."""
-    noised = ""
+def _of(steps: Any, noised: str) -> Iterator[str]:
+    """What is wrong with the links of a zone, as half sentences; `noised` names a trainer that adds noise."""
     for step in steps:
         name = step.link.name
         for operation in step.operations:
@@ -64,7 +65,10 @@ def _of(steps: Any) -> Iterator[str]:
             elif isinstance(operation, Noise) and not isinstance(operation.std, int | float):
                 yield f"the noise of {name} has more than one size, and intervals need one; use std.gaussian"
             elif isinstance(operation, Clip) and noised:
-                yield f"{name} clips behind the noise of {noised}, which changes its size; put the clip first"
+                yield (
+                    f"{name} clips behind the noise of {noised}, which changes its size; put the clip first, or leave "
+                    "it out"
+                )
             elif isinstance(operation, Round) and operation.toward_zero:
                 yield f"{name} rounds toward zero, which moves sums; leave it out"
             elif not isinstance(operation, _ADD_UP):

@@ -63,7 +63,7 @@ class Noised(LocalSums, fedplug.AccountKeeper):
         release=NoisedSums,
         unit="one record of a client, added or removed",
         trust="local: the noise is added at the client",
-        covers="the sums of every client, for every party; not ballots or metrics",
+        covers="the sums of every client, for every party; not its number of records, ballots or metrics",
     )
 
     def multiplier(self, facts: Facts) -> float:

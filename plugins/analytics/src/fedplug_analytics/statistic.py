@@ -31,14 +31,23 @@ LABEL = "label"
 Column = Annotated[str | int, Field(description="its name, its number from 0 where it has none, or `label`")]
 
 
-def _rising(given: tuple[float, ...]) -> tuple[float, ...]:
-    if any(low >= high for low, high in itertools.pairwise(given)):
-        raise ValueError(f"{list(given)} must rise; write each number once, the smallest first")
+def as_held(numbers: Any) -> NDArray[np.float64]:
+    """Numbers of a recipe as examples hold them: 0.1 is the float32 next to it, so that records with 0.1 are found."""
+    return np.asarray(numbers, np.float32).astype(np.float64)
+
+
+def rising(given: tuple[float, ...]) -> tuple[float, ...]:
+    """Raises ValueError unless each number is above the one before it, also in float32."""
+    if not (np.diff(as_held(given)) > 0).all():
+        raise ValueError(
+            f"{list(given[:6])} must rise; write each number once, the smallest first, and farther apart than float32 "
+            "rounds"
+        )
     return given
 
 
-Bounds = Annotated[tuple[float, float], AfterValidator(_rising)]
-Edges = Annotated[tuple[float, ...], AfterValidator(_rising)]
+Bounds = Annotated[tuple[float, float], AfterValidator(rising)]
+Edges = Annotated[tuple[float, ...], AfterValidator(rising)]
 
 
 class Records:
@@ -84,7 +93,7 @@ class Records:
             ValueError: the column holds numbers, and this is a name; or there is no class of this name.
         """
         if not isinstance(value, str):
-            return float(value)
+            return float(as_held(value))
         names = [*self._about.label_names] if name == LABEL else []
         if value in names:
             return float(names.index(value))
@@ -109,8 +118,9 @@ class Axis(Options):
         """Raises ValueError unless there are either edges or values, each value once."""
         if (self.edges is None) == (self.values is None):
             raise ValueError(f"column {self.column!r} needs either edges or values; write edges: [0, 10, 20]")
-        if self.values is not None and len({*self.values}) < len(self.values):
-            raise ValueError(f"values={list(self.values)} must be different ones")
+        different = {value if isinstance(value, str) else float(as_held(value)) for value in self.values or ()}
+        if self.values is not None and len(different) < len(self.values):
+            raise ValueError(f"values={list(self.values)} must be different ones, also in float32")
 
     @property
     def names(self) -> list[str]:
@@ -124,7 +134,7 @@ class Axis(Options):
         """The cell of each record, (n,); -1 where it has none. An interval has its lower edge in it."""
         numbers = records.column(self.column)
         if self.edges is not None:
-            found = np.searchsorted(self.edges, numbers, side="right") - 1
+            found = np.searchsorted(as_held(self.edges), numbers, side="right") - 1
             return np.where(np.isnan(numbers), -1, np.clip(found, 0, len(self.edges) - 2)).astype(np.int64)
         cells = np.full(len(numbers), -1, np.int64)
         for place, value in enumerate(self.values or ()):

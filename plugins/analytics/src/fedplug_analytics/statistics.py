@@ -87,7 +87,8 @@ class Statistics(fedplug.ModelSource, fedplug.Trainer, fedplug.Task):
         )  # fmt: skip
         small_cells: int = Field(
             0, ge=0, description="numbers of fewer records than this are hidden in answers, as far as the noise shows, "
-            "and the metrics have no figures; those who see the released sums can still work them out",
+            "and the metrics have no figures; each statistic hides by itself, so two of one column may show together "
+            "what one hides, and those who see the released sums can work all out",
         )  # fmt: skip
 
         @model_validator(mode="after")

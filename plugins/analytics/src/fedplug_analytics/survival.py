@@ -10,7 +10,7 @@ import numpy as np
 from fedplug import Field
 
 from fedplug_analytics.cells import OneCell
-from fedplug_analytics.statistic import Axis, Column, Edges, Estimate, Records, Released, counted
+from fedplug_analytics.statistic import Axis, Column, Edges, Estimate, Records, Released, as_held, counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,9 +22,11 @@ class KaplanMeier(OneCell):
     A record counts once: as an event or as censored, at the first time of the grid that is not before its own. A record
     beyond the grid is at risk at all its times. Numbers at risk are sums of those counts from the end, so the norm of a
     record is 1 however long the grid is. Times that lie on the grid give the same curve as without one. With
-    `small_cells` a curve ends where fewer are at risk.
+    `small_cells` a curve ends where fewer are at risk, and the test where they are in one of the groups. Before that
+    each step of a curve shows its number of events, however small.
 
-    Intervals are of log(-log S): Greenwood's variance, and that of the noise. The test compares observed events with
+    Intervals are of log(-log S): Greenwood's variance, and that of the noise. Before the first event they begin at the
+    survival that leaves so many without one (Clopper & Pearson 1934). The test compares observed events with
     expected ones in each group; its covariance is the hypergeometric one, and that of the noise.
     """
 
@@ -59,7 +61,7 @@ class KaplanMeier(OneCell):
         time, event = records.column(self.time), records.column(self.event)
         count, grid = len(self._names), len(self.times)
         group = np.zeros(len(records), np.int64) if self.groups is None else self.groups.cells(records)
-        place = np.searchsorted(self.times, time, side="left")
+        place = np.searchsorted(as_held(self.times), time, side="left")
         place = np.where(place == grid, 2 * grid, np.where(event == 1, place, grid + place))
         known = (group >= 0) & ~np.isnan(time) & ((event == 0) | (event == 1))
         return counted(np.where(known, group * (2 * grid + 1) + place, -1), count * (2 * grid + 1))
@@ -82,7 +84,7 @@ class KaplanMeier(OneCell):
         noise = released.spread(lambda sums: _log_survival(sums)[..., :last]) if last else np.empty(0)
         found = [
             _survival(released, f"S({time:g}){where}", *numbers)
-            for time, *numbers in zip(self.times, logs, greenwood, noise, strict=False)
+            for time, *numbers in zip(self.times, logs, greenwood, noise, at_risk, strict=False)
         ]
         if ended:  # all that were left had the event
             found.append(Estimate(f"S({self.times[last]:g}){where}", 0.0, note="nobody is left"))
@@ -106,6 +108,8 @@ class KaplanMeier(OneCell):
             return
         events, at_risk = (np.array(part) for part in zip(*each, strict=True))  # (groups, times)
         last = _steps(at_risk.sum(0))
+        if released.small_cells:  # later ones are hidden in one of the curves
+            last = min(last, _steps(at_risk.min(0) >= released.small_cells))
         d, n = np.maximum(events.sum(0)[:last], 0), at_risk.sum(0)[:last]
         shares = at_risk[:, :last] / n
         # Where one is at risk, there is no variance.
@@ -147,13 +151,15 @@ def _log_survival(sums: NDArray[Any]) -> NDArray[Any]:
         return np.cumsum(np.log(1 - events / at_risk), -1)
 
 
-def _survival(released: Released, name: str, log: float, greenwood: float, noise: float) -> Estimate:
-    """S at a time, with its interval; that of log S where no event was seen, or none as far as the noise shows."""
-    value, variance = min(math.exp(log), 1.0), greenwood + noise
-    if variance == 0:
-        return Estimate(name, value, value, value)
-    reach = released.quantile() * math.sqrt(variance)
-    if log >= 0 or noise > greenwood:  # log(-log S) says nothing
+def _survival(
+    released: Released, name: str, log: float, greenwood: float, noise: float, at_risk: float
+) -> Estimate:  # fmt: skip
+    """S at a time, with its interval; that of log S where the noise is most of it."""
+    value, reach = min(math.exp(log), 1.0), released.quantile() * math.sqrt(greenwood + noise)
+    if log >= 0:  # no event, as far as the noise shows
+        least = ((1 - released.confidence) / 2) ** (1 / at_risk)
+        return Estimate(name, value, least * math.exp(-reach), value)
+    if noise > greenwood:  # log(-log S) says nothing
         return Estimate(name, value, min(math.exp(log - reach), 1.0), min(math.exp(log + reach), 1.0))
     # Close to 1, one end of the interval is 0: the exponent may exceed what a float holds.
     low, high = (math.exp(log * math.exp(min(side * reach / -log, 700.0))) for side in (1, -1))
@@ -165,7 +171,7 @@ def _median(times: tuple[float, ...], curve: list[Any]) -> float | None:
     return next((time for time, at in zip(times, curve, strict=False) if at is not None and at <= 0.5), None)
 
 
-def _steps(at_risk: NDArray[np.float64]) -> int:
+def _steps(at_risk: NDArray[Any]) -> int:
     """At how many times, from the first on, somebody is at risk."""
     return int(np.argmin(at_risk > 0)) if not (at_risk > 0).all() else len(at_risk)
 

@@ -39,7 +39,8 @@ class AdaptiveClipping(SingleZone, fedplug.Ballots, fedplug.Protector, fedplug.O
       falls, there is less noise than the multiplier says, by up to exp(-clip_norm_lr / 2) with the default quantile.
 
     The ledger states what the noise of each round over its clip costs, with the count, if all clients weigh the same
-    (`deployed.fixed_clipping` says why). `baselines.adaptive_clip` does what the paper says. Name this component in
+    (`deployed.fixed_clipping` says why). Nobody knows it before the run, so a site that asks beforehand is told of no
+    guarantee. `baselines.adaptive_clip` does what the paper says. Name this component in
     `negotiate_mask`, `protect` and `postprocess`.
 
     With `clips: server`, Flower's server clips, counts, and sees each update at its full length.
@@ -159,11 +160,13 @@ class AdaptiveClipping(SingleZone, fedplug.Ballots, fedplug.Protector, fedplug.O
         return flat_clip(self._told(facts, "norm"))
 
     def postprocess(self, known: Known, facts: Facts) -> Operations:
-        """Noise on the sum, which Flower scales to the next norm."""
+        """Noise on the sum, which Flower scales to the next norm. Before that is known the noise has no price: nobody
+        can say beforehand how far the norm will fall, and with it the noise.
+        """
         options = self.options
         note = "as Flower does it, the noise is scaled to the norm of the next round"
         std = options.mean_multiplier(facts.num_clients) * self._told(facts, "next")
-        if not is_uniform(facts):
+        if not is_uniform(facts) or "next" not in facts.of(self):
             return on_the_mean(std / (options.num_sampled_clients or facts.num_clients), options.source, self.name)
         std *= excess(options.num_sampled_clients, facts)
         return (Noise.gaussian(std, source=options.source, as_published=True, note=note),)

@@ -60,9 +60,15 @@ class Draft:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Adds a line, once."""
-        if text not in self.notes:
-            self.notes.append(text)
+        """Adds a line, once. Text of the job may break no line: in YAML what follows would be part of the recipe."""
+        line = "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+        if line not in self.notes:
+            self.notes.append(line)
+
+    def note_condition(self, where: str, what: str, condition: str | None) -> None:
+        """Says on what a part of the job depends that is in the recipe in any case."""
+        if condition:
+            self.note(f"{where}: {what} is in the recipe, and in the job only if {condition}")
 
     @property
     def zone(self) -> str:

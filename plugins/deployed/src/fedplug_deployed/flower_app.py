@@ -167,6 +167,7 @@ def _strategy(draft: Draft, server: Source) -> str:
         draft.note(f"{server.path.name}:{call.lineno}: a second {name} is not in the recipe")
     for name, call in wrappers[:1]:
         side, moves = WRAPPERS[name]
+        draft.note_condition(f"{server.path.name}:{call.lineno}", name, server.condition(call))
         given_options = _known(draft, server, call, MOVING if moves else FIXED)
         _central(draft, {**given_options, **({"clips": "server"} if side == "server" else {})}, moves)
         return name
@@ -192,10 +193,10 @@ def _central(draft: Draft, options: dict[str, Any], moves: bool) -> None:
     draft.note("aggregate: Flower weights clients by num-examples, so one may move the mean by more than the noise is "
                "for, and the ledger states no guarantee; with weighting: uniform the noise has a price")  # fmt: skip
     if moves:
-        draft.plan = {"use": name, **options}
+        draft.plan = {**options, "use": name}
         draft.links.append(name)
     else:
-        draft.links.append({"use": name, **options})
+        draft.links.append({**options, "use": name})
     draft.openers.append(name)
 
 
@@ -203,10 +204,14 @@ def _mods(draft: Draft, client: Source, server: Source, wrapped: str) -> None:
     """The client's mods, in their order: the first is the outermost, so what it does to a reply comes last."""
     mods, central = _listed(draft, client), draft.links
     draft.links = []
-    plus = any(True for _ in server.calls("SecAggPlusWorkflow", "SecAggWorkflow"))
+    workflows = list(server.calls("SecAggPlusWorkflow", "SecAggWorkflow"))
+    plus = bool(workflows)
+    for name, call in workflows:
+        draft.note_condition(f"{server.path.name}:{call.lineno}", name, server.condition(call))
     for node in reversed(mods):
         name = called(node) if isinstance(node, ast.Call) else ast.unparse(node).rpartition(".")[2]
         where = f"{client.path.name}:{node.lineno}"
+        draft.note_condition(where, name, client.condition(node))
         if name == "LocalDpMod" and isinstance(node, ast.Call):
             options = _known(draft, client, node, LOCAL)
             if missing := [option for option in LOCAL if option not in options]:
@@ -215,7 +220,7 @@ def _mods(draft: Draft, client: Source, server: Source, wrapped: str) -> None:
             elif not _is_noise(options):
                 draft.note(f"{where}: LocalDpMod with {options} adds noise that is no number; it is not in the recipe")
             else:
-                draft.links.append({"use": "deployed.local_dp_mod", **options})
+                draft.links.append({**options, "use": "deployed.local_dp_mod"})
         elif name in ("fixedclipping_mod", "adaptiveclipping_mod"):
             kind = "Fixed" if name == "fixedclipping_mod" else "Adaptive"
             if f"ClientSide{kind}" not in wrapped:

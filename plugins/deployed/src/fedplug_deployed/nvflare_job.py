@@ -261,7 +261,7 @@ def _filter(draft: Draft, each: Mapping[str, Any], place: str, of: str) -> None:
         if kind == "PercentilePrivacy" and not (gamma > 0 and 0 <= percentile <= 100):
             draft.note(f"{place}, {kind}: with {args} NVFlare sends updates as they are; so does the recipe")
             return
-        draft.links.append({"use": use, **args, **({} if of == "update" else {"of": of})})
+        draft.links.append({**args, **({} if of == "update" else {"of": of}), "use": use})
         if of == "weights":
             draft.note(f"{place}, {kind}: params_transfer_type is FULL, so NVFlare filters the weights, not the update")
     elif ours and kind == "ExcludeVars":
@@ -302,7 +302,7 @@ def _model(model: Any, app: Path, base: Path) -> dict[str, Any] | None:
         model, args = model.get("path", model.get("class_path", "")), _args(model)
     module, _, name = str(model or "").rpartition(".")
     path = app / "custom" / f"{module.replace('.', '/')}.py"
-    return {"use": f"{named(path, base)}:{name}", **args} if module and path.is_file() else None
+    return {**args, "use": f"{named(path, base)}:{name}"} if module and path.is_file() else None
 
 
 def _scan(draft: Draft, custom: Path, given: Mapping[str, Any]) -> None:

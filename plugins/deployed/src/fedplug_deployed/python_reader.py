@@ -39,20 +39,43 @@ class Source:
             raise SetupError(f"{path}:{error.lineno}: it is not Python: {error.msg}") from error
         except (OSError, ValueError, RecursionError, MemoryError) as error:
             raise SetupError(f"{path} cannot be read: {error or 'it is nested too deeply'}") from error
-        self._assigned: dict[str, list[ast.expr]] = {}
+        self._assigned: dict[str, list[ast.AST]] = {}
+        self._set = set[str]()  # attributes that the file sets itself, such as those of args
         for node in ast.walk(self.tree):
-            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-                continue
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Name):
-                    self._assigned.setdefault(target.id, []).append(node.value)
+            for name, value in _bound(node):
+                self._assigned.setdefault(name, []).append(value)
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                self._set.add(node.attr)
+        self._only_if: dict[ast.AST, list[tuple[ast.expr, bool]]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.If | ast.IfExp) and "__name__" not in ast.unparse(node.test):
+                for branch, wanted in ((node.body, True), (node.orelse, False)):
+                    for child in branch if isinstance(branch, list) else [branch]:
+                        for each in ast.walk(child):
+                            self._only_if.setdefault(each, []).append((node.test, wanted))
 
     def calls(self, *names: str) -> Iterator[tuple[str, ast.Call]]:
-        """Calls of functions and classes with these names, however they were imported, in the order of the lines."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        """Calls of functions and classes with these names, however they were imported, in the order of the lines;
+        without those under a condition that does not hold.
+        """
+        every = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        found = [call for call in every if self.condition(call) is not None]
         for call in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
             if (name := called(call)) in names:
                 yield name, call
+
+    def condition(self, node: ast.AST) -> str | None:
+        """What has to hold for a node to run, as text: empty where that is known, None where it is known not to."""
+        unknown = []
+        for test, wanted in self._only_if.get(node, []):
+            try:
+                holds = bool(self.value(test))
+            except Unknown:
+                unknown.append(ast.unparse(test) if wanted else f"not ({ast.unparse(test)})")
+                continue
+            if holds != wanted:
+                return None
+        return " and ".join(unknown)
 
     def imports(self, *packages: str) -> list[str]:
         """Those packages that it imports from."""
@@ -112,7 +135,7 @@ class Source:
                 return _computed(operator, self.value(left), self.value(right))
             case ast.Call(ast.Name(name), [argument], []) if name in _CASTS:
                 return _cast(_CASTS[name], self.value(argument))
-            case ast.Attribute(ast.Name("args"), name):
+            case ast.Attribute(ast.Name("args"), name) if name not in self._set:
                 return self._configured(name)
             case ast.Subscript(of, key) if self._is_config(of):
                 return self._configured(self.value(key))
@@ -135,7 +158,10 @@ class Source:
             if node.id in seen or len({ast.dump(value) for value in values}) != 1:
                 raise Unknown(node.id)
             seen.add(node.id)
-            node = values[0]
+            (value, *_) = values
+            if not isinstance(value, ast.expr):  # an argument, an import, a loop
+                raise Unknown(node.id)
+            node = value
         return node
 
     def _is_config(self, node: ast.expr) -> bool:
@@ -150,6 +176,33 @@ class Source:
         if name not in self.config:
             raise Unknown(f"{_CONFIG}[{name!r}]")
         return self.config[name]
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """The names that a node binds, each with what it is then: the value of a plain assignment, or the node itself where
+    a loop, an argument, `+=` or the like decides.
+    """
+    match node:
+        case ast.Assign(targets, value):
+            yield from ((target.id, value) for target in targets if isinstance(target, ast.Name))
+            parts = (part for target in targets if not isinstance(target, ast.Name) for part in ast.walk(target))
+            yield from ((part.id, node) for part in parts if isinstance(part, ast.Name))
+        case ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+            yield name, value
+        case ast.arg(name) | ast.ExceptHandler(_, str() as name) | ast.MatchAs(_, str() as name):
+            yield name, node
+        case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+            yield name, node
+        case ast.AugAssign(target) | ast.For(target) | ast.AsyncFor(target) | ast.NamedExpr(target):
+            yield from ((part.id, node) for part in ast.walk(target) if isinstance(part, ast.Name))
+        case ast.comprehension(target):
+            yield from ((part.id, node) for part in ast.walk(target) if isinstance(part, ast.Name))
+        case ast.withitem(_, ast.expr() as target):
+            yield from ((part.id, node) for part in ast.walk(target) if isinstance(part, ast.Name))
+        case ast.Delete(targets):
+            yield from ((target.id, node) for target in targets if isinstance(target, ast.Name))
+        case ast.Import(aliases) | ast.ImportFrom(_, aliases):
+            yield from ((alias.asname or alias.name.partition(".")[0], node) for alias in aliases)
 
 
 def called(call: ast.Call) -> str:

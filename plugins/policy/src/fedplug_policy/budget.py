@@ -37,7 +37,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug_evidence.keys import own_key, public_bytes, signs
 from fedplug_ledger.costs import Spent
 from fedplug_ledger.grades import PARTIES, quoted
-from fedplug_ledger.views import Guarantee, guaranteed, levels
+from fedplug_ledger.views import Guarantee, guaranteed, levels, voided
 from fedplug_runs.files import append_line, open_private, private_folder, read_lines
 
 if TYPE_CHECKING:
@@ -82,11 +82,13 @@ class LevelCost(Record):
         keeper: the component.
         releases: of its account, each with how often the client made it.
         epsilon: by the component, at the delta of the study.
+        lost: parties that see what this account does not cover, so that it promises nothing toward them.
     """
 
     keeper: Text
     releases: list[tuple[list[Number], Count]]
     epsilon: Number
+    lost: list[Text] = dataclasses.field(default_factory=list)
 
 
 class Charge(Record):
@@ -137,10 +139,11 @@ def charge_of(ledger: Ledger, client: int, uses: Mapping[str, Use]) -> tuple[dic
         epsilon = quoted(ledger.epsilons_of(spent))
         found[party] = Cost("", float(spent.gaussian[client]), others, spent.slack, spent.concentrated, epsilon)
     kept: dict[str, LevelCost] = {}
+    lost: list[str] = [party for party in guaranteed(ledger) if voided(ledger, party)]
     for level, stated in levels(ledger).items():
         history: Mapping[Any, int] = ledger.accounts[level].get(client, {})
         releases = [([*numbers], times) for numbers, times in history.items() if numbers is not None]
-        kept[level] = LevelCost(uses[ledger.keepers[level].name].use, releases, quoted(stated))
+        kept[level] = LevelCost(uses[ledger.keepers[level].name].use, releases, quoted(stated), lost)
     return found, kept
 
 
@@ -264,7 +267,7 @@ def spent(charges: Sequence[Charge], party: str, unit: str, delta: float) -> flo
 
     Args:
         charges: of the studies.
-        party: toward whom; accounts at other levels hold toward everybody.
+        party: toward whom; an account at another level holds toward everybody who sees nothing beyond it.
         unit: the client, or another level.
         delta: of all together. At another level an installed component composes what it keeps account of. Of several
             components, or one that a recipe brought, epsilons and deltas are added up.
@@ -273,7 +276,7 @@ def spent(charges: Sequence[Charge], party: str, unit: str, delta: float) -> flo
         costs = [(charge.toward[party], charge.delta) for charge in charges if party in charge.toward]
         return composed(costs, delta)
     known = [(charge.levels[unit], charge.delta) for charge in charges if unit in charge.levels]
-    if len(known) < len(charges) or any(math.isinf(cost.epsilon) for cost, _ in known):
+    if len(known) < len(charges) or any(math.isinf(cost.epsilon) or party in cost.lost for cost, _ in known):
         return math.inf
     names = {cost.keeper for cost, _ in known}
     if len(names) == 1 and (keeper := _keeper(*names)) is not None:

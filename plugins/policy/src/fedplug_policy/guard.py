@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -205,7 +204,7 @@ class Guard:
             charge = study.after([*(own.rounds if own else ()), round])
             if problems := [*self.site.policy.costs(charge, study.others(budget))]:
                 raise MessageError(f"this site's policy allows no further round: {'; '.join(problems)}")
-            budget.append(dataclasses.replace(charge, data=study.data))
+            budget.append(charge)
 
 
 def _files(root: str | None) -> list[Path]:

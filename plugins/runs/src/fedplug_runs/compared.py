@@ -4,11 +4,12 @@ Nobody else could look: the server has no plain values, and neither has the reco
 before a message leaves, and says how many values it looked for and how many it found.
 
 A value is found in three forms, at any byte, in either order of bytes: as float32 next to its neighbour in the zone, as
-float32 next to its neighbour in the model, and alone as float64. One float32 alone is too short: 4 bytes agree by
-chance. The values are those of the update, and those between the links of a zone before they are hidden, such as
-clipped ones. Zeros and numbers of few significant bits, such as 0.5, are left out for the same reason, and so are pairs
-of equal values. The frame of a message holds no values, and is not looked at: the zeros of its length, and a byte of
-its checksum, may be the float64 of one. What is scaled, rounded or encoded otherwise before it is sent is not found.
+float32 next to its neighbour in the model, and alone as float64, of many values every other. One float32 alone is too
+short: 4 bytes agree by chance. The values are those of the update, and those between the links of a zone before they
+are hidden, such as clipped ones. Zeros and numbers of few significant bits, such as 0.5, are left out for the same
+reason, and so are pairs of equal values. The frame of a message holds no values, and is not looked at: the zeros of its
+length, and a byte of its checksum, may be the float64 of one. What is scaled, rounded or encoded otherwise before it is
+sent is not found.
 """
 
 from __future__ import annotations

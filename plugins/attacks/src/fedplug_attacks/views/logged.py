@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -61,6 +62,13 @@ class Facts(fedplug.Options):
         return self.mean or (0.0,) * channels, self.std or (1.0,) * channels
 
     @property
+    def unsaid(self) -> list[str]:
+        """What is not stated and would let more attacks apply."""
+        needed = ["examples"] if self.sent == "gradient" else ["examples", "lr"]
+        left = [name for name in needed if getattr(self, name) is None]
+        return left if self.meaning.steps is not None else [*left, "steps"]
+
+    @property
     def meaning(self) -> Meaning:
         """The meaning of the update's numbers. A gradient is an update of one step."""
         if self.sent == "gradient":
@@ -84,12 +92,15 @@ class Server:
 
     Attributes:
         sent: what the last update was taken for.
+        still: the parameters that it leaves as they were, which nobody trained: to attacks they are hidden, since a
+            gradient of 0 would be one that no example has.
 
     Raises:
         SetupError: a name of `secret` is no parameter.
     """
 
     sent = ""
+    still: tuple[str, ...] = ()
 
     def __init__(self, model: TorchModel, facts: Facts, secret: Sequence[str]) -> None:
         self.model, self.facts, self.parameters = model, facts, {each.name: each for each in model.layout.parameters}
@@ -111,39 +122,53 @@ class Server:
         weights.put(self.model.module, held, f"--global {start}", remedy)
         vector, values = self.model.get_vector(), np.zeros(self.model.layout.size, np.float32)
         states = np.full(len(values), Seen.RETAINED, np.uint8)
-        given = self._named(update)
+        given = self._untied(self._named(update))
         if not self.parameters.keys() & given.keys():
             raise SetupError(f"--update {update} has no parameter of the model; it has {', '.join(self.parameters)}")
-        for name in self.parameters.keys() & given.keys():
+        for name in [name for name in self.parameters if name in given]:  # errors name the first
             place, array = self.parameters[name], given[name]
             if array.shape != place.shape:
                 raise SetupError(f"--update {update}: {name} has the shape {array.shape}, the model's {place.shape}")
-            values[place.slice] = array.reshape(-1)
+            values[place.slice] = _numbers(array, f"--update {update}: {name}").reshape(-1)
             states[place.slice] = Seen.NOISED if self.facts.noise else Seen.CLEAR
         for name in self.secret:
             states[self.parameters[name].slice] = Seen.ENCRYPTED
         seen = np.isin(states, (Seen.CLEAR, Seen.NOISED))
         if not np.isfinite(values[seen]).all():
             raise SetupError(f"--update {update} holds values that are not finite")
-        return Observation(round, self._update(values, vector, states, seen, round), vector, self.model.get_buffers())
+        self.sent = self.facts.sent or _nearer(values[seen], vector[seen])
+        moved = {"model": values - vector, "difference": values, "gradient": -values}[self.sent]
+        if not moved[seen].any():
+            raise SetupError(f"--update {update} moves nothing: give the --global model that the client began with")
+        here = [each for each in self.parameters.values() if seen[each.slice].all() and not moved[each.slice].any()]
+        self.still = tuple(each.name for each in here)
+        for each in here:
+            states[each.slice], seen[each.slice] = Seen.RETAINED, False
+        return Observation(round, self._update(moved, states, seen, round), vector, self.model.get_buffers())
 
     def _update(
-        self, values: NDArray[np.float32], vector: NDArray[np.float32], states: NDArray[np.uint8],
-        seen: NDArray[np.bool_], round: int,
+        self, moved: NDArray[np.float32], states: NDArray[np.uint8], seen: NDArray[np.bool_], round: int
     ) -> ObservedUpdate:  # fmt: skip
-        facts, self.sent = self.facts, self.facts.sent or _nearer(values[seen], vector[seen])
-        found = {"model": values - vector, "difference": values, "gradient": -values}[self.sent][seen]
+        facts, found = self.facts, moved[seen]
         clip, where = facts.clip, np.flatnonzero(seen)
         return ObservedUpdate(
             round, (0,), self.model.layout, states, found, np.full(len(found), facts.noise, np.float32), facts.meaning,
             clips=() if clip is None else (Clipped(clip, 2, where, noised=facts.noise > 0),),
         )  # fmt: skip
 
+    def _untied(self, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The arrays under the names of parameters, also where a file has one by another name of a tied weight."""
+        own = self.model.module.state_dict(keep_vars=True)
+        first = {own[name].data_ptr(): name for name in self.parameters if name in own}
+        tied = {name: first.get(tensor.data_ptr(), name) for name, tensor in own.items()}
+        return {tied.get(name, name): array for name, array in given.items()}
+
     def _named(self, path: Path) -> Mapping[str, NDArray[Any]]:
         """The arrays of a file by the names that the model has; those without names are in the order of its state."""
         found = tensors(path)
         if not all(name.startswith("arr_") for name in found):
             return found
+        found = {name: found[name] for name in sorted(found, key=_in_order)}  # a file may have been packed again
         state = list(self.model.module.state_dict())
         names = next((each for each in (state, [*self.parameters]) if len(each) == len(found)), None)
         if names is None:
@@ -160,8 +185,9 @@ def _nearer(values: NDArray[np.float32], start: NDArray[np.float32]) -> Literal[
 
 
 def files_in(path: Path, option: str) -> list[Path]:
-    """The file, or the files of a folder in the order of their names."""
-    files = sorted(each for each in path.iterdir() if each.suffix in ENDINGS) if path.is_dir() else [path]
+    """The file, or the files of a folder in the order of their names, of which round-2 is before round-10."""
+    inside = [each for each in path.iterdir() if each.suffix in ENDINGS] if path.is_dir() else []
+    files = sorted(inside, key=lambda each: _in_order(each.name)) if path.is_dir() else [path]
     if not files or not all(each.is_file() for each in files):
         raise SetupError(f"{option} {path}: there is no such file, nor a folder of {', '.join(ENDINGS)}")
     return files
@@ -178,7 +204,21 @@ def tensors(path: Path) -> dict[str, NDArray[Any]]:
     if path.suffix == ".npz":
         return arrays(path)
     found = weights.read(path.name, path.read_bytes(), "the file", _HELD)
-    return {name: tensor.detach().float().numpy() for name, tensor in found.items()}
+    try:
+        return {name: tensor.detach().to_dense().float().numpy() for name, tensor in found.items()}
+    except (RuntimeError, NotImplementedError, TypeError) as error:  # such as quantised ones
+        raise SetupError(f"{path} holds tensors that are no plain numbers ({error}); save them as float32") from error
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """What names are sorted by: their numbers as numbers."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _numbers(array: NDArray[Any], what: str) -> NDArray[Any]:
+    if array.dtype.kind not in "fiub":
+        raise SetupError(f"{what} has values of the type {array.dtype}, which are no numbers; save it as float32")
+    return array
 
 
 def arrays(path: Path) -> dict[str, NDArray[Any]]:

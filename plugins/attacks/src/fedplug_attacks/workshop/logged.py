@@ -228,6 +228,8 @@ class _Bench:
         said = f"{update.visible.mean():.1%} of {self.model.layout.size:,} parameters"
         if self.facts.sent is None:
             said += f"; taken for a {self.server.sent}: --fact sent=... says otherwise"
+        if self.server.still:
+            said += f"; {', '.join(self.server.still)} did not move, and count as not trained"
         total = len(rounds) * len(self.uses)
         self.watch.start(total, {"rounds": len(rounds), "seen": said})
         try:
@@ -242,6 +244,9 @@ class _Bench:
             about = {"facts": self.facts.model_dump(mode="json"), "secret": sorted(self.server.secret)}
             write_text(out / "found.json", json.dumps(about | {"attacks": told}, indent=1))
         self.watch.note(f"all that was found is in {out}")
+        if unsaid := self.facts.unsaid:
+            names = ", ".join(f"--fact {name}=..." for name in unsaid)
+            self.watch.note(f"a server knows more than it was said to: attacks may find more with {names}")
         if self.truth is None:
             self.watch.note("without --truth nobody here can say what of it is right: look at it, or ask the client")
 
