@@ -56,7 +56,7 @@ def personal_models(files: dict[str, bytes], folder: Path) -> dict[int, np.ndarr
 # -- personal models ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_personal_model_holds_local_values_where_they_were_retained(engine: str, tmp_path: Path) -> None:
     outcome = run_protocol(PERSONAL, engine)
     vector, weights, size = initial_vector(PERSONAL), weights_of(outcome), outcome.vector.size
