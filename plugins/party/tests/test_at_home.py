@@ -30,7 +30,7 @@ def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Catalog, "discover", staticmethod(lambda: toys))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(_low_rank, "_STEPS", 3)  # what exact batches and searches find is of no interest here
-    monkeypatch.setitem(SEARCH, "iterations", 10)
+    monkeypatch.setitem(SEARCH, "iterations", 2)
 
 
 def reported(beside: Beside, client: int = 1) -> tuple[Path, SiteReport]:
