@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ settings.register_profile("fedplug", deadline=None, suppress_health_check=[Healt
 settings.load_profile("fedplug")
 
 pytest_plugins = ["display_toys", "fake_components"]  # fixtures
+
+# A process of several has all folders of tests twice here, and what looks for what is installed looks into each.
+sys.path[:] = dict.fromkeys(sys.path)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -41,6 +41,8 @@ from doc_pages import FENCE, NOT_RUN, PAGES, ROOT, Commands, plain_commands
 from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.recipe.recipe import Recipe
 from fedplug_attacks.workshop import default_set
+from fedplug_lab import compare
+from fedplug_lab.grid import Contest, read_contest
 from fedplug_lab.sites import write_sites
 from fedplug_lab.study import Study
 from fedplug_runs import execution
@@ -116,8 +118,11 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default set starts no further target after half a second, where it says how many it left."""
-    monkeypatch.setattr(default_set, "MINUTES", 1 / 60)
+    """The default set starts no further target after half a second, where it says how many it left, and searches are
+    short.
+    """
+    monkeypatch.setattr(default_set, "MINUTES", 1 / 120)
+    monkeypatch.setitem(default_set.SEARCH, "iterations", 10)
 
 
 SHIPPED = ("recipes", "plugins-contrib")
@@ -324,6 +329,8 @@ def check_command(command: str, expected: list[str], block: Fenced, plain_run: P
     running = re.match(r"fedplug (?:run|resume|attack|compare|search) ", command) is not None
     if (extra := block.directives.get("set")) and not command.startswith("fedplug attack "):
         command += "".join(f" --set {shlex.quote(change)}" for change in extra.split())
+    if re.match(r"fedplug (compare|sweep) ", command) and "--jobs" not in command:
+        command += " --jobs 1"  # in this process, which has imported the libraries; test_compare.py has several
     named = re.search(r"runs/(\S+)-\d{8}-\d{6}", command)
     own = sorted(Path("runs").glob(f"{named[1]}-*")) if named else []
     if own:  # a command before it made this run
@@ -346,6 +353,8 @@ def test_commands_without_output_run(
     run only as far as the check, and measure no round.
     """
     monkeypatch.setattr(Study, "tell_estimates", lambda study, jobs: None)
+    # Of a shipped comparison the first case alone: test_recipes.py checks all of them.
+    monkeypatch.setattr(compare, "read_contest", lambda path: with_one_case(read_contest(path)))
     shutil.copy("recipes/paraaegis-dynamic.yaml", "recipe.yaml")
     (grid,) = (one.text for one in BLOCKS if one.directives.get("file") == "grid.yaml")
     Path("grid.yaml").write_text(grid, encoding="utf-8")
@@ -361,6 +370,10 @@ def test_commands_without_output_run(
             assert code == 0, f"{block.id}: {command} exits with {code}:\n{output}"
 
 
+def with_one_case(contest: Contest) -> Contest:
+    return dataclasses.replace(contest, cases=contest.cases[:1])
+
+
 def shortened(command: str, plain_run: Path) -> str:
     """The same, in seconds and without a folder of data."""
     command, needs_data = re.subn(r" --data \S+", "", command)
@@ -371,6 +384,8 @@ def shortened(command: str, plain_run: Path) -> str:
         return command if "--dry-run" in command else f"{command} --dry-run"
     if verb == "verify":
         return re.sub(r"runs/[^/\s]+", "runs/copy", command)
+    if verb == "attack" and "--attack" in command and "--target" not in command:
+        command += " --target 1"
     if verb in ("attack", "report", "evidence"):
         return re.sub(r"runs/\S+", shlex.quote(str(shutil.copytree(plain_run, Path("runs/copy")))), command)
     if verb != "run":
@@ -392,6 +407,8 @@ def short(recipe: Recipe) -> list[str]:
     scorers = {f"score_parameters.{n}": each for n, each in enumerate(plain["score_parameters"])}
     sampled = [f"{at}.samples=1" for at, each in scorers.items() if "samples" in each]
     once = ["rounds=1", *(["train.epochs=1"] if "epochs" in plain["train"] else []), *sampled]
+    if plain["data"]["use"] in ("fedre.documents", "fedre.receipts"):  # which are drawn
+        once += ["data.train_count=48", "data.test_count=8"]
     if plain["model"]["use"] == "std.mlp":
         once.append(f"model.hidden={[16 for _ in plain['model']['hidden']]}")
     meet = plain["min_clients"] > FEW_CLIENTS  # in pairs

@@ -81,7 +81,10 @@ def test_it_runs_and_is_made_of_what_its_name_says(name: str, tmp_path: Path) ->
     assert not any("no accountant" in warning for warning in ledger["warnings"])
 
 
-@pytest.mark.parametrize(("name", "line"), [(name, line) for name, (_, lines) in PARTS.items() for line in lines])
+@pytest.mark.parametrize(("name", "line"), [
+    pytest.param(name, line, marks=pytest.mark.slow if line != lines[0] else ())
+    for name, (_, lines) in PARTS.items() for line in lines
+])  # fmt: skip
 def test_one_line_switches_one_part(name: str, line: str, tmp_path: Path) -> None:
     changed = load_recipe(ROOT / f"recipes/hybrids/{name}.yaml", [line])
     assert changed.digest != load_recipe(ROOT / f"recipes/hybrids/{name}.yaml").digest

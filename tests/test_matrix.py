@@ -274,14 +274,17 @@ def small_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 KINDS = ("std.single_zone", "std.single_zone@encrypted", "std.by_name@retained", "paraaegis.vote", "sensecrypt.select")
 """One of each kind of negotiation: public plans, with values that clients keep, agreed on, and of a client's own."""
 
+OFTEN = ("std.single_zone", "paraaegis.vote")
+"""Negotiations that run with each chain of the plain zone: of public plans, and agreed on."""
+
 ENOUGH = ("std.bfv", "baselines.batchcrypt", "secagg.bonawitz")
 """Encryptions that each negotiation runs with: with a key, agreed on, and without a key holder."""
 
 
 def with_marks() -> Iterator[Any]:
-    """With the mean, all that is refused, each negotiation with each kind of encryption, and each kind of negotiation
-    with each encryption and each chain of the plain zone. With the other aggregators what these refuse themselves, each
-    kind of negotiation, and each encryption once or twice. All that there is runs in `make test-all`.
+    """With the mean, all that is refused, each negotiation with each kind of encryption, each kind of negotiation with
+    each encryption, and two kinds with each chain of the plain zone. With the other aggregators what these refuse
+    themselves, each kind of negotiation, and each encryption once or twice. All that there is runs in `make test-all`.
     """
     for names in combinations():
         negotiation, plain, sealed, aggregator = names
@@ -290,7 +293,7 @@ def with_marks() -> Iterator[Any]:
             often = mean or (aggregator == "selectiveshield.two_server" and sealed in SHARED)
         else:
             often = (
-                (mean and (negotiation in KINDS or (usual and sealed in ENOUGH)))
+                (mean and (negotiation in OFTEN or (usual and (negotiation in KINDS or sealed in ENOUGH))))
                 or (usual and negotiation in KINDS and sealed == "std.bfv")
                 or (negotiation in ("std.single_zone@encrypted", "paraaegis.vote") and usual)
                 or negotiation == sealed == "baselines.batchcrypt"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,10 +17,14 @@ from scripts import script
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return script(ROOT / "benchmarks/papers_gpu.py")
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[ModuleType]:
+    """The script, which reads the recipes of its list once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        module = script(ROOT / "benchmarks/papers_gpu.py")
+        module.rows = functools.cache(module.rows)  # type: ignore[attr-defined]
+        yield module
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ def test_scores_that_hold_for_a_run_are_counted_and_no_round_is_run(
     monkeypatch.setattr(Protocol, "round", lambda *_: pytest.fail("a round was run"))
     setup = Protocol.setup
     clear, scored = (
-        module.seconds(ROOT / "recipes" / recipe, {}) for recipe in ("fedavg.yaml", "baselines/fedml-he.yaml")
+        module.seconds(ROOT / "recipes" / recipe, {"model.hidden": [64]})
+        for recipe in ("fedavg.yaml", "baselines/fedml-he.yaml")
     )
     assert 0 <= clear < scored
     assert Protocol.setup is setup

@@ -53,7 +53,10 @@ def problems(plain: dict[str, Any]) -> str:
     return "\n".join(caught.value.problems)
 
 
-@pytest.mark.parametrize("which", [{}, {"bands": 5}, {"factor": "tree"}, {"factor": "identity"}])
+WIDER = pytest.param({"bands": 5}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("which", [{}, WIDER, {"factor": "tree"}, {"factor": "identity"}])
 def test_the_model_is_moved_by_the_inverse_of_the_factor_times_what_is_drawn(which: dict[str, Any]) -> None:
     plain = recipe(NOISE | {"source": "reproducible"} | which, train=STILL)
     outcome = run_protocol(plain)
@@ -70,7 +73,7 @@ def test_the_model_is_moved_by_the_inverse_of_the_factor_times_what_is_drawn(whi
     assert variance == pytest.approx((std * made.errors()[-1] / 2) ** 2, rel=0.25)  # of 650 samples
 
 
-@pytest.mark.parametrize("which", [{}, {"bands": 5}, {"bands": 1}, {"factor": "tree"}])
+@pytest.mark.parametrize("which", [{}, WIDER, {"bands": 1}, {"factor": "tree"}])
 def test_the_ledger_states_what_the_noise_was_calibrated_for(which: dict[str, Any]) -> None:
     ledger = run_protocol(recipe(NOISE | which)).protocol.ledger
     epsilon = ledger.epsilon()

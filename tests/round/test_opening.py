@@ -248,7 +248,7 @@ def test_clients_that_hold_the_key_refuse_another_sum_of_a_round_they_have_opene
     assert {f"client-{c}": noted(folder, f"client-{c}") for c in range(4)} == before
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_clients_open_the_same_bytes_again_after_a_kill_and_end_as_if_nothing_had_happened(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ def personal_models(files: dict[str, bytes], folder: Path) -> dict[int, np.ndarr
 # -- personal models ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_personal_model_holds_local_values_where_they_were_retained(engine: str, tmp_path: Path) -> None:
     outcome = run_protocol(PERSONAL, engine)
     vector, weights, size = initial_vector(PERSONAL), weights_of(outcome), outcome.vector.size
@@ -204,7 +204,9 @@ def test_encrypted_and_plain_parts_meet_in_the_weighted_mean(options: dict[str, 
     assert np.allclose(outcome.vector, plain_mean(), atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"sums_visible_to": "clients"}, {"key_holder": "clients"}], ids=str)
+@pytest.mark.parametrize("options", [
+    {}, pytest.param({"sums_visible_to": "clients"}, marks=pytest.mark.slow), {"key_holder": "clients"},
+], ids=str)  # fmt: skip
 def test_two_encrypted_zones_that_overlap_give_the_weighted_mean(options: dict[str, Any]) -> None:
     plain = MASKS | {
         "rounds": 1, "negotiate_mask": {"use": "toy.masks", "other_zone": "second"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,12 @@ def bare(**changes: Any) -> dict[str, Any]:
     return recipe_of(train=PUSH, rounds=3, negotiate_mask={"use": "std.single_zone", "zone": "clear"}) | changes
 
 
+@functools.cache
+def moved_by_a_bare_run() -> Any:
+    """The model of a run without the factor."""
+    return run_protocol(bare()).vector
+
+
 def multipliers(outcome: Outcome) -> list[dict[float, list[int]]]:
     """By round, whose uploads have noise of which multiplier in the ledger."""
     found: list[dict[float, list[int]]] = [{} for _ in outcome.rows]
@@ -74,7 +81,7 @@ def test_operations_of_all_parties_follow_from_what_was_published(when: str, at:
     """A power of two takes no bit of a number, so that the model is that of a run without the factor."""
     outcome = run_protocol(paced(when, at))
     assert [row.clients.dropped for row in outcome.rows] == [{}] * 3
-    assert np.array_equal(outcome.vector, run_protocol(bare()).vector)
+    assert np.array_equal(outcome.vector, moved_by_a_bare_run())
     uploads = [m.decode()["value"]["blocks"]["clear"].plain() for m in outcome.sent("server", "client:1", round=1)]
     update = pushed(np.zeros_like(outcome.vector), 7, 1, 1)
     factor = 2.0**-1 if when == "setup" else 2.0**-3
@@ -95,7 +102,7 @@ def test_a_key_server_noises_by_what_was_published() -> None:
         postprocess={"encrypted": ["std.bfv", "toy.paced"]},
     )  # fmt: skip
     found = run_protocol(plain).vector
-    assert np.allclose(found, run_protocol(bare()).vector, atol=1e-4)
+    assert np.allclose(found, moved_by_a_bare_run(), atol=1e-4)
 
 
 def test_a_hook_sees_what_was_published_before_it_runs() -> None:
@@ -125,7 +132,7 @@ def test_it_is_told_as_an_event_and_travels_as_one_lasting_call() -> None:
 
 
 @pytest.mark.parametrize("when", ["setup", "negotiate", "prepare"])
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_client_that_misses_a_round_opens_its_sum_by_the_facts_of_that_round(when: str, engine: str) -> None:
     missing = {"score_parameters": [{"use": "toy.fail", "clients": [1], "rounds": [1]}]}
     outcome = run_protocol(paced(when, "client", **missing), engine)
@@ -142,7 +149,7 @@ def test_clients_out_of_the_cohort_catch_up(rounds: int) -> None:
 
 
 @pytest.mark.parametrize("when", ["setup", "negotiate"])
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_resumed_run_goes_by_what_was_published_before(
     when: str, engine: str, tmp_path: Path
 ) -> None:

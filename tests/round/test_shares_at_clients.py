@@ -22,7 +22,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
     return plain | {"postprocess": {"encrypted": ["toy.at_clients"]}} | changes
 
 
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_each_client_opens_the_sum_and_the_server_never_does(engine: str) -> None:
     outcome = run_protocol(recipe(), engine)
     assert outcome.notes == []

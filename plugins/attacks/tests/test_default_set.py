@@ -24,6 +24,7 @@ from toy_components import recipe_of
 
 PLAIN = recipe_of(rounds=1, model={"use": "std.mlp", "hidden": [16]})
 SAID = pytest.CaptureFixture[str]
+ITERATIONS = default_set.SEARCH["iterations"]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,7 @@ def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     # Behind so few rows exact batches are not found, however long each of the searches takes.
     monkeypatch.setattr(_low_rank, "_STEPS", 3)
+    monkeypatch.setitem(default_set.SEARCH, "iterations", 10)  # one test is of what a search finds
 
 
 @pytest.fixture
@@ -226,6 +228,7 @@ def test_matching_is_tried_where_no_closed_form_applies(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The encrypted first layer leaves nothing to the linear leak, and the rest of the gradient shows the image."""
+    monkeypatch.setitem(default_set.SEARCH, "iterations", ITERATIONS)
     made = runs.of(in_turn("clear", first="encrypted", rounds=1), record=False)
     folder = Path(shutil.copytree(made, tmp_path / "first"))
     assert attacked(monkeypatch, folder, "--adversary", "server", "--target", 0, "--probe", 1, "-q") == 0

@@ -284,7 +284,7 @@ def test_an_early_round_has_its_model_where_that_of_the_attacked_one_is_unknown(
     np.testing.assert_array_equal(first.vector, view.initial)
 
 
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("size", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_selective_shields_moving_mask_is_seen_through(size: int, tmp_path: Path) -> None:
     """The same batch in three rounds of SelectiveShield, without noise: more entries are seen than in one."""
     plain = shield(rounds=3, model=MLP, train=SGD)

@@ -34,8 +34,10 @@ def uploads(outcome: Outcome) -> list[Block]:
     return [value["blocks"]["encrypted"] for value in sent if isinstance(value, dict) and "blocks" in value]
 
 
-@pytest.mark.parametrize("holder", ["clients", "key_server"])
-@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize(("like", "holder"), [
+    ("plato", "key_server"), ("nvflare", "clients"),
+    *(pytest.param(*each, marks=pytest.mark.slow) for each in (("plato", "clients"), ("nvflare", "key_server"))),
+])  # fmt: skip
 def test_sums_are_those_of_std_ckks_bit_for_bit(like: str, holder: str) -> None:
     """The same grid, so the same sums, whatever the parameters and the packing."""
     standard = {"use": "std.ckks", "key_holder": holder}

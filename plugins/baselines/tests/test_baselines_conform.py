@@ -26,7 +26,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     ],
     "batchcrypt": [({"clip": "range"}, FEWER), ({"clip": "range", "rounding": "nearest"}, FEWER), ({}, FEWER)],
     "blur": [({"penalty": 1.0, "norm": 0.1}, {})],
-    "ckks": [({"like": "plato"}, {}), ({"like": "nvflare", "key_holder": "clients"}, TWO_TENSORS)],
+    "ckks": [({"like": "plato"}, TWO_TENSORS), ({"like": "nvflare", "key_holder": "clients"}, TWO_TENSORS)],
     "dp_sgd": [({"noise_multiplier": 1.0, "source": "reproducible"}, {})],
     "feddpa": [
         ({"tau": 0.2}, {"protect": {"noised": []}, "postprocess": {}}),

@@ -173,7 +173,10 @@ def test_an_interrupted_sweep_goes_on_and_resumes_the_run(
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the processes of a process are listed in /proc")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["terminated", "killed"])
+@pytest.mark.parametrize("number", [
+    # Of which the tests of signals and of interrupted sweeps show the parts.
+    pytest.param(signal.SIGTERM, id="terminated", marks=pytest.mark.slow), pytest.param(signal.SIGKILL, id="killed"),
+])  # fmt: skip
 def test_no_run_goes_on_without_the_sweep_that_wants_it(tmp_path: Path, number: signal.Signals) -> None:
     grid = grid_of(tmp_path, "parameters: {train.lr: [0.01, 0.02]}")
     recipe = Path(__file__).parents[3] / "recipes/fedavg.yaml"
@@ -274,7 +277,7 @@ def test_the_command_line(
         f"{2 * i + seed}/4 lr={lr} seed={seed}" for i, lr in enumerate((0.1, 0.2)) for seed in (1, 2)
     ]
     assert not (tmp_path / "runs").exists(), "a dry run leaves nothing behind"
-    assert fedplug(monkeypatch, *words, "-q") == 0
+    assert fedplug(monkeypatch, *words, "--jobs", 1, "-q") == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("lr ")
     assert len(lines_of(Settings(output=tmp_path / "runs/sweep-small-grid"))) == 4
     assert fedplug(monkeypatch, *words, "--dry-run") == 0

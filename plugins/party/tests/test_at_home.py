@@ -13,6 +13,7 @@ from fedplug import Settings
 from fedplug.recipe import catalog
 from fedplug.recipe.catalog import Catalog
 from fedplug_attacks import _low_rank
+from fedplug_attacks.workshop.default_set import SEARCH
 from fedplug_evidence.sites import SiteReport, read_signed
 from fedplug_party import program
 from fedplug_party.state import State
@@ -28,7 +29,8 @@ def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     toys = attack_catalog()
     monkeypatch.setattr(Catalog, "discover", staticmethod(lambda: toys))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(_low_rank, "_STEPS", 3)  # what exact batches find is of no interest here
+    monkeypatch.setattr(_low_rank, "_STEPS", 3)  # what exact batches and searches find is of no interest here
+    monkeypatch.setitem(SEARCH, "iterations", 2)
 
 
 def reported(beside: Beside, client: int = 1) -> tuple[Path, SiteReport]:

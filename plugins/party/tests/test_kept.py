@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +69,36 @@ def kept_rounds(beside: Beside, client: int = 1) -> list[int]:
     return Checkpoints(beside.folder / f"client-{client}" / KEPT).rounds()
 
 
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Beside, Path]]:
+    """The sites of a federation, and the folder of the same run with all parties on one machine and all messages."""
+
+    @functools.cache
+    def made(name: str) -> tuple[Beside, Path]:
+        folder = tmp_path_factory.mktemp(name)
+        return federated(folder, PLAIN[name]), start(folder, PLAIN[name], record_wire=True)
+
+    return made
+
+
+PLAIN = {"clear": recipe_of(), "vote": VOTE, "in turn": IN_TURN}
+
+
 @pytest.mark.parametrize(
-    ("plain", "adversary", "round"),
+    ("name", "adversary", "round"),
     [
-        (recipe_of(), "server", 1), (VOTE, "server", 1), (VOTE, "client", 1), (VOTE, "eavesdropper", 1),
-        (IN_TURN, "server", 1), (IN_TURN, "server", 2), (IN_TURN, "client", 2),
+        ("clear", "server", 1), ("vote", "server", 1), ("vote", "client", 1), ("vote", "eavesdropper", 1),
+        ("in turn", "server", 1), ("in turn", "server", 2), ("in turn", "client", 2),
     ],
 )  # fmt: skip
 def test_a_site_sees_entry_by_entry_what_the_adversary_saw(
-    plain: dict[str, Any], adversary: str, round: int, tmp_path: Path
+    both: Callable[[str], tuple[Beside, Path]], name: str, adversary: str, round: int, tmp_path: Path
 ) -> None:
-    """The reference has all parties on one machine, and all messages."""
     scope: dict[str, Any] = {"adversaries": [adversary], "rounds": [round], "probe": {"batch_size": 4}}
-    with at_home(federated(tmp_path, plain), 1, tmp_path, **scope) as run:
+    sites, reference = both(name)
+    with at_home(sites, 1, tmp_path, **scope) as run:
         ours, truth = seen(run, adversary, 1)
-    theirs, known = observed(start(tmp_path, plain, record_wire=True), adversary, 1, round, probe={"batch_size": 4})
+    theirs, known = observed(reference, adversary, 1, round, probe={"batch_size": 4})
     assert ours.update is not None
     assert theirs.update is not None
     assert np.array_equal(ours.update.states, theirs.update.states)

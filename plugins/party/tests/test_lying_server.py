@@ -319,10 +319,13 @@ def repeated(plain: dict[str, Any], folder: Path) -> tuple[Beside, list[Checked]
     return beside, servers, remembered
 
 
-FAST = [name for name in SEALERS if name != "sensecrypt.paillier"]
+RARELY = ("sensecrypt.paillier", "signed")
+"""The same scheme as of another sealer, or as of the same one without signatures."""
 
 
-@pytest.mark.parametrize("name", [*FAST, pytest.param("sensecrypt.paillier", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in RARELY else ()) for name in SEALERS]
+)
 def test_a_round_that_a_resumed_run_repeats_has_fresh_secrets(name: str, tmp_path: Path) -> None:
     """Both attempts have the same updates, whose difference is 0."""
     _, servers, _ = repeated(SEALERS[name], tmp_path)

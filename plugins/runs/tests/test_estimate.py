@@ -39,7 +39,8 @@ def measured(plain: dict[str, Any], limit: float = 600.0) -> estimating.Estimate
                   sampling={"scheme": "fixed", "rate": 0.8, "source": "reproducible"}),
         paraaegis(rounds=5),
         recipe_of(rounds=4, train={"use": "baselines.dp_sgd", "lr": 0.1, "clipping_norm": 1.0, "epsilon": 3.0,
-                                   "delta": 1e-4, "batch_size": 8}),
+                                   "delta": 1e-4, "batch_size": 8},
+                  data={"use": "std.digits", "clients": 4, "train_size": 200, "partition": {"use": "std.iid"}}),
     ],
     ids=["clear", "noised", "sampled", "votes", "dp_sgd"],
 )  # fmt: skip

@@ -71,7 +71,9 @@ def test_where_more_drop_out_than_the_graph_allows_for_nobody_is_asked_for_share
     assert "secagg.plus.unmask" not in [call for message in told for call in calls_of(message)]
 
 
-@pytest.mark.parametrize(("use", "rate"), [("secagg.plus", 0.6), ("secagg.plus", 0.95), ("secagg.bonawitz", 0.525)])
+@pytest.mark.parametrize(("use", "rate"), [
+    ("secagg.plus", 0.6), pytest.param("secagg.plus", 0.95, marks=pytest.mark.slow), ("secagg.bonawitz", 0.525),
+])  # fmt: skip
 def test_clients_that_are_drawn_have_neighbours_that_are_drawn(use: str, rate: float) -> None:
     """Neighbours among all clients would be too few to open a sum; of 40 clients, 21 would be asked for 21 others'."""
     drawing = {"scheme": "fixed", "rate": rate, "source": "reproducible"}

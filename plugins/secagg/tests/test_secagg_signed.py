@@ -26,7 +26,7 @@ SIGNED = {"use": "secagg.bonawitz", "signed": True}
 T = 2 * CLIENTS // 3 + 1
 
 
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 def test_the_sum_is_the_same_to_the_bit_and_everybody_signs_who_is_in_it(engine: str) -> None:
     plain = recipe(SIGNED, min_clients=4)
     outcome = run_protocol(plain, engine)

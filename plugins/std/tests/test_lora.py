@@ -358,7 +358,10 @@ def test_gradients_of_single_examples_are_those_of_the_adapters(tmp_path: Path) 
     np.testing.assert_allclose(squares, each.square().mean(0).numpy(), rtol=1e-3, atol=1e-9)
 
 
-@pytest.mark.parametrize("model", [GPT, {"use": "std.lora", "rank": 2, "dropout": 0.1, "around": GPT}])
+ALONE = pytest.param(GPT, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("model", [ALONE, {"use": "std.lora", "rank": 2, "dropout": 0.1, "around": GPT}])
 def test_dp_sgd_trains_it_and_says_epsilon(tmp_path: Path, model: dict[str, Any]) -> None:
     train = {"use": "baselines.dp_sgd", "epochs": 1, "batch_size": 16, "lr": 0.5, "noise_multiplier": 0.5}
     found = run(tmp_path, model=model, train=train)
@@ -368,7 +371,7 @@ def test_dp_sgd_trains_it_and_says_epsilon(tmp_path: Path, model: dict[str, Any]
     assert last < first < 260
 
 
-@pytest.mark.parametrize("model", [GPT, {"use": "std.lora", "rank": 2, "around": GPT}])
+@pytest.mark.parametrize("model", [ALONE, {"use": "std.lora", "rank": 2, "around": GPT}])
 def test_central_noise_and_scores_of_single_examples_work_with_it(tmp_path: Path, model: dict[str, Any]) -> None:
     noised = {
         "negotiate_mask": {"use": "std.single_zone", "zone": "noised"},

@@ -42,7 +42,7 @@ def build(component: Any, shape: tuple[int, ...], classes: int = 10, seed: int =
         (models.AlexNet, (1, 28, 28), {"channels": [2, 3, 4, 5, 6], "hidden": []}, 20 + 57 + 112 + 185 + 276 + 250),
         # Published sizes with 1,000 classes (torchvision's model cards).
         (models.ResNet18, (3, 96, 96), {"classes": 1000}, 11_689_512),
-        (models.ResNet50, (3, 96, 96), {"classes": 1000}, 25_557_032),
+        pytest.param(models.ResNet50, (3, 96, 96), {"classes": 1000}, 25_557_032, marks=pytest.mark.slow),
         (models.DenseNet121, (3, 96, 96), {"classes": 1000}, 7_978_856),
         (models.EfficientNetB0, (3, 96, 96), {"classes": 1000}, 5_288_548),
         (models.MobileNetV2, (3, 96, 96), {"classes": 1000}, 3_504_872),

@@ -11,17 +11,32 @@ from pathlib import Path
 import pytest
 from cli_calls import GOOD, LIGHT
 from fedplug_terminal import completion
+from forked import Program
 
-PROGRAM = "import sys\nsys.argv = ['fedplug']\nfrom fedplug_terminal.main import main\ncode = main()\n" + LIGHT
+PROGRAM = "import sys\nsys.argv = ['fedplug']\nfrom fedplug_terminal.main import main\ncode = main()\n"
+
+
+def environ(shell: str, line: str) -> dict[str, str]:
+    """What a shell sets when the user presses the key at the end of a line."""
+    number = len(line.split()) - (0 if line.endswith(" ") else 1)
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(number)} if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}
+    how = {"_FEDPLUG_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    return {**os.environ, **asked, **how}
 
 
 def ask(shell: str, line: str, folder: Path) -> str:
-    """The program's answer when the user presses the key at the end of a line."""
-    number = len(line.split()) - (0 if line.endswith(" ") else 1)
-    asked = {"COMP_WORDS": line, "COMP_CWORD": str(number)} if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}
+    """The program's answer."""
+    done = Program(PROGRAM, cwd=folder, environ=environ(shell, line))
+    assert done.wait() == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def ask_alone(shell: str, line: str, folder: Path) -> str:
+    """The answer of an interpreter that has imported nothing before, and then no heavy library."""
+    words = [sys.executable, "-c", PROGRAM + LIGHT]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, cwd=folder,
-        env=os.environ | asked | {"_FEDPLUG_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        words, capture_output=True, text=True, check=False, cwd=folder, env=environ(shell, line)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -37,10 +52,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_bash_completes_commands_and_keys_without_torch(folder: Path) -> None:
-    assert {"run", "list", "compare"} <= set(ask("bash", "fedplug ", folder).splitlines())
+    assert {"run", "list", "compare"} <= set(ask_alone("bash", "fedplug ", folder).splitlines())
     assert ask("bash", "fedplug run rec", folder) == "", "the shell completes files itself"
     assert ask("bash", "fedplug run recipes/a.yaml --device cp", folder) == "cpu"
-    keys = ask("bash", "fedplug run recipes/a.yaml --set protect.noised.0.n", folder).splitlines()
+    keys = ask_alone("bash", "fedplug run recipes/a.yaml --set protect.noised.0.n", folder).splitlines()
     assert keys == ["protect.noised.0.name=std.clip", "protect.noised.0.norm=1.0"]
 
 
@@ -49,7 +64,7 @@ def test_bash_completes_commands_and_keys_without_torch(folder: Path) -> None:
     [("zsh", "_arguments '*: :((\"std.gaussian\":\"Add Gaussian noise"), ("fish", "std.gaussian\tAdd Gaussian noise")],
 )
 def test_zsh_and_fish_complete_components_with_their_summaries(folder: Path, shell: str, expected: str) -> None:
-    answer = ask(shell, "fedplug show std.gaus", folder)
+    answer = ask_alone(shell, "fedplug show std.gaus", folder)
     assert answer.startswith(expected)
     assert "\n" not in answer, "a second line would be another answer"
 

@@ -47,6 +47,8 @@ ENGINES = [
     pytest.param("local", id="local"), pytest.param("processes", id="processes"),
     pytest.param("parties", id="parties"), pytest.param("ray", id="ray", marks=pytest.mark.slow),
 ]  # fmt: skip
+OTHERS = ("processes", "parties", "ray")
+"""Engines on which a run that a signal has ended is continued by the same command."""
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ def test_the_command_after_a_signal_continues_the_run(engine: str, number: signa
         execute(printed(ended.stdout + ended.stderr), folder, engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["local", *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)])
 def test_the_command_after_too_few_clients_continues_the_run(engine: str, place: Path) -> None:
     (place / "away").touch()
     with words_of(engine, place) as words:
