@@ -154,7 +154,7 @@ def test_no_number_that_is_worse_than_the_guess_is_a_success_however_skewed_gues
 
 
 def test_targets_that_share_their_strangers_are_no_independent_targets() -> None:
-    """Ten challenges with the same 100 test examples: of 60 sets of random scores, 12 were called a success."""
+    """Ten challenges with the same 100 test examples: a fifth of all sets of random scores was called a success."""
     rng, members, wrong = np.random.default_rng(0), np.arange(200) < 100, 0
     roc = MembershipRoc(MembershipRoc.Options())
     truth = Truth(np.zeros((1, 1, 1, 1), np.float32), np.zeros(1, np.int64), 2, members=members)
