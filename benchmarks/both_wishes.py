@@ -22,7 +22,7 @@ import fedplug
 from fedplug_runs.loaded import Loaded, keeping
 
 ALL = 60_000
-DELTA, FEW = 1e-5, 100
+DELTA, FEW = 1e-5, 1000
 DIALS: dict[int, dict[str, Any]] = {
     30: {"size": 200, "rounds": 8, "lr": 2, "norm": 0.25, "momentum": 0.5},
     100: {"size": 200, "rounds": 12, "lr": 2, "norm": 0.25, "momentum": 0.8},
