@@ -126,9 +126,11 @@ class Rules:
         except FedplugError:
             return False
 
-    def steps(self, zone: str, round: int = 0) -> tuple[Step, ...]:
-        """The links of a zone with their operations in a round; `order` complains about misplaced ones."""
-        if (zone, round) not in self.folded:
+    def steps(self, zone: str, round: int = 0, anew: bool = False) -> tuple[Step, ...]:
+        """The links of a zone with their operations in a round, which `anew` asks of them once more; `order` complains
+        about misplaced ones.
+        """
+        if anew or (zone, round) not in self.folded:
             self.folded[zone, round] = fold((facts := self.context(round)).links[zone], facts, lambda link, error: None)
         return self.folded[zone, round]
 

@@ -33,7 +33,7 @@ def _curves(rules: Rules) -> Iterator[Complaint]:
     stated: list[Stated] = []
     paths: dict[str, KeyPath] = {}
     for round in (0, rules.last):  # also where both are one: a curve must equal itself when it is stated again
-        chains = [rules.steps(zone, round) for zone in rules.foldable]
+        chains = [rules.steps(zone, round, anew=True) for zone in rules.foldable]
         now = stated_in(chains)
         steps = (step for chain in chains for step in chain)
         paths |= {who: step.link.path for (who, _), step in zip(now, steps, strict=True)}

@@ -64,9 +64,9 @@ class Facts(fedplug.Options):
     @property
     def unsaid(self) -> list[str]:
         """What is not stated and would let more attacks apply."""
-        needed = ["examples"] if self.sent == "gradient" else ["examples", "lr"]
-        left = [name for name in needed if getattr(self, name) is None]
-        return left if self.meaning.steps is not None else [*left, "steps"]
+        rate = 1.0 if self.sent == "gradient" else self.lr
+        stated = {"examples": self.examples, "lr": rate, "steps": self.meaning.steps}
+        return [name for name, value in stated.items() if value is None]
 
     @property
     def meaning(self) -> Meaning:
