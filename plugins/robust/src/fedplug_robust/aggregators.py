@@ -19,8 +19,9 @@ class _Bucketed(fedplug.Options):
     """What all have."""
 
     bucket: int = Field(
-        1, ge=1, description="clients whose mean counts as one update, in an order that is drawn anew in each round"
-    )
+        1, ge=1, description="clients whose mean counts as one update, drawn anew in each round from the recipe's seed, "
+        "which liars may know",
+    )  # fmt: skip
 
 
 class _AgainstLiars(_Bucketed):
@@ -41,9 +42,9 @@ class Robust(fedplug.Aggregator):
     options: _Bucketed
 
     @property
-    @abc.abstractmethod
     def least(self) -> int:
         """The fewest updates or buckets that the rule is for."""
+        return 1
 
     @abc.abstractmethod
     def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -109,17 +110,12 @@ def _lies_like(one: Block, other: Block) -> bool:
 
 
 class Median(Robust):
-    """Take the median of each coordinate over the clients (Yin et al. 2018)."""
+    """Take the median of each coordinate over the clients, fewer than half of which may lie (Yin et al. 2018)."""
 
     class Options(_Bucketed):
         """Nothing else."""
 
     options: Options
-
-    @property
-    def least(self) -> int:
-        """One; fewer than half may lie."""
-        return 1
 
     def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Definition 1."""
@@ -196,10 +192,12 @@ class Bulyan(Robust):
 
 
 class GeometricMedian(Robust):
-    """Take the point with the least sum of distances to the updates (RFA, Pillutla et al. 2022).
+    """Take the point with the least sum of distances to the updates, of which fewer than half may lie (RFA, Pillutla et
+    al. 2022).
 
     RFA computes it from weighted means, so that its authors run it under secure aggregation, in one masked sum an
-    iteration. Here the server has the updates.
+    iteration. Here the server has the updates, and begins at their coordinate median: from their mean, where RFA
+    begins, a few iterations do not come back if one liar sends 1e38.
     """
 
     class Options(_Bucketed):
@@ -209,11 +207,6 @@ class GeometricMedian(Robust):
         iterations: int = Field(8, ge=1, le=1000, description="RFA has three")
 
     options: Options
-
-    @property
-    def least(self) -> int:
-        """One; fewer than half may lie."""
-        return 1
 
     def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Algorithm 2."""
@@ -235,11 +228,6 @@ class CentredClipping(Robust):
         iterations: int = Field(1, ge=1, le=1000, description="clips, each around the result of the one before")
 
     options: Options
-
-    @property
-    def least(self) -> int:
-        """One."""
-        return 1
 
     def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Algorithm 2."""
