@@ -23,7 +23,7 @@ from fedplug import (
     Reveals,
     at_client,
 )
-from fedplug.api.codec import frame
+from fedplug.api.codec import encode, frame
 from fedplug.recipe.catalog import Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug_runs import execution
@@ -88,6 +88,7 @@ def test_a_float64_in_a_long_message_counts_with_its_tag_or_next_to_another() ->
     assert found(one + around) == 0
     assert found(one) == 1
     assert found(around + b"\xcb" + one + around) == 1
+    assert found(encode({"noised": np.zeros(1 << 15, np.float32), "first": UPDATE[HALF][:1].astype(np.float64)})) == 1
     assert found(around + two + around) == 2
 
 

@@ -19,8 +19,8 @@ class _Bucketed(fedplug.Options):
     """What all have."""
 
     bucket: int = Field(
-        1, ge=1, description="clients whose mean counts as one update, drawn anew in each round from the recipe's seed, "
-        "which liars may know",
+        1, ge=1, description="clients whose mean counts as one update, drawn anew in each round from the recipe's "
+        "seed, which liars may know",
     )  # fmt: skip
 
 

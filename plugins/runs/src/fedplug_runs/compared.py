@@ -5,7 +5,8 @@ before a message leaves, and says how many values it looked for and how many it 
 
 A value is found in three forms, at any byte, in either order of bytes: as float32 next to its neighbour in the zone, as
 float32 next to its neighbour in the model, and alone as float64, of many values every other. One float32 alone is too
-short: 4 bytes agree by chance. The values are those of the update, and those between the links of a zone before they
+short: 4 bytes agree by chance. In a long message so does one float64, which counts there behind its tag in msgpack, or
+next to another one. The values are those of the update, and those between the links of a zone before they
 are hidden, such as clipped ones. Zeros and numbers of few significant bits, such as 0.5, are left out for the same
 reason, and so are pairs of equal values. The frame of a message holds no values, and is not looked at: the zeros of its
 length, and a byte of its checksum, may be the float64 of one. What is scaled, rounded or encoded otherwise before it is
@@ -41,7 +42,8 @@ MOST = 1 << 18
 _LONG = 1 << 16
 """Bytes of a message in which a float64 without a tag does not count alone: noised float32 values that happen to be
 exactly 0, with what is next to them, were one of 2^21 plain values in one of fifteen rounds."""
-_TAG = 0xCB
+_TAGS = b"\xcb", b"\xc4\x08"
+"""In msgpack, before a number, and before the bytes of an array of one."""
 _MANY = 1 << 14
 """Values above which only half is looked for alone: those whose float64 does not begin like the float32 of 0 or 2.
 Noised values may be exactly 0. With the next one that was the float64 of one of 2^18 values in two of three runs.
@@ -128,7 +130,7 @@ def _sure(places: NDArray[np.intp], data: bytes) -> int:
     """How many of these places of a long message have a float64 that is there on purpose."""
     if not places.size:
         return 0
-    tagged = np.array([place > 0 and data[place - 1] == _TAG for place in places.tolist()])
+    tagged = np.array([data[max(0, place - 2) : place].endswith(_TAGS) for place in places.tolist()])
     return int(np.count_nonzero(tagged | np.isin(places + 8, places) | np.isin(places - 8, places)))
 
 
