@@ -376,3 +376,18 @@ def test_sites_as_separate_programs_give_the_same_answers(tmp_path: Path) -> Non
         for party in parties:
             party.kill()
             party.wait()
+
+
+def test_a_trainer_of_ones_own_is_named_where_intervals_rest_on_its_word(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from fedplug_analytics.local import LocalSums\n\n\n"
+        "class Half(LocalSums):\n"
+        '    """Send half of each sum."""\n\n'
+        "    def made(self, sums, client, facts):\n"
+        '        """Half."""\n'
+        "        return sums / 2\n"
+    )
+    ran = run(BASE | {"train": f"{tmp_path / 'own.py'}:Half"}, tmp_path / "runs", trust=True)
+    answers = Answers.among(ran.metrics)
+    assert answers is not None
+    assert answers.notes[0].endswith("and intervals go by the noise that it states")

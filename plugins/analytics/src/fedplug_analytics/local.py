@@ -19,10 +19,10 @@ class LocalSums(fedplug.Trainer):
     """Takes the sums of a client's records and sends what `made` makes of them.
 
     Attributes:
-        unsaid: what it does to answers that no interval includes, as half a sentence; empty for nothing.
+        unsaid: what it may do to answers that no interval includes, as half a sentence; empty for nothing.
     """
 
-    unsaid: str = ""
+    unsaid: str = "makes what it wants of clients' sums, and intervals go by the noise that it states"
 
     @abstractmethod
     def made(self, sums: NDArray[np.float64], client: Client, facts: Facts) -> NDArray[np.floating]:

@@ -66,6 +66,8 @@ class Noised(LocalSums, fedplug.AccountKeeper):
         covers="the sums of every client, for every party; not its number of records, ballots or metrics",
     )
 
+    unsaid = ""
+
     def multiplier(self, facts: Facts) -> float:
         """Standard deviation of a round's noise over the norm of one record."""
         options = self.options
