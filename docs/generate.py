@@ -63,6 +63,7 @@ HOOKS = {
     "groups": "groups of clients with a model each",
     "accountant": "epsilon of sampled releases, and of releases that are not Gaussian",
     "metric": "numbers about what an attack found",
+    "poison": "what clients do that lie",
     "extension": "what hears the events of a run",
     "engine": "what runs the parties",
 }

@@ -204,7 +204,8 @@ PUBLIC = re.compile(
 )
 """The names that `docs/writing-a-plugin.md` calls public."""
 APPLICATIONS = {
-    "attacks", "audit", "evidence", "flower", "kit", "lab", "ledger", "party", "policy", "runs", "search", "terminal",
+    "attacks", "audit", "evidence", "flower", "kit", "lab", "ledger", "party", "policy", "robust", "runs", "search",
+    "terminal",
 }
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 

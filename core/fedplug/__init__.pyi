@@ -79,6 +79,7 @@ from fedplug.api.roles import Negotiation as Negotiation
 from fedplug.api.roles import Opener as Opener
 from fedplug.api.roles import Partition as Partition
 from fedplug.api.roles import Plans as Plans
+from fedplug.api.roles import Poison as Poison
 from fedplug.api.roles import Protector as Protector
 from fedplug.api.roles import PublicPlan as PublicPlan
 from fedplug.api.roles import Reads as Reads

@@ -60,8 +60,12 @@ OTHERS |= {
     name: recipe_of("noised", aggregate={"use": f"robust.{name}", **options}, rounds=4, min_clients=4)
     for name, options in {
         "median": {}, "krum": {"f": 0}, "bulyan": {"f": 0}, "geometric_median": {}, "centred_clipping": {"tau": 1.0},
+        "norm_bound": {},
     }.items()
 }  # fmt: skip
+OTHERS["fltrust"] = recipe_of(
+    "noised", aggregate={"use": "robust.fltrust"}, data=recipe_of()["data"] | {"public": 50}, rounds=4
+)
 """Of links that no recipe in the repository has."""
 PUBLISHED: dict[str, Any] = {
     "baselines.adaptive_clip": st.fixed_dictionaries({"norm": st.floats(1e-6, 1e6)}),

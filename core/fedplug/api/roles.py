@@ -1010,6 +1010,10 @@ class Metric(Component, role=True):
         """
 
 
+class Poison(Component, role=True):
+    """Has a client lie, of which no message tells the server: a `fedplug_robust.Lie`."""
+
+
 class Extension(Component, role=True):
     """Looks on: it hears the events of a run in `observe`, or wraps hooks with methods named after them, marked
     `@hookimpl(wrapper=True)`, which change no block and no score.
@@ -1045,6 +1049,7 @@ ROLES: dict[str, type[Component]] = {
     "metric": Metric,
     "accountant": Accountant,
     "groups": Groups,
+    "poison": Poison,
     "extension": Extension,
 }
 """The role of each entry-point group."""

@@ -26,7 +26,7 @@ HOOK_GROUPS: tuple[str, ...] = (
 
 GROUPS: tuple[str, ...] = (
     *HOOK_GROUPS, "dataset", "partition", "task", "model", "trainer", "metric", "engine", "accountant", "groups",
-    "extension",
+    "poison", "extension",
 )  # fmt: skip
 """Every entry-point group of components, without the prefix `fedplug.`"""
 

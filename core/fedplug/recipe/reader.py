@@ -75,7 +75,7 @@ def places(source: Source, offered: Mapping[str, type[Section]]) -> dict[str, An
                 found["partition"] = _partition(source, raw.get("partition"), raw.get("at", "here"))
         elif section in source.data and form.required:
             source.complain((section,), f"{section} must name a component, not null")
-    return found | {key: _named_lists(source, key, section_class.lists) for key, section_class in offered.items()}
+    return found | {key: _named_lists(source, key, section_class) for key, section_class in offered.items()}
 
 
 def _list(source: Source, path: KeyPath, group: str, raw: Any) -> list[Place]:
@@ -115,9 +115,12 @@ def _zones(source: Source, section: str, group: str, raw: Any) -> dict[str, list
     return {zone: _list(source, (section, zone), group, zones[zone]) for zone in zone_order(zones) if zone in zones}
 
 
-def _named_lists(source: Source, key: str, groups: Mapping[str, str]) -> dict[str, list[Place]]:
-    """Of a plugin's section, by the names of its lists; a plain list is the first of them."""
-    raw = source.data[key]
+def _named_lists(source: Source, key: str, section_class: type[Section]) -> dict[str, list[Place]]:
+    """Of a plugin's section, by the names of its lists; a plain list is the first of them, as is one component."""
+    raw, groups, own = source.data[key], section_class.lists, section_class.Options.model_fields
+    if isinstance(raw, Mapping) and "use" in raw:
+        one = {name: value for name, value in raw.items() if name not in own}
+        return {name: [Place((key,), group, one)] for name, group in [*groups.items()][:1]}
     if isinstance(raw, Mapping):
         return {name: _list(source, (key, name), group, raw.get(name)) for name, group in groups.items()}
     return {name: _list(source, (key,), group, raw) for name, group in [*groups.items()][:1]}
@@ -474,6 +477,8 @@ class Draft:
                 self.source.complain((key,), f"{key} must be a mapping of options, not {raw!r:.60}")
                 return None
             raw = {lists[0]: raw}
+        elif "use" in raw and lists:
+            raw = {name: value for name, value in raw.items() if name in section_class.Options.model_fields}
         elif section_class.example and not raw.get(lists[0]):
             self.source.complain((key,), f"{key} needs {lists[0]!r}, a list such as {section_class.example}")
         given = {name: value for name, value in raw.items() if name not in lists}

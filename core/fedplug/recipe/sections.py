@@ -12,7 +12,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, create_model
@@ -24,6 +25,10 @@ from fedplug.api.roles import Component, Reveals
 from fedplug.recipe.catalog import GROUPS, Entry, Own
 from fedplug.recipe.parts import SECTIONS, DataUse, General, Sampling, Use, leaves, mapped, plain_options, zone_order
 from fedplug.recipe.source import KeyPath, closest
+
+Handing = Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]]
+"""Entered with the names of a component and its method, and the party, around each call: it keeps back what the method
+must not be handed, and gives what looks at the answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +66,8 @@ class Section:
     """The item of the list, where the section is a list of plain items instead."""
     lists: ClassVar[Mapping[str, str]] = {}
     """Keys of the mapping that hold lists of components, and the group of each. Where the section is written as a plain
-    list, that is the first of them, and all else has its default."""
+    list, that is the first of them, and all else has its default. Where the mapping has `use`, its other keys are those
+    of the one component in the first list, and of `Options`."""
     example: ClassVar[str] = ""
     """How the first of `lists` may look, such as `[{use: acme.one}]`, where the section makes no sense without it: a
     mapping that lacks it is refused with this."""
@@ -112,6 +118,10 @@ class Section:
 
     def of_client(self, client_id: int) -> Any:
         """The section's facts about one client, which the client has as `said[key]`; None: nothing."""
+        return None
+
+    def around(self, composition: Any, world: Any) -> Handing | None:
+        """Called once in each process with clients: what goes around every call at them; None: nothing."""
         return None
 
     def attach(self, protocol: Subject) -> None:

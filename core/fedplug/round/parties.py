@@ -149,11 +149,11 @@ class ClientHost:
         self.recipe, self.composition = recipe, composition
         steps = Steps(recipe, composition)
         self.components = {**composition.components, steps.name: steps}
-        ballots = {name: self._handing for name, part in composition.components.items() if isinstance(part, Ballots)}
-        self._receiver = Receiver(
-            "client", self.components, recipe.digest, self.store.folder, ballots, self._watching
-        )
         world = World(recipe, composition, data_root) if world is None else world
+        around = [each for each in (s.around(composition, world) for s in recipe.sections.values()) if each]
+        self._receiver = Receiver(
+            "client", self.components, recipe.digest, self.store.folder, [*around, self._handing], self._watching
+        )
         self.public = world.public
         self._new_model = functools.partial(world.model, device)
         self.model: Model = self._new_model()
@@ -226,7 +226,8 @@ class ClientHost:
     @contextlib.contextmanager
     def _handing(self, component: str, method: str, client: HostedClient) -> Iterator[Callable[[Any], Any]]:
         """Looks at what a ballot's method answers: where epsilon pays for it, nothing but what was released."""
-        shown = stated_reveals(client.facts.component(component), client.facts)
+        part = self.components[component]
+        shown = stated_reveals(client.facts.component(component), client.facts) if isinstance(part, Ballots) else ()
         paid = any(method in each.asked and each.covered_by == "epsilon" for each in shown)
         noises = [one for one in ballots_of(component, client.facts) if isinstance(one, Noise)] if paid else []
         noised = bool(noises) and all(noise.trust != "central" for noise in noises)

@@ -389,16 +389,9 @@ class Sums:
     """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        composition: Composition,
-        server: Server,
-        steps: Steps,
-        office: PostOffice,
-        key_server: KeyServerLine,
-        events: Events,
-        skips: Skips,
-    ) -> None:
+        self, recipe: Recipe, composition: Composition, server: Server, steps: Steps, office: PostOffice,
+        key_server: KeyServerLine, events: Events, skips: Skips,
+    ) -> None:  # fmt: skip
         self.recipe, self.composition, self.server, self.steps = recipe, composition, server, steps
         self.office, self.key_server, self.events, self.skips = office, key_server, events, skips
         # Zones of this round whose sums the server may have had in hand, though they are not used.

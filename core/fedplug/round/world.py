@@ -114,13 +114,9 @@ def load_data(recipe: Recipe, components: Mapping[str, Any], root: str | None) -
 
 
 def load_public(
-    recipe: Recipe,
-    components: Mapping[str, Any],
-    root: str | None,
-    shape: tuple[int, ...],
-    num_classes: int,
+    recipe: Recipe, components: Mapping[str, Any], root: str | None, shape: tuple[int, ...], num_classes: int,
     answers: int | None,
-) -> PublicData | None:
+) -> PublicData | None:  # fmt: skip
     """The public examples of the section `public`; None where the recipe has none.
 
     Args:

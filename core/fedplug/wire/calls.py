@@ -12,10 +12,9 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fedplug.api import codec
@@ -27,7 +26,6 @@ from fedplug.api.records import Count, Record, is_count, shown
 from fedplug.api.reports import Reason, Reports
 from fedplug.api.roles import place_of
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_CALLS = 2**40
 """Numbers of calls and of rounds are smaller: no run comes near."""
 
@@ -171,14 +169,13 @@ class Receiver:
         components: this party's own components by name.
         digest: of this party's own recipe.
         run_dir: the run folder, where tracebacks are kept, or None.
-        handing: by component, entered with its name, that of the method and the party around each call: it keeps back
-            what the method must not be handed, and gives what looks at the answer.
+        handing: what goes around each call, as `Section.around` gives it, the outermost first.
         watching: of a party of a run that is recorded, what looks through its replies, given the round and the bytes.
     """
 
     def __init__(
         self, site: str, components: dict[str, Any], digest: str, run_dir: Path | None = None,
-        handing: Mapping[str, Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]]] = NOTHING,
+        handing: Sequence[Callable[[str, str, Any], AbstractContextManager[Callable[[Any], Any]]]] = (),
         watching: Callable[[Any], Callable[[int, bytes], dict[str, Any]] | None] | None = None,
     ) -> None:  # fmt: skip
         self.site, self.components, self.digest, self.run_dir = site, components, digest, run_dir
@@ -231,11 +228,11 @@ class Receiver:
                 memory.round = max(memory.round, round)
                 at_round(round)
                 try:
-                    if (handing := self.handing.get(component)) is None:
+                    with contextlib.ExitStack() as around:
+                        looks = [around.enter_context(each(component, name, party)) for each in self.handing]
                         value = method(party, *payload)
-                    else:
-                        with handing(component, name, party) as answered:
-                            value = answered(method(party, *payload))
+                        for answered in reversed(looks):
+                            value = answered(value)
                 except OpenedBefore as error:
                     if body is question:
                         raise

@@ -19,15 +19,17 @@ from toy_protocol import run_protocol
 CASES: dict[str, list[dict[str, Any]]] = {
     "median": [{}, {"bucket": 2}], "trimmed_mean": [{"f": 1}], "krum": [{"f": 0}, {"f": 0, "m": 2}],
     "bulyan": [{"f": 0}], "geometric_median": [{}], "centred_clipping": [{"tau": 0.1, "iterations": 3}],
+    "norm_bound": [{}], "fltrust": [{}],
 }  # fmt: skip
-DATA = {"use": "kit.images", "clients": 3, "partition": "std.iid"}
+DATA = {"use": "kit.images", "clients": 3, "partition": "std.iid", "public": 4}
 NOISED: list[Any] = [
     {"use": "std.clip", "norm": 0.5}, {"use": "std.gaussian", "noise_multiplier": 4.0},
 ]  # fmt: skip
 
 
 def of(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    return {"aggregate": {"use": f"robust.{name}", **options}, "min_clients": 4}
+    public = {"data": recipe_of()["data"] | {"public": 20}} if name == "fltrust" else {}
+    return {"aggregate": {"use": f"robust.{name}", **options}, "min_clients": 4, **public}
 
 
 def test_every_component_has_a_case() -> None:
@@ -40,7 +42,7 @@ def test_it_conforms_and_noise_of_clients_keeps_its_price_without_credit(name: s
     conformance(f"robust.{name}", options, recipe={"min_clients": 3, "data": DATA})
     ledger = run_protocol(recipe_of("noised", NOISED, **of(name, options))).protocol.ledger
     mean = {"use": "std.mean", "weighting": "uniform"}
-    plain = run_protocol(recipe_of("noised", NOISED, aggregate=mean)).protocol.ledger
+    plain = run_protocol(recipe_of("noised", NOISED, **of(name, options) | {"aggregate": mean})).protocol.ledger
     assert ledger.epsilon() == plain.epsilon()
     assert ledger.verdict().toward("released_model").epsilon == ledger.epsilon()
     assert plain.verdict().toward("released_model").epsilon < ledger.epsilon()
@@ -78,7 +80,7 @@ def combined(component: Any, values: Any, positions: Any = None, round: int = 0)
         round=round, rounds=9, layout=Layout.of([("w", (3,))]), zones=("clear",), num_clients=len(given), min_clients=1,
         seed=7, digest="",
     )  # fmt: skip
-    return component.combined(given, dict.fromkeys(given, 1.0), facts).values
+    return component.combined(given, facts, {}).values
 
 
 def test_buckets_are_drawn_anew_in_each_round() -> None:

@@ -128,7 +128,8 @@ def _offered(key: str, found: type[Section], definitions: dict[str, Any]) -> dic
         definitions[owner] = {name: value for name, value in mapping.items() if name != "required"} | {
             "title": key, "properties": properties
         }  # fmt: skip
-        forms = [*lists[:1], {"$ref": f"#/$defs/{owner}"}]
+        one = [{"type": "object", "required": ["use"]}] if lists else []
+        forms = [*lists[:1], {"$ref": f"#/$defs/{owner}"}, *one]
     return {"anyOf": [*forms, {"type": "null"}], "description": found.summary()}
 
 

@@ -6,13 +6,32 @@ import abc
 from typing import TYPE_CHECKING
 
 import fedplug
-from fedplug import Combine, Facts, Field, Known, Misplaced, Operations
+from fedplug import Combine, Facts, Field, Known, Look, Misplaced, Operations
 from fedplug.api.errors import ProtectionError
+
+from fedplug_robust.shares import note_shares
 
 if TYPE_CHECKING:
     import numpy as np
     from fedplug import Block, Recipe
     from numpy.typing import NDArray
+
+    from fedplug_robust.rules import Result
+
+
+def require_comparable(aggregator: fedplug.Aggregator, known: Known, facts: Facts) -> None:
+    """Refuses a zone in which the server cannot compare updates.
+
+    Raises:
+        Misplaced: its values are encrypted or masked, or clients choose their positions.
+    """
+    known.before("encryption", "it compares single updates, and sealed values open as sums; take the seal out")
+    for part in facts.components.values():
+        if isinstance(part, fedplug.Negotiation) and known.zone in part.plans.own:
+            raise Misplaced(
+                f"{aggregator.name} compares updates, and with {part.name} each client sends positions of its own in "
+                f"zone {known.zone}; use a negotiation whose plan is the same for all, or std.mean"
+            )
 
 
 class _Bucketed(fedplug.Options):
@@ -47,8 +66,8 @@ class Robust(fedplug.Aggregator):
         return 1
 
     @abc.abstractmethod
-    def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One update (d,) of several (n, d), n at least `least`."""
+    def rule(self, updates: NDArray[np.float64]) -> Result:
+        """One update (d,) of several (n, d), n at least `least`, and what each counts in it, (n,)."""
 
     def check(self, recipe: Recipe) -> list[str]:
         """Rounds have as many clients as the rule needs."""
@@ -64,17 +83,15 @@ class Robust(fedplug.Aggregator):
         Raises:
             Misplaced: the values are encrypted or masked, or clients choose their positions.
         """
-        known.before("encryption", "it compares single updates, and sealed values open as sums; take the seal out")
-        for part in facts.components.values():
-            if isinstance(part, fedplug.Negotiation) and known.zone in part.plans.own:
-                raise Misplaced(
-                    f"{self.name} compares updates, and with {part.name} each client sends positions of its own in "
-                    f"zone {known.zone}; use a negotiation whose plan is the same for all, or std.mean"
-                )
-        return (Combine(self.combined),)
+        require_comparable(self, known, facts)
+        shares: dict[int, float] = {}
+        return (
+            Combine(lambda blocks, weights, facts: self.combined(blocks, facts, shares)),
+            Look(lambda block, server, facts: note_shares(self, server, shares)),
+        )
 
-    def combined(self, blocks: dict[int, Block], weights: dict[int, float], facts: Facts) -> Block:
-        """The rule on the values of one zone.
+    def combined(self, blocks: dict[int, Block], facts: Facts, shares: dict[int, float]) -> Block:
+        """The rule on the values of one zone; puts what each client counts in it into `shares`.
 
         Raises:
             ProtectionError: clients send different positions, or too few take part.
@@ -87,12 +104,18 @@ class Robust(fedplug.Aggregator):
         if not all(_lies_like(first, each) for each in others):
             raise ProtectionError(f"{self.name} compares updates, and these have different positions of {first.zone}")
         updates = np.array([each.plain() for each in (first, *others)], np.float64)
-        if self.options.bucket > 1:
+        order, size = np.arange(len(updates)), self.options.bucket
+        if size > 1:
             order = facts.rng(self.name, first.zone).permutation(len(updates))
-            updates = rules.buckets(updates, self.options.bucket, order)
+            updates = rules.buckets(updates, size, order)
         if len(updates) < self.least:
             raise ProtectionError(f"{self.name} needs {self.least} updates, and this round has {len(updates)}")
-        return first.replace(values=self.rule(updates).astype(np.float32), divisor=1.0, contributors=len(blocks))
+        update, counted = self.rule(updates)
+        ids = sorted(blocks)
+        members = np.bincount(np.arange(len(order)) // size)
+        counted *= first.size / members
+        shares |= {ids[each]: float(counted[place // size]) for place, each in enumerate(order)}
+        return first.replace(values=update.astype(np.float32), divisor=1.0, contributors=len(blocks))
 
     def describe(self) -> str:
         """One line for the plan of the run."""
@@ -117,7 +140,7 @@ class Median(Robust):
 
     options: Options
 
-    def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rule(self, updates: NDArray[np.float64]) -> Result:
         """Definition 1."""
         from fedplug_robust import rules
 
@@ -137,7 +160,7 @@ class TrimmedMean(Robust):
         """One is left."""
         return 2 * self.options.f + 1
 
-    def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rule(self, updates: NDArray[np.float64]) -> Result:
         """Definition 2."""
         from fedplug_robust import rules
 
@@ -162,7 +185,7 @@ class Krum(Robust):
         """n > 2f + 2, and as many as are chosen."""
         return max(2 * self.options.f + 3, self.options.m)
 
-    def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rule(self, updates: NDArray[np.float64]) -> Result:
         """Section 4."""
         from fedplug_robust import rules
 
@@ -184,7 +207,7 @@ class Bulyan(Robust):
         """n >= 4f + 3."""
         return 4 * self.options.f + 3
 
-    def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rule(self, updates: NDArray[np.float64]) -> Result:
         """Algorithm 2."""
         from fedplug_robust import rules
 
@@ -208,7 +231,7 @@ class GeometricMedian(Robust):
 
     options: Options
 
-    def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rule(self, updates: NDArray[np.float64]) -> Result:
         """Algorithm 2."""
         from fedplug_robust import rules
 
@@ -229,8 +252,29 @@ class CentredClipping(Robust):
 
     options: Options
 
-    def rule(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rule(self, updates: NDArray[np.float64]) -> Result:
         """Algorithm 2."""
         from fedplug_robust import rules
 
         return rules.centred_clipping(updates, self.options.tau, self.options.iterations)
+
+
+class NormBound(Robust):
+    """Scale updates down to a norm, and take their mean (Sun et al. 2019): no lie counts more than that.
+
+    The server does it, so it needs single updates. Under masks or encryption `std.clip` at the clients is all there is,
+    and a liar leaves it out.
+    """
+
+    class Options(_Bucketed):
+        """The bound."""
+
+        norm: float | None = Field(None, gt=0, description="the largest L2 norm; null: the median of this round's")
+
+    options: Options
+
+    def rule(self, updates: NDArray[np.float64]) -> Result:
+        """Section 3, norm thresholding of updates."""
+        from fedplug_robust import rules
+
+        return rules.norm_bound(updates, self.options.norm)

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fedplug.api.data import ACCURACY, Figure
 from fedplug.api.errors import cause_of
@@ -50,6 +50,24 @@ def judges_of(recipe: Recipe, composition: Composition) -> list[Task | ModelSour
     return [*task, composition.part(recipe.model.name, ModelSource)]
 
 
+@runtime_checkable
+class Judged(Protocol):
+    """A section of a recipe that adds figures to those of the task.
+
+    Attributes:
+        key: of the recipe.
+        judged_by: each figure that `figures` gives, with which way is better and its unit.
+    """
+
+    key: str
+    judged_by: tuple[Figure, ...]
+
+    def figures(self, counts: Mapping[str, float], log: Mapping[str, float]) -> Mapping[str, float]:
+        """Figures of a round, by name: of what clients have counted under names that begin with its key and a full
+        stop, summed over them, and of what parties have logged.
+        """
+
+
 def figures_of(recipe: Recipe, composition: Composition) -> list[Figure]:
     """What they are judged by, the leading figure first: accuracy, where the recipe names no task.
 
@@ -60,7 +78,12 @@ def figures_of(recipe: Recipe, composition: Composition) -> list[Figure]:
     if is_by_class(composition.part(recipe.task.name, Task) if recipe.task else None):
         known = {figure.name for figure in said}
         said += [figure for figure in (BALANCED, AUC) if figure.name not in known]
-    return said
+    return said + [figure for section in judged(recipe) for figure in section.judged_by]
+
+
+def judged(recipe: Recipe) -> list[Judged]:
+    """The sections that add figures."""
+    return [section for section in recipe.sections.values() if isinstance(section, Judged)]
 
 
 MOST_RECALLS = 100
@@ -85,6 +108,7 @@ class Metrics:
         self.guess = guess or Guess()
         self.recipe, self.office, self.wire, self.ledger, self.events = recipe, office, wire, ledger, events
         self.judges, self.leads = judges_of(recipe, composition), self.guess.leads or figures_of(recipe, composition)[0]
+        self._sections = judged(recipe)
         self.has_accuracy = ACCURACY.name in [figure.name for figure in figures_of(recipe, composition)]
         self.rows: list[Row] = []
         self.awaiting: Row | None = None
@@ -160,6 +184,8 @@ class Metrics:
                     )
         everybody = [(count, worth[client_id]) for client_id, count in public.items()]
         row.figures = self._figures_by_class(everybody) | self._figures([(count.task, by) for count, by in everybody])
+        for section in self._sections:
+            row.figures |= section.figures(_added_up((count.task, by) for count, by in everybody), row.log)
         row.recalls, row.guess = self._recalls(everybody), dict(self.guess.figures)
         own = self._figures([(count.personal_task, worth[client_id]) for client_id, count in public.items()])
         row.figures |= {f"{title}{OWN_MODELS}": value for title, value in own.items()}
@@ -308,10 +334,8 @@ class Metrics:
 
     def _figures(self, counts: Iterable[tuple[Mapping[str, float], float]]) -> dict[str, float]:
         """What the task, and the model, make of the clients' counts. These may be anything, so errors cost no round."""
-        total: Counter[str] = Counter()
-        for count, by in counts:
-            total.update({name: value * by for name, value in count.items()})
-        found: dict[str, float] = {}
+        keys, found = tuple(f"{section.key}." for section in self._sections), dict[str, float]()
+        total = {name: value for name, value in _added_up(counts).items() if not name.startswith(keys)}
         for judge in self.judges if total else ():
             try:
                 found |= {title: float(value) for title, value in judge.figures(dict(total)).items()}
@@ -370,10 +394,7 @@ class Metrics:
             elif self.leads == BALANCED:
                 value = _weighted((count.own_balanced, count.own_count * by) for count, by in inside)
             else:
-                total: Counter[str] = Counter()
-                for count, by in inside:
-                    total.update({name: number * by for name, number in count.own_task.items()})
-                value = self._leading(total)
+                value = self._leading(_added_up((count.own_task, by) for count, by in inside))
             if value is not None:
                 found[cluster] = value
         return found
@@ -442,6 +463,14 @@ def too_large(counts: Mapping[int, float]) -> list[int]:
         return []
     usual = known[(len(known) - 1) // 2]
     return [client_id for client_id, count in counts.items() if count > 2 * usual]
+
+
+def _added_up(counts: Iterable[tuple[Mapping[str, float], float]]) -> Counter[str]:
+    """The sum of each name over what clients have counted, each times a factor."""
+    total: Counter[str] = Counter()
+    for count, by in counts:
+        total.update({name: value * by for name, value in count.items()})
+    return total
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -1,0 +1,181 @@
+"""Clients that lie in rounds: exactly as their lies say, on all engines, and seen by no message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fedplug
+import numpy as np
+import pytest
+from fedplug.api import codec
+from fedplug.api.errors import RecipeError
+from fedplug.recipe.catalog import Catalog
+from fedplug.recipe.recipe import Recipe
+from fedplug_robust import poisoned
+from fedplug_robust.lies import Lie
+from fedplug_runs.checkpoint import read_file
+from toy_components import paraaegis, pushed, recipe_of
+from toy_protocol import initial_vector, read_clients, run_protocol
+
+PUSH = {"use": "toy.push"}
+MEAN = {"use": "std.mean", "weighting": "uniform"}
+DATA = {"use": "std.digits", "clients": 10, "partition": {"use": "std.iid"}}
+
+
+def poisoned_recipe(lie: str, clients: Any = (1, 3), **options: Any) -> dict[str, Any]:
+    """Known updates, so that a lie can be worked out by hand."""
+    poison = {"clients": [*clients] if isinstance(clients, tuple) else clients, "use": f"robust.{lie}", **options}
+    return recipe_of(train=PUSH, aggregate=MEAN, rounds=1, poison=poison)
+
+
+def moved(plain: dict[str, Any], engine: Any = "local") -> Any:
+    """How far one round moves the model."""
+    return run_protocol(plain, engine).vector - initial_vector(plain)
+
+
+def honest(plain: dict[str, Any]) -> Any:
+    """What each of the four clients would send, (4, P)."""
+    return np.array([pushed(initial_vector(plain), plain["seed"], client, 0) for client in range(4)])
+
+
+LIES: dict[str, Any] = {
+    "sign_flip": ({"factor": 3.0}, lambda sent: -3 * sent[[1, 3]]),
+    "ipm": ({"factor": 2.0}, lambda sent: -2 * sent[[1, 3]].mean(0)),
+    "ipm of all": ({"factor": 2.0, "sees": "all"}, lambda sent: -2 * sent.mean(0)),
+    "alie": ({"z": 1.5}, lambda sent: poisoned.alie(sent[[1, 3]].astype(float), 1.5)),
+    "min_max": ({"sees": "all"}, lambda sent: poisoned.min_max(sent.astype(float), "std")),
+    "min_sum": ({"sees": "all", "direction": "unit"}, lambda sent: poisoned.min_sum(sent.astype(float), "unit")),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_what_it_says_and_others_are_honest(name: str) -> None:
+    options, lie = LIES[name]
+    plain = poisoned_recipe(name.partition(" ")[0], **options)
+    sent = honest(plain)
+    expected = sent.copy()
+    expected[[1, 3]] = lie(sent)
+    assert moved(plain) == pytest.approx(expected.mean(0), abs=2e-6)
+
+
+def test_engines_agree_also_where_liars_of_two_processes_share_examples() -> None:
+    plain = poisoned_recipe("alie", z=1.5) | {"train": recipe_of()["train"], "rounds": 2}
+    one, two = run_protocol(plain), run_protocol(plain, "processes", workers=2)
+    assert np.array_equal(one.vector, two.vector)
+    assert not np.array_equal(one.vector, run_protocol({**plain, "poison": None}).vector)
+
+
+def test_messages_tell_nobody() -> None:
+    """The same calls to all, and from those who are honest the same bytes as ever."""
+    told = []
+    for poison in ({"clients": [1], "use": "robust.sign_flip"}, None):
+        outcome = run_protocol(recipe_of(train=PUSH, aggregate=MEAN, rounds=1, poison=poison))
+        sent = outcome.wire.messages
+        told.append([(each.sender, each.receiver, each.size) for each in sent if each.phase != "finish"])
+    assert told[0] == told[1]
+
+
+def test_before_and_after_their_rounds_they_do_as_asked() -> None:
+    plain = poisoned_recipe("sign_flip", from_round=2, to_round=2) | {"rounds": 3}
+    sent = [
+        np.array([pushed(initial_vector(plain), plain["seed"], client, round) for client in range(4)])
+        for round in range(3)
+    ]
+    sent[1][[1, 3]] *= -1
+    assert moved(plain) == pytest.approx(sum(each.mean(0) for each in sent), abs=5e-6)
+
+
+def figures(plain: dict[str, Any], folder: Path) -> dict[str, float]:
+    """Of the last round."""
+    row = fedplug.run(plain, output=folder).metrics[-1]
+    return {**row.figures, "accuracy": row.accuracy or 0.0}
+
+
+def test_a_backdoor_takes_a_mean_over_and_krum_keeps_it_out(tmp_path: Path) -> None:
+    poison = {"clients": "20%", "use": "robust.backdoor", "target": 3}
+    plain = recipe_of(data=DATA, rounds=4, min_clients=10, aggregate=MEAN, poison=poison)
+    open_to_it = figures(plain, tmp_path)
+    assert open_to_it["backdoor success"] > 0.9
+    assert open_to_it["lies kept out"] == 0
+    kept = figures(plain | {"aggregate": {"use": "robust.krum", "f": 2}}, tmp_path)
+    assert kept["backdoor success"] < 0.2
+    assert kept["lies kept out"] == 1
+    assert kept["accuracy"] > 0.6
+
+
+def test_flipped_labels_teach_what_is_wrong(tmp_path: Path) -> None:
+    plain = recipe_of(data=DATA, rounds=4, aggregate=MEAN)
+    flips = {"clients": 6, "use": "robust.label_flip"}
+    assert figures(plain | {"poison": flips}, tmp_path)["accuracy"] < 0.5 < figures(plain, tmp_path)["accuracy"]
+
+
+def test_a_weight_that_is_claimed_counts(tmp_path: Path) -> None:
+    """9 of 9 + 9 parts for two of four clients with equal data, so 0.9 of the result is theirs, not 0.5."""
+    poison = {"clients": [1, 3], "use": "robust.weight", "factor": 9}
+    plain = recipe_of(data=DATA | {"clients": 4}, rounds=1, poison=poison)
+    assert figures(plain, tmp_path)["lies kept out"] == pytest.approx(1 - 0.9 / 0.5, abs=0.01)
+
+
+def test_noise_that_liars_leave_out_voids_every_promise() -> None:
+    noise = {"use": "std.gaussian", "noise_multiplier": 1000}
+    recipe = recipe_of("noised", [{"use": "std.clip", "norm": 0.5}, noise], aggregate=MEAN, rounds=1)
+    honest_run = run_protocol(recipe)
+    assert honest_run.protocol.ledger.verdict().toward("server").state == "guaranteed"
+    bare = run_protocol(recipe | {"poison": {"clients": [0, 1, 2], "use": "robust.leave_out"}})
+    assert {bare.protocol.ledger.verdict().toward(party).state for party in ("server", "client", "released_model")} == {
+        "none"
+    }
+    ratio = np.std(bare.vector - initial_vector(recipe)) / np.std(honest_run.vector - initial_vector(recipe))
+    assert ratio == pytest.approx(0.5, abs=0.05)  # one of four equal shares of noise is left
+
+
+def test_a_clip_that_is_left_out_lets_a_lie_of_any_length_through() -> None:
+    recipe = recipe_of("noised", [{"use": "std.clip", "norm": 1e-3}], aggregate=MEAN, rounds=1)
+    lies = [{"use": "robust.gaussian", "std": 10.0}, {"use": "robust.leave_out", "what": ["clip"]}]
+    for used, far in ((lies[:1], False), (lies, True)):
+        moved_ = moved(recipe | {"poison": {"clients": [2], "lies": used}})
+        assert (np.linalg.norm(moved_) > 10) == far
+
+
+def test_scores_that_lie_steer_a_vote_away_from_what_matters(tmp_path: Path) -> None:
+    """Three of four clients say that the least matters most: what is encrypted is not what all would encrypt."""
+    labels = []
+    for number, poison in enumerate((None, {"clients": 3, "use": "robust.scores"})):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, content in run_protocol(paraaegis(ratio=0.3, poison=poison)).files.items():
+            (folder / name).write_bytes(content)
+        labels.append(codec.decode(read_file(folder / read_clients(folder)[0]["plan"]["labels"])))
+    assert (labels[0] != labels[1]).mean() > 0.3
+
+
+@pytest.mark.parametrize(
+    ("poison", "says"),
+    [
+        ({"clients": "lots", "use": "robust.sign_flip"}, "'lots' is no share of the clients; write one such as 20%"),
+        ({"clients": 0, "use": "robust.sign_flip"}, "nobody lies"),
+        ({"clients": 4, "use": "robust.sign_flip"}, "4 of 4 clients lie, and one at least must be honest"),
+        ({"clients": [4], "use": "robust.sign_flip"}, "there is no client 4"),
+        ({"clients": 1}, "poison needs 'lies', a list such as"),
+        ({"clients": 1, "use": "robust.scores"}, "it lies about scores, and the recipe has no score_parameters"),
+        ({"clients": 1, "use": "robust.alie", "zz": 1}, "zz"),
+        ({"clients": 1, "use": "robust.alie", "from_round": 3}, "rounds 3 to 2 are none of rounds=2"),
+        ({"clients": 1, "use": "robust.weight", "factor": 2}, "gives all the same weight"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(poison: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        Recipe.from_plain(recipe_of(aggregate=MEAN, poison=poison))
+
+
+def test_one_lie_is_written_flat_or_as_a_list_and_reads_back() -> None:
+    flat = Recipe.from_plain(recipe_of(poison={"clients": "20%", "use": "robust.alie", "z": 2}))
+    listed = Recipe.from_plain(recipe_of(poison={"clients": "20%", "lies": [{"use": "robust.alie", "z": 2}]}))
+    assert flat.digest == listed.digest == Recipe.from_plain(flat.to_plain()).digest
+    assert "20% of the clients lie: robust.alie" in flat.sections["poison"].describe()
+
+
+def test_every_lie_is_a_lie() -> None:
+    for entry in Catalog.discover().groups["poison"].values():
+        assert issubclass(entry.load(), Lie), entry
