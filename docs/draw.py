@@ -397,6 +397,17 @@ def scoreboard(axes: Sequence[Any]) -> None:
     panel.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 
+def robustness(axes: Sequence[Any]) -> None:
+    """Accuracy under attack, with the epsilon toward the server next to each name."""
+    rows = rows_of("privacy-and-robustness")
+    eps = [row["epsilon toward the server"] for row in rows]
+    names = [row["protocol"] + ("" if each == "none" else f" (ε {each})") for row, each in zip(rows, eps, strict=True)]
+    for panel, key in zip(axes, ("MNIST", "X-rays"), strict=True):
+        _bars(panel, names, {"accuracy": (column(rows, key), column(rows, f"{key} sd"))})
+        panel.set_xlabel(f"accuracy on {key} where 20 of 100 clients lie")
+    axes[1].set_yticklabels([])
+
+
 Drawer = Callable[[Sequence[Any]], None]
 DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     "paraaegis": (paraaegis, ("paraaegis-extremes", "paraaegis-extremes-norm001"), 1, (8, 4.2)),
@@ -418,6 +429,7 @@ DRAWN: dict[str, tuple[Drawer, tuple[str, ...], int, tuple[float, float]]] = {
     COMPARISON: (comparison, (COMPARISON,), 3, (10, 3.4)),
     "scoreboard": (scoreboard, tuple(f"claims-{paper}" for paper in PAPERS), 1, (9, 3.2)),
     "both-wishes": (both_wishes, ("both-wishes",), 1, (8, 3.2)),
+    "privacy-and-robustness": (robustness, ("privacy-and-robustness",), 2, (10, 4.2)),
 }  # fmt: skip
 """Name of the picture -> what draws it, the numbers that it shows, panels, size in inches."""
 

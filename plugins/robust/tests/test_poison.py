@@ -169,6 +169,22 @@ def test_what_makes_no_sense_is_refused(poison: dict[str, Any], says: str) -> No
         Recipe.from_plain(recipe_of(aggregate=MEAN, poison=poison))
 
 
+@pytest.mark.parametrize(
+    ("zone", "chain", "says"),
+    [
+        ("encrypted", ["std.bfv"], "since nobody reads what std.bfv closes; robust.leave_out shows what follows"),
+        ("noised", [], "can bound it: aggregate: {use: robust.norm_bound}"),
+    ],
+)
+def test_a_note_says_on_whose_word_a_lie_is_bounded(zone: str, chain: list[str], says: str) -> None:
+    bounded = [{"use": "std.clip", "norm": 1.0}, *({"use": use} for use in chain)]
+    lying = recipe_of(zone, bounded, aggregate=MEAN, poison={"clients": 1, "use": "robust.sign_flip"})
+    (note,) = Recipe.from_plain(lying).notes
+    assert note.startswith(f"poison: std.clip bounds a lie in zone {zone} on the word of the client")
+    assert note.endswith(says)
+    assert not Recipe.from_plain(lying | {"poison": None}).notes
+
+
 def test_one_lie_is_written_flat_or_as_a_list_and_reads_back() -> None:
     flat = Recipe.from_plain(recipe_of(poison={"clients": "20%", "use": "robust.alie", "z": 2}))
     listed = Recipe.from_plain(recipe_of(poison={"clients": "20%", "lies": [{"use": "robust.alie", "z": 2}]}))
