@@ -117,6 +117,14 @@ def test_a_weight_that_is_claimed_counts(tmp_path: Path) -> None:
     assert figures(plain, tmp_path)["lies kept out"] == pytest.approx(1 - 0.9 / 0.5, abs=0.01)
 
 
+def test_what_lies_count_is_unknown_where_a_function_adds_up(tmp_path: Path) -> None:
+    aggregate = {"use": "fedre.pda_pam", "samples": 2}
+    poison = {"clients": [1], "use": "robust.sign_flip"}
+    data = DATA | {"clients": 4, "public": 20}
+    found = figures(recipe_of(data=data, rounds=1, aggregate=aggregate, poison=poison), tmp_path)
+    assert "lies kept out" not in found
+
+
 def test_noise_that_liars_leave_out_voids_every_promise() -> None:
     noise = {"use": "std.gaussian", "noise_multiplier": 1000}
     recipe = recipe_of("noised", [{"use": "std.clip", "norm": 0.5}, noise], aggregate=MEAN, rounds=1)

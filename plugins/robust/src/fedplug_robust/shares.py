@@ -18,7 +18,7 @@ def note_shares(aggregator: Any, server: Party, shares: Mapping[int, float]) -> 
 
 
 def taken_shares(aggregator: str, server: Party, weights: Mapping[int, float]) -> Mapping[int, float]:
-    """What each client counted in the round that has just ended; where nobody noted it, its weight."""
+    """What each client counted in the round that has just ended, as noted; else these weights."""
     found: Mapping[int, float] = server.cache.pop(_key(aggregator), weights)
     return found
 
