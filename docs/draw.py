@@ -403,8 +403,11 @@ def robustness(axes: Sequence[Any]) -> None:
     eps = [row["epsilon toward the server"] for row in rows]
     names = [row["protocol"] + ("" if each == "none" else f" (ε {each})") for row, each in zip(rows, eps, strict=True)]
     for panel, key in zip(axes, ("MNIST", "X-rays"), strict=True):
-        _bars(panel, names, {"accuracy": (column(rows, key), column(rows, f"{key} sd"))})
-        panel.set_xlabel(f"accuracy on {key} where 20 of 100 clients lie")
+        _bars(panel, names, {
+            words: (column(rows, name), column(rows, f"{name} sd"))
+            for words, name in {"nobody lies": f"{key}, nobody lies", "20 of 100 clients lie": key}.items()
+        })  # fmt: skip
+        panel.set_xlabel(f"accuracy on {key}")
     axes[1].set_yticklabels([])
 
 
