@@ -198,9 +198,10 @@ def check_delta(delta: float) -> None:
         raise ValueError(f"delta={delta} must lie between 0 and 1; choose it below 1 / number of clients")
 
 
-_ORDERS: NDArray[np.float64] = np.union1d(1 + np.logspace(-4, 6, 2001), [*range(2, 258), 2**9, 2**11, 2**13, 2**16])
-_CONVERTED: NDArray[np.float64] = np.log1p(-1 / _ORDERS)
-_WHOLE: NDArray[np.bool_] = (np.rint(_ORDERS) == _ORDERS) & (_ORDERS >= 2)
+ORDERS: NDArray[np.float64] = np.union1d(1 + np.logspace(-4, 6, 2001), [*range(2, 258), 2**9, 2**11, 2**13, 2**16])
+"""Renyi orders, ascending, at which curves are kept."""
+_CONVERTED: NDArray[np.float64] = np.log1p(-1 / ORDERS)
+_WHOLE: NDArray[np.bool_] = (np.rint(ORDERS) == ORDERS) & (ORDERS >= 2)
 
 
 def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
@@ -299,32 +300,36 @@ def composed_epsilon(
         ValueError: an unknown mechanism, or an argument out of range.
     """
     check_delta(delta)
-    rdp, plain = _ORDERS * gaussian / 2, 0.0
-    for mechanism, multiplier, count in others:
-        if mechanism not in (*OF_EPSILON, *(curves or ())):
-            raise ValueError(f"mechanism={mechanism!r} must be {' or '.join(OF_EPSILON)}, or have a curve")
-        if multiplier < 1e-150 or math.isinf(gaussian):
-            return math.inf
-        if curves and mechanism in curves:
-            # A curve is of Renyi DP alone: there is no epsilon without delta to add up.
-            one, most = np.asarray(curves[mechanism].rdp(_ORDERS, multiplier), np.float64), math.inf
-        else:
-            one, most = _known(mechanism, multiplier), 1 / multiplier
-        rdp, plain = rdp + count * one, plain + count * most
-    if math.isinf(gaussian):
+    others, known = [*others], {*OF_EPSILON, *(curves or ())}
+    if unknown := [mechanism for mechanism, _, _ in others if mechanism not in known]:
+        raise ValueError(f"mechanism={unknown[0]!r} must be {' or '.join(OF_EPSILON)}, or have a curve")
+    if math.isinf(gaussian) or any(multiplier < 1e-150 for _, multiplier, _ in others):
         return math.inf
-    by_order = rdp + _CONVERTED - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
-    if concentrated:
-        by_order, plain = by_order[_WHOLE], math.inf
-    if np.isnan(by_order).all():
-        return math.inf
+    by_order = renyi_epsilon(renyi(gaussian, others, curves), delta, concentrated)
+    # A curve is of Renyi DP alone: there is no epsilon without delta to add up.
+    if concentrated or any(mechanism in (curves or ()) for mechanism, _, _ in others):
+        return by_order
     exact = gaussian_epsilon(math.inf if gaussian == 0 else 1 / math.sqrt(gaussian), delta)
-    return max(0.0, min(float(np.nanmin(by_order)), plain + exact))
+    return min(by_order, exact + sum(count / multiplier for _, multiplier, count in others))
+
+
+def renyi(
+    gaussian: float, others: Iterable[tuple[str, float, int]], curves: Mapping[str, Curve] | None = None
+) -> NDArray[np.float64]:
+    """Renyi DP of releases together, at each of `ORDERS`. Arguments as in `composed_epsilon`."""
+    each = (n * (curves[m].rdp(ORDERS, s) if curves and m in curves else _known(m, s)) for m, s, n in others)
+    return np.asarray(sum(each, ORDERS * gaussian / 2), np.float64)
+
+
+def renyi_epsilon(rdp: NDArray[np.float64], delta: float, whole: bool = False) -> float:
+    """Epsilon of Renyi DP at each of `ORDERS`, by the best order, `whole`: of the whole ones; see `rdp_to_epsilon`."""
+    by_order = (rdp + _CONVERTED - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1))[_WHOLE if whole else slice(None)]
+    return math.inf if np.isnan(by_order).all() else max(0.0, float(np.nanmin(by_order)))
 
 
 @functools.lru_cache(maxsize=4096)  # a run asks for the same ones every round
 def _known(mechanism: str, multiplier: float) -> NDArray[np.float64]:
-    """Renyi DP of one Laplace or pure release at each of `_ORDERS`."""
-    curve = laplace_rdp(_ORDERS, multiplier) if mechanism == "laplace" else pure_rdp(_ORDERS, 1 / multiplier)
+    """Renyi DP of one Laplace or pure release at each of `ORDERS`."""
+    curve = laplace_rdp(ORDERS, multiplier) if mechanism == "laplace" else pure_rdp(ORDERS, 1 / multiplier)
     curve.setflags(write=False)
     return np.asarray(curve, np.float64)

@@ -35,6 +35,7 @@ def search(
     timeout: float | None = None,
     prune: str = "all",
     search_seed: int = 0,
+    private: str = "",
     output: Path | str | None = None,
     settings: Settings | None = None,
     plugins: Sequence[Path | str] = (),
@@ -56,6 +57,8 @@ def search(
         timeout: seconds after which no trial begins.
         prune: `all`, `certain` (without the rule for a hopeless figure), or `none`.
         search_seed: of what is chosen.
+        private: the law by which the number of trials is drawn, with mean `trials`: `geometric`, `logarithmic`,
+            `poisson`, or an eta; empty: there are `trials`.
         output: folder of the search; `search-RECIPE` in the folder of runs if None.
         settings: of this machine; by default those of the user's config file.
         plugins: Python files whose components count as installed.
@@ -94,5 +97,5 @@ def search(
         }
     )
     asked = Asked(texts(over), texts(min or {}), texts(max or {}), objectives, texts(sets), seeds, None, trials, jobs,
-                  search_seed, prune, timeout)  # fmt: skip
+                  search_seed, prune, timeout, private=private)  # fmt: skip
     return find(file, chosen, asked, Catalog.discover())

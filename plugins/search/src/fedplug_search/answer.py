@@ -18,6 +18,7 @@ from fedplug_runs.files import read_bytes
 from fedplug_runs.folder import read_ledger, read_rows
 
 from fedplug_search.measures import FIGURE, LEVEL, Constraint, is_measure, measure
+from fedplug_search.private import Choice
 from fedplug_search.question import Question
 
 MET, MISSED, PRUNED, REFUSED, FAILED = "met", "missed", "pruned", "refused", "failed"
@@ -253,6 +254,7 @@ class Answer:
         facts: how it was done: `command`, `seed`, `jobs`, `prune`, `trials`, `complete`, ...
         recipes: the files of the front, in its order; empty before they are written.
         stopped: why no more was tried, where that is not that all trials were made.
+        private: what the choice costs where it is private.
     """
 
     question: Question
@@ -262,6 +264,7 @@ class Answer:
     facts: Mapping[str, Any]
     recipes: Sequence[Path] = ()
     stopped: str = ""
+    private: Choice | None = None
 
     @property
     def trials(self) -> list[Trial]:
@@ -371,6 +374,8 @@ class Answer:
 
     def privacy(self) -> list[str]:
         """What a reader must know of the epsilons, in sentences."""
+        if self.private is not None:
+            return [*self.private.sentences(len(self.told)), "Runs of other searches on the same data add to this."]
         price = self.price
         lines = [
             "The epsilon of a protocol here is that of one of its runs, as the ledger states it. Choosing the best of "

@@ -66,6 +66,14 @@ def search(
         typer.Option(metavar="RULE", help="End trials early: all (every rule), certain (not if only hopeless), none."),
     ] = "all",
     search_seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the choices.")] = 0,
+    private: Annotated[
+        str,
+        typer.Option(
+            metavar="LAW", rich_help_panel=QUESTION,
+            help="A private choice: the number of trials is drawn, with mean --trials: geometric, logarithmic, "
+            "poisson, or an eta. The chosen model then costs little more than one run.",
+        ),
+    ] = "",
     jobs: Jobs = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the search. Default: search-RECIPE in the folder of runs.")
@@ -79,7 +87,7 @@ def search(
     folder = output or settings.output / f"search-{recipe.stem}"
     asked = Asked(
         over or (), least or (), most or (), objective or (), sets or (), seeds or (), space, trials, jobs, search_seed,
-        prune, None if timeout is None else _seconds(timeout), dry_run,
+        prune, None if timeout is None else _seconds(timeout), dry_run, private,
     )  # fmt: skip
     raise typer.Exit(searching.search(recipe, settings.replace({"output": folder}), asked))
 

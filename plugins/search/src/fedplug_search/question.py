@@ -8,6 +8,7 @@
     min: {accuracy: 0.9}
     max: {epsilon: 8, bytes: 100MB}
     objectives: [accuracy, bytes]          # default: accuracy and what the constraints name; figure_RMSE=min, =max
+    private: geometric                     # a private choice: how the number of trials is drawn
 
 All mistakes are reported at once, before anything runs.
 """
@@ -36,6 +37,7 @@ from fedplug_runs.by_class import AUC, BALANCED, is_by_class
 from fedplug_runs.overlay import load_recipe
 from pydantic import Field
 
+from fedplug_search.laws import Law
 from fedplug_search.limits import name_of
 from fedplug_search.measures import DIRECTIONS, FIGURE, NAMES, Constraint, better_of, is_measure, measure
 
@@ -51,6 +53,7 @@ Params = Mapping[str, Param]
 _NUMBER = r"[-+]?(?:\d+\.\d+|\d+|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*((?::[^:]*)*)")
 _MANY = 50  # combinations that are tried before a value is refused
+_MOST_PRICED = 1_000  # settings of a private choice: each may be drawn, so each is priced before the first trial
 _DIGITS = 4  # of a number in a range: more would say nothing, and recipes are read
 
 
@@ -331,6 +334,7 @@ class Asked:
         prune: a key of `PRUNE`.
         timeout: seconds after which no trial begins; None: no limit.
         dry_run: only checks, and says what would be searched.
+        private: the law of the number of trials, of which `trials` is then the mean; empty: there are `trials`.
     """
 
     over: Sequence[str] = ()
@@ -346,6 +350,7 @@ class Asked:
     prune: str = "all"
     timeout: float | None = None
     dry_run: bool = False
+    private: str = ""
 
 
 PRUNE = {
@@ -368,6 +373,7 @@ class Question:
         constraints: what a protocol has to meet.
         objectives: names of measures and which way each is better; by the first the best is chosen.
         seeds: every trial is run with each.
+        private: the law by which the number of trials is drawn; None: it is given.
     """
 
     recipe: Path
@@ -377,6 +383,7 @@ class Question:
     constraints: tuple[Constraint, ...]
     objectives: Mapping[str, Better]
     seeds: tuple[int, ...]
+    private: Law | None = None
 
     @property
     def shown(self) -> list[str]:
@@ -395,6 +402,7 @@ class Question:
             "constraints": [str(constraint) for constraint in self.constraints],
             "objectives": self.weighed(),
             "seeds": list(self.seeds),
+            **({"--private": str(self.private)} if self.private else {}),
         }
 
     def weighed(self) -> list[str]:
@@ -418,13 +426,15 @@ def read_question(recipe: Path, asked: Asked, catalog: Catalog) -> Question:
     space = Space(reader.dimensions(base))
     constraints = reader.constraints()
     chosen = reader.objectives(constraints, base)
+    law = reader.law(space, constraints, chosen, base)
     reader.problems += seed_problems(asked.seeds, asked.sets)
     if base is not None:
         wrong = misfits(recipe, space, asked.sets, catalog)
         reader.problems += [f"{reader.over[path][0]}: {complaint}" for path, complaint in wrong]
     if reader.problems or base is None:
         raise RecipeError(list(dict.fromkeys(reader.problems)))
-    return Question(recipe, base, tuple(asked.sets), space, constraints, chosen, tuple(asked.seeds) or (base.seed,))
+    seeds = tuple(asked.seeds) or (base.seed,)
+    return Question(recipe, base, tuple(asked.sets), space, constraints, chosen, seeds, law)
 
 
 class _Text(Options):
@@ -434,6 +444,7 @@ class _Text(Options):
     min: dict[str, Any] = Field({}, description="bounds by measure: {accuracy: 0.9}")
     max: dict[str, Any] = Field({}, description="bounds by measure: {epsilon: 8}")
     objectives: list[str] = Field([], description="measures, such as [accuracy, bytes]")
+    private: str = Field("", description="the law of the number of trials: geometric, logarithmic, poisson, or an eta")
 
 
 class _Reader:
@@ -523,6 +534,8 @@ class _Reader:
         if not given:
             wishes = {one.name: wish for one in constraints if (wish := _wish(one.name, constraints, declared))}
             leads = {name_of(leading_of(base)): leading_of(base).better}
+            if self.asked.private or self.text.private:
+                return leads
             named: dict[str, Better] = {**leads, **wishes}
             return named if len(named) > 1 else {**leads, **FALLBACK}
         chosen: dict[str, Better] = {}
@@ -545,6 +558,36 @@ class _Reader:
                     f"{name}=min or {name}=max{_declared(declared)}"
                 )
         return chosen
+
+    def law(
+        self, space: Space, constraints: Sequence[Constraint], chosen: Mapping[str, Better], base: Recipe | None
+    ) -> Law | None:
+        """By which the number of trials is drawn, where the choice is to be private, which allows no other look at
+        trials than by the figure that leads.
+        """
+        asked, text = self.asked, self.asked.private or self.text.private
+        if not text:
+            return None
+        place, leads = "--private", name_of(leading_of(base))
+        try:
+            law = Law.read(text, asked.trials)
+        except ValueError as error:
+            self.problems.append(f"{place}: {error}")
+            return None
+        size = space.size()
+        others = [one.name for one in constraints if one.name != leads]
+        for wrong, problem in {
+            "a range that can be counted, such as :step=, or a list": space.dimensions and size is None,
+            f"at most {_MOST_PRICED} combinations, each of which is priced": (size or 0) > _MOST_PRICED,
+            f"one objective, {leads}": asked.objectives and [*chosen] != [leads],
+            f"no constraint but on {leads}: noise covers that alone": bool(others),
+            "one seed": len(asked.seeds) > 1,
+            "no --timeout, which would end it by how long trials take": asked.timeout is not None,
+            "no --search-seed: what is drawn must be foreseen by nobody": asked.search_seed != 0,
+        }.items():
+            if problem:
+                self.problems.append(f"{place}: a private choice takes {wrong}")
+        return law
 
     def _known(self, name: str, place: str) -> bool:
         if is_measure(name):

@@ -52,6 +52,7 @@ from fedplug_search.answer import FAILED, MET, MISSED, PRUNED, REFUSED, Answer, 
 from fedplug_search.files import BEST, write_recipes, write_search_page, write_tables
 from fedplug_search.limits import known, name_of, so_far
 from fedplug_search.measures import in_words, measure
+from fedplug_search.private import Choice, drawn
 from fedplug_search.question import PRUNE, Asked, Params, Question, leading_of, read_question
 from fedplug_search.store import AHEAD, Store, is_foreseen, next_params
 
@@ -97,10 +98,15 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
     """
     question, catalog, equipment = _checked(recipe, settings, asked, catalog)
     resolve_device(settings.device)
+    price = None
+    if question.private is not None:
+        price = Choice.of(question, question.private, catalog, settings.data)
+        asked = dataclasses.replace(asked, prune="none")
     with at_work(settings.output, "search"):
         store = Store(settings.output, question, {"--search-seed": asked.search_seed, "--prune": asked.prune})
         _require_unchanged(question, store, catalog)
-        looking = Search(question, store, asked, settings, catalog)
+        kind = Search if price is None else PrivateSearch
+        looking = kind(question, store, asked, settings, catalog)
         if store.told and not settings.quiet:
             print(f"{len(store.told)} of {max(looking.most, store.size)} trials have ended already")
         at_a_time = at_once(asked.jobs, looking.most - len(store.told), equipment, settings)
@@ -112,7 +118,7 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
             "pruning": PRUNE[asked.prune], "complete": complete,
         }  # fmt: skip
         why = looking.why if store.counted(set(store.told)) != question.space.size() else ""
-        answer = Answer(question, told, values, settings.output, facts, (), why)
+        answer = Answer(question, told, values, settings.output, facts, (), why, price)
         write_tables(answer)
         answer = dataclasses.replace(answer, recipes=write_recipes(answer, catalog))
         write_search_page(answer)
@@ -159,7 +165,10 @@ def _tell_plan(question: Question, asked: Asked) -> None:
         tell(f"require {constraint}")
     for name, better in question.objectives.items():
         tell(f"weigh {name}: {'more' if better == 'higher' else 'less'} is better")
-    every = size is not None and size <= asked.trials
+    every = size is not None and size <= asked.trials and question.private is None
+    if question.private is not None:
+        tell(f"draw how many of {size} combinations are tried: {question.private}; each is drawn anew")
+        return
     trials = f"all {size} combinations" if every else f"{asked.trials} of {size or 'countless'} combinations"
     tell(f"try {trials}, each with seed {', '.join(map(str, question.seeds))}; {PRUNE[asked.prune]}")
 
@@ -405,11 +414,11 @@ class Search:
             if beyond:
                 self._end(going, going.pruned(beyond))
                 return None
-            shelf = Shelf(self.settings.output, [going.next.digest])
+            settings = self.settings.replace({"output": self._home(going)})
+            shelf = Shelf(settings.output, [going.next.digest])
             if found := shelf.found.get(going.next.digest):
                 going.add(found)
                 continue
-            settings = self.settings
             if limits:
                 listener = json.dumps({"use": "search.limits", **limits})
                 settings = settings.replace({"listeners": (*settings.listeners, listener)})
@@ -419,11 +428,15 @@ class Search:
             self._end(going, going.judged())
         return None
 
+    def _home(self, going: Going) -> Path:
+        """Where its runs are, and may be already."""
+        return self.settings.output
+
     def _take(self, going: Going, outcome: Outcome, seconds: float, watch: SweepWatch) -> None:
         """Takes note of a run that has ended."""
         if outcome.error:
             digest = going.next.digest
-            cut_off = Shelf(self.settings.output, [digest]).unfinished(self.catalog).get(digest)
+            cut_off = Shelf(self._home(going), [digest]).unfinished(self.catalog).get(digest)
             self._end(going, going.told(FAILED, outcome.error, cut_off), watch)
         elif outcome.early:
             self._end(going, going.pruned(outcome.early, outcome), watch)
@@ -468,6 +481,32 @@ class Search:
     def _of_run(self, run: OneRun) -> str:
         stated = numbers_of(Compared("", [run]))
         return in_words({name: stated[name].value for name in self.question.shown if name in stated})
+
+
+class PrivateSearch(Search):
+    """The same where the number of trials was drawn, and each trial's values: the best alone is given.
+
+    Two trials with the same values are two runs, since the second has other noise. What fails is not made again.
+    """
+
+    def __init__(self, question: Question, store: Store, asked: Asked, settings: Settings, catalog: Catalog) -> None:
+        super().__init__(question, store, asked, settings, catalog)
+        assert question.private is not None
+        self._drawn = drawn(settings.output, question, question.private)
+        self.most = len(self._drawn)
+
+    def _next(self) -> Going | None:
+        self._write()
+        if self._waiting:
+            number = min(self._waiting)
+            return self._begin(number, self._waiting.pop(number))
+        if self.why or self.store.size >= len(self._drawn):
+            return None
+        params = self._drawn[self.store.size]
+        return self._begin(self.store.begin(params), params)
+
+    def _home(self, going: Going) -> Path:
+        return self.settings.output / f"trial-{going.number + 1}"
 
 
 def _first(told: Told) -> str:

@@ -1,0 +1,97 @@
+"""A private choice: what is drawn, kept and refused, and what it costs toward whom."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dp_accounting.dp_event import GaussianDpEvent, RepeatAndSelectDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from fedplug import gaussian_noise_multiplier
+from fedplug.api.errors import RecipeError
+from fedplug.recipe.catalog import Catalog
+from fedplug_ledger.accounting import ORDERS
+from fedplug_runs.settings import Settings
+from fedplug_search import searching
+from fedplug_search.laws import Law
+from fedplug_search.private import FILE
+from fedplug_search.question import Asked
+
+OVER = ["train.lr=[0.01, 0.1]"]
+NOISY = """
+name: noisy
+seed: 3
+rounds: 1
+data: {use: std.digits, clients: 4, partition: {use: std.iid}}
+model: {use: std.logistic}
+train: {use: std.sgd, epochs: 1, batch_size: 32, lr: 0.1}
+negotiate_mask: {use: std.single_zone, zone: noised}
+protect: {noised: [{use: std.clip, norm: 0.3}, {use: std.gaussian, epsilon: 2, delta: 1.0e-5}]}
+aggregate: {use: std.mean, weighting: uniform}
+"""
+
+
+@pytest.fixture
+def noisy(tmp_path: Path) -> Path:
+    file = tmp_path / "noisy.yaml"
+    file.write_text(NOISY)
+    return file
+
+
+def found(recipe: Path, settings: Settings, catalog: Catalog, monkeypatch: Any, **more: Any) -> Any:
+    """The answer where three trials are drawn, of two settings, so that one comes twice at least."""
+    monkeypatch.setattr(Law, "draw", lambda law: 3)
+    return searching.find(recipe, settings, Asked(OVER, private="geometric", trials=10, **more), catalog)
+
+
+def test_the_best_of_what_was_drawn_and_what_it_costs(
+    noisy: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = found(noisy, settings, catalog, monkeypatch)
+    assert [trial.runs[0].parent.name for trial in answer.trials] == ["trial-1", "trial-2", "trial-3"]
+    assert answer.found[0].numbers["accuracy"] == max(trial.numbers["accuracy"] for trial in answer.trials)
+    chosen, *of_trials = answer.privacy()
+    noise = GaussianDpEvent(gaussian_noise_multiplier(2, 1e-5))
+    costs = [
+        RdpAccountant([float(order) for order in ORDERS if 1.001 < order < 500]).compose(event).get_epsilon(1e-5)
+        for event in (RepeatAndSelectDpEvent(noise, 10, 1), SelfComposedDpEvent(noise, 3))
+    ]
+    stated = (re.search(r"epsilon (\S+) for each client at delta 1e-05", line) for line in answer.privacy()[:2])
+    said = [float(each[1]) for each in stated if each]
+    assert said == pytest.approx(costs, abs=0.01)
+    assert "A run costs up to 2.00; their number was drawn: geometric, 10 on average" in chosen
+    assert of_trials[0].startswith("All 3 trials, toward the server: ")
+    drawn = json.loads((settings.output / FILE).read_text())
+    again = found(noisy, settings, catalog, monkeypatch)
+    assert json.loads((settings.output / FILE).read_text()) == drawn
+    assert len(again.trials) == 3
+
+
+def test_without_noise_nobody_is_promised_anything(
+    recipe: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, *_ = found(recipe, settings, catalog, monkeypatch).privacy()
+    assert "no guarantee: a run has none" in chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (Asked(["train.lr=0.01..0.1"], private="geometric"), "a range that can be counted"),
+        (Asked(OVER, objectives=["bytes=min"], private="geometric"), "one objective, accuracy"),
+        (Asked(OVER, most=["bytes=1MB"], private="geometric"), "no constraint but on accuracy"),
+        (Asked(OVER, seeds=[1, 2], private="geometric"), "one seed"),
+        (Asked(OVER, timeout=5.0, private="geometric"), "no --timeout"),
+        (Asked(OVER, search_seed=1, private="geometric"), "no --search-seed"),
+        (Asked(OVER, private="cosy"), "'cosy' is no law; write geometric"),
+        (Asked(["train.lr=1..9:step=1", "seed=1..2"], private="geometric"), "a seed is not searched"),
+    ],
+)
+def test_what_would_tell_of_trials_is_refused(
+    asked: Asked, says: str, noisy: Path, settings: Settings, catalog: Catalog
+) -> None:
+    with pytest.raises(RecipeError, match=says):
+        searching.find(noisy, settings, asked, catalog)
