@@ -12,12 +12,12 @@ from fedplug.api.data import Better
 from fedplug.api.errors import RecipeError, SetupError
 from fedplug.api.events import RoundStarted
 from fedplug_kit.static import check_component
-from fedplug_lab.api import Enough, Stated
+from fedplug_lab.api import Enough, Spent, Stated, price_of, spent_in
 from fedplug_ledger.grades import PARTIES
 from fedplug_runs import yaml_source
 from fedplug_runs.events import RowComplete, RowMade, RowsRestored, RunStarted
 from fedplug_runs.files import Files
-from fedplug_search.answer import Spent, Told, closest_of, front, judged, price_of, spent_in, violations
+from fedplug_search.answer import Told, closest_of, front, judged, violations
 from fedplug_search.limits import Limits, hopeless, so_far
 from fedplug_search.measures import MEASURES, Constraint
 from fedplug_search.question import Asked, Choices, Question, Range, Space, assignments, read_dimension, read_question

@@ -30,12 +30,14 @@ from fedplug_lab.records import Compared, OneRun, at_work, csv_text, open_run
 from fedplug_lab.sections import sections_of_plugins
 from fedplug_lab.study import Enough, Job, Outcome, Shelf, SweepWatch, Wanted, at_once, attempt, make_runs
 from fedplug_lab.tables import again, bullets, report_link, sentence, table, text, zone_label
+from fedplug_lab.together import Price, Spent, price_of, spent_in
 
 __all__ = [
-    "MUTED", "Chart", "Compared", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel", "Point", "Scale", "Shelf",
-    "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "assignment", "at_once", "at_work", "attempt", "bullets",
-    "colour_of", "csv_text", "distinct", "draw_front", "figures", "front_of", "front_panels", "glossary", "height_axis",
-    "legend", "lock", "make_runs", "numbers_of", "open_run", "page_html", "report_link", "sections_of_plugins",
-    "seed_problems", "sentence", "short_names", "shown", "state_of", "table", "text", "unlike", "verdict_glance",
-    "verdict_html", "verdict_lines", "verdicts_of", "write_page", "zone_label",
+    "MUTED", "Chart", "Compared", "Enough", "Job", "Jobs", "OneRun", "Outcome", "Panel", "Point", "Price", "Scale",
+    "Shelf", "Spent", "Stated", "SweepWatch", "Wanted", "WithSeeds", "again", "assignment", "at_once", "at_work",
+    "attempt", "bullets", "colour_of", "csv_text", "distinct", "draw_front", "figures", "front_of", "front_panels",
+    "glossary", "height_axis", "legend", "lock", "make_runs", "numbers_of", "open_run", "page_html", "price_of",
+    "report_link", "sections_of_plugins", "seed_problems", "sentence", "short_names", "shown", "spent_in", "state_of",
+    "table", "text", "unlike", "verdict_glance", "verdict_html", "verdict_lines", "verdicts_of", "write_page",
+    "zone_label",
 ]  # fmt: skip

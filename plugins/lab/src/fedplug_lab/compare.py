@@ -61,6 +61,7 @@ from fedplug_lab.sections import Leak
 from fedplug_lab.study import Study
 from fedplug_lab.tables import again, bullets, report_link, sentence, table_of_sides, text
 from fedplug_lab.tables import table as html_table
+from fedplug_lab.together import looked_at
 from fedplug_lab.words import capital
 
 
@@ -188,7 +189,7 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
     table, summary = columns(everyone, baseline, spoiled), summary_of(everyone, spoiled)
     about: Mapping[str, Any] = {
         "title": contest.title, "question": contest.question, "baseline": baseline.name, "summary": summary,
-        "warnings": [warning.text for warning in warned], "command": command_line(),
+        "warnings": [warning.text for warning in warned], "command": command_line(), "together": looked_at(everyone),
     }  # fmt: skip
     folder = settings.output / f"compare-{contest.title}"
     private_folder(folder)
@@ -207,6 +208,8 @@ def _show(contest: Contest, everyone: Sequence[Compared], settings: Settings, as
     print_table(table)
     for warning in warned:
         tell(f"not comparable: {warning.text}")
+    for said in about["together"]:
+        tell(f"privacy: {said}")
     if not settings.quiet:
         # The table itself says why there is no guarantee.
         for reason in reasons([c for c in brief(table) if not c.cells[0].values.get("state")]):
@@ -413,7 +416,7 @@ def write_compare_page(
         path: of the file.
         everyone: what is compared.
         table: its numbers.
-        about: `title`, `question`, `baseline`, `summary`, `warnings`, and the `command` that does it again.
+        about: `title`, `question`, `baseline`, `summary`, `warnings`, `together`, and the `command` that does it again.
 
     Returns:
         The path.
@@ -424,10 +427,11 @@ def write_compare_page(
         f'<p class="byline">{units.many(len(everyone), "protocol")} · {units.many(runs, "run")} · baseline '
         f'{text(about["baseline"])}{marked}</p>'
     )
+    together = bullets([*map(text, about.get("together", ()))])
     sections = [
         ("numbers", "Numbers", _numbers(table)),
         ("figures", "Figures", figures(charts(everyone))),
-        ("privacy", "Privacy, word for word", _verdicts(everyone) + glossary()),
+        ("privacy", "Privacy, word for word", together + _verdicts(everyone) + glossary()),
         ("leakage", "Leakage", leakage_tables(everyone)),
         ("runs", "Runs", _runs(path.parent, everyone, about)),
     ]

@@ -109,7 +109,8 @@ class Choice:
     def _of_chosen(self) -> str:
         """Toward somebody who gets the chosen model and learns nothing of the other trials, nor how many there were."""
         cost = self.toward.get("released_model", "nobody gets the model")
-        who = "The chosen model alone, toward anyone who learns nothing else of the search, not even the number of trials"
+        knows = "learns nothing else of the search, not even the number of trials"
+        who = f"The chosen model alone, toward anyone who {knows}"
         if self.at_sites:
             why = "sites count the figure that decides on examples of theirs, in the clear; no noise covers the choice"
             return f"{who}: no guarantee: {why}."
