@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from cli_calls import call
 from fedplug.api.errors import SetupError
 from fedplug_attacks.api.observation import Seen
+from fedplug_attacks.views import logged
 from fedplug_attacks.views.logged import Facts, Server, files_in
 from fedplug_std.torch_model import TorchModel
 from sklearn.datasets import load_digits
@@ -116,6 +118,20 @@ def test_arrays_that_were_packed_again_are_in_the_order_of_their_numbers(tmp_pat
     assert np.array_equal(model.get_vector(), before)
     first = [round(float(seen.update.values[each.slice][0])) for each in model.layout.parameters]
     assert first == [*range(1, 13)]
+
+
+@pytest.mark.parametrize("ending", [".npz", ".pt"])
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / f"bomb{ending}"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("arr_0.npy", b"\0" * 1000)
+    said = file.read_bytes().replace((1000).to_bytes(4, "little"), (2**32 - 2).to_bytes(4, "little"))
+    file.write_bytes(said)  # the directory says 4 GiB
+    monkeypatch.setattr(logged, "memory_now", lambda: (0, 10**10))
+    with pytest.raises(SetupError, match=r"holds 4\.3 GB, of which 3 copies are made, and this machine has 10\.0 GB"):
+        logged.tensors(file)
 
 
 def test_files_of_rounds_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ order, as Flower does. What is not in a file, or is named as secret, is hidden. 
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import math
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +20,8 @@ import numpy as np
 import torch
 from fedplug import Field
 from fedplug.api.errors import SetupError, cause_of
+from fedplug_runs import units
+from fedplug_runs.machine import memory_now
 from fedplug_std import weights
 from fedplug_std.torch_model import TorchModel
 from numpy.typing import NDArray
@@ -203,6 +207,7 @@ def tensors(path: Path) -> dict[str, NDArray[Any]]:
         raise SetupError(f"{path} is of no kind that is read here; save it as {', '.join(ENDINGS)}")
     if path.suffix == ".npz":
         return arrays(path)
+    _require_room(path)
     found = weights.read(path.name, path.read_bytes(), "the file", _HELD)
     try:
         return {name: tensor.detach().to_dense().float().numpy() for name, tensor in found.items()}
@@ -221,7 +226,31 @@ def _numbers(array: NDArray[Any], what: str) -> NDArray[Any]:
     return array
 
 
+def _require_room(path: Path) -> None:
+    """Refuses a file that would take most of the memory, before it is unpacked: a small archive may say that it holds
+    terabytes.
+
+    Raises:
+        SetupError: it is too large.
+    """
+    size = path.stat().st_size
+    if zipfile.is_zipfile(path):
+        with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
+            size = max(size, sum(each.file_size for each in packed.infolist()))
+    _, free = memory_now()
+    if free and _COPIES * size > free:
+        raise SetupError(
+            f"{path} holds {units.size(size)}, of which {_COPIES} copies are made, and this machine has "
+            f"{units.size(free)} of memory free; save the arrays of the model alone, as float32"
+        )
+
+
+_COPIES = 3
+"""Of a file's content at one time: as read, as arrays, and as values of the model."""
+
+
 def arrays(path: Path) -> dict[str, NDArray[Any]]:
+    _require_room(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
