@@ -17,7 +17,7 @@ from fedplug_deployed.python_reader import Source, Unknown
 from fedplug_runs.overlay import load_recipe
 from fedplug_runs.trust import Consent
 from fedplug_runs.yaml_source import read_text
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toy_protocol import run_protocol
 
@@ -91,6 +91,50 @@ def test_a_job_becomes_a_recipe_that_runs_and_none_of_its_code_does(tmp_path: Pa
     assert not (folder / "it ran").exists()
     assert any("net.py:Net is code of the job, which was not run" in note for note in notes)
     assert all(note.split()[0] in path.read_text() for note in notes)
+
+
+POLICY = {
+    "scopes": [
+        {"name": "public", "task_data_filters": [{"name": "BadModelDetector"}],
+         "task_result_filters": [{"name": "AddNoiseToMinMax", "args": {"min_noise_level": 0.2}},
+                                 {"name": "PercentilePrivacy", "args": {"percentile": 10, "gamma": 0.02}}]},
+        {"name": "private", "task_result_filters": [{"name": "SVTPrivacy", "args": {"fraction": 0.1, "epsilon": 0.2}}]},
+    ],
+    "default_scope": "public",
+}  # fmt: skip
+"""As NVFlare 2.9.0 has it in lighter/templates/master_template.yml, sample_privacy."""
+
+
+def site(folder: Path, **changes: Any) -> Path:
+    (folder / "local").mkdir(parents=True)
+    (folder / "local" / "privacy.json").write_text(json.dumps(POLICY | changes))
+    return folder
+
+
+def test_a_sites_filters_come_before_those_of_the_job(tmp_path: Path) -> None:
+    """In the scope that the job names, or the site's default."""
+    folder = job(tmp_path / "job", filter_of("SVTPrivacy", epsilon=1))
+    draft = read_job(folder, tmp_path, [site(tmp_path / "a"), site(tmp_path / "b", default_scope="private")])
+    assert [link["use"] for link in draft.links] == ["deployed.percentile_privacy", "deployed.svt_privacy"]
+    assert (draft.links[0]["percentile"], draft.links[0]["gamma"]) == (10, 0.02)
+    notes = "\n".join(draft.notes)
+    assert "task_result_filters[0], AddNoiseToMinMax, is not understood" in notes
+    assert "BadModelDetector, filters no update that is sent" in notes
+    assert f"{tmp_path / 'b'}: its policy differs; all clients in the recipe keep that of {tmp_path / 'a'}" in notes
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"scope": "private"}))
+    (first, second) = read_job(folder, tmp_path, [tmp_path / "a"]).links
+    assert (first["epsilon"], second["epsilon"]) == (0.2, 1)
+
+
+def test_a_site_refuses_a_scope_that_it_does_not_have(tmp_path: Path) -> None:
+    folder = job(tmp_path / "job")
+    with pytest.raises(SetupError, match="no scope, and the site has no default_scope; this site refuses it"):
+        read_job(folder, tmp_path, [site(tmp_path / "a", default_scope="")])
+    with pytest.raises(SetupError, match="there is no such folder"):
+        read_job(folder, tmp_path, [tmp_path / "nowhere"])
+    (tmp_path / "free").mkdir()
+    assert not read_job(folder, tmp_path, [tmp_path / "free"]).links
 
 
 def test_with_a_yes_the_jobs_model_is_in_the_recipe(tmp_path: Path) -> None:
@@ -549,6 +593,7 @@ def test_names_and_configuration_are_followed_and_what_is_assigned_twice_is_unkn
     | st.text() | st.sampled_from(["no", "Null", "1e5", "a: b", "net.py:Net", "^fc", "x:", "~", "-", "0x1"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1), inner, max_size=4), max_leaves=8,
 ))  # fmt: skip
+@example(value={"0" * 30 + "\u1e70" * 110: None})
 def test_what_is_written_is_read_back(value: Any) -> None:
     assert read_text(f"it: {_flow(value)}\n", "x").data == {"it": value}
 

@@ -19,6 +19,13 @@ def import_(
     dataset: Annotated[
         str, typer.Option(metavar="NAME", help="Data set that stands in for that of the job.")
     ] = "std.digits",
+    sites: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--site", metavar="FOLDER",
+            help="A site of NVFlare, with local/privacy.json, whose filters come before the job's. May be repeated.",
+        ),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Write a recipe of another framework's job, with a line for what it has in another way, or not at all. None of the
@@ -33,7 +40,9 @@ def import_(
     if not folder.is_dir():
         raise SetupError(f"{folder} is no folder; name that of a job of NVFlare or of an app of Flower")
     base = to.parent if to else Path()
-    draft = read_job(folder, base) if framework == "nvflare" else read_app(folder, base)
+    if sites and framework != "nvflare":
+        raise SetupError(f"--site {sites[0]} is a site of NVFlare, and the app is of Flower; leave it out")
+    draft = read_job(folder, base, sites or ()) if framework == "nvflare" else read_app(folder, base)
     path = to or Path(f"{draft.name}.yaml")
     for line in written(draft, path, dataset, trust):
         typer.echo(f"note: {line}")

@@ -177,10 +177,15 @@ def _problems(draft: Draft, path: Path, dataset: str, model: dict[str, Any], tru
     return []
 
 
+_LONG_KEY = 1000
+
+
 def _flow(value: Any) -> str:
     """A value as YAML in one line."""
     if isinstance(value, dict):
-        parts = (f"{_flow(str(key))}: {_flow(each)}" for key, each in value.items())
+        keys = {_flow(str(key)): each for key, each in value.items()}
+        # YAML takes a long text for a key only where that is said.
+        parts = (f"{'? ' if len(key) > _LONG_KEY else ''}{key}: {_flow(each)}" for key, each in keys.items())
         return f"{{{', '.join(parts)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_flow, value))}]"

@@ -2,7 +2,8 @@
 
 Format: NVFlare 2.9.0, nvflare/private/fed_json_config.py and what `FedJob.export_job` writes: `meta.json` with the
 sites of each app, and in each app `config/config_fed_client.json` and `config/config_fed_server.json`. Files that end
-in `.conf` are HOCON, which pyhocon reads.
+in `.conf` are HOCON, which pyhocon reads. A site's policy, `local/privacy.json` (nvflare/private/privacy_manager.py and
+fed/app/fl_conf.py), has filters for the scope that the job names: they come before the job's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import fnmatch
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,20 @@ _QUIET = ("IntimeModelSelector", "TBAnalyticsReceiver", "AnalyticsReceiver", "Fu
 """Components that change nothing of what is learned."""
 
 
-def read_job(folder: Path, base: Path) -> Draft:
-    """What a job's configuration says.
+def read_job(folder: Path, base: Path, sites: Sequence[Path] = ()) -> Draft:
+    """What a job's configuration says, and the policies of sites.
 
     Args:
         folder: of the job, or of an app with a folder `config`.
         base: folder of the recipe, from which it names files of the job.
+        sites: folders of sites, or their folders `local`.
 
     Raises:
-        SetupError: there is no configuration in it, or it cannot be read.
+        SetupError: there is no configuration in it, or it cannot be read; or a site refuses the job.
     """
     meta = _read(folder, "meta") or {}
+    scope = str(meta.get("scope") or "")
+    policies = [(site, _scope(site, scope)) for site in sites]
     apps = _apps(folder, meta)
     clients = [(app, found) for app in apps if (found := _config(app, "config_fed_client")) is not None]
     servers = [(app, found) for app in apps if (found := _config(app, "config_fed_server")) is not None]
@@ -54,6 +58,11 @@ def read_job(folder: Path, base: Path) -> Draft:
     for app, config in servers[:1]:
         _read_server(draft, config, app, base)
     app, config = clients[0]
+    for site, policy in policies[:1]:
+        _read_policy(draft, policy, site, config)
+    for site, other_policy in policies[1:]:
+        if other_policy != policies[0][1]:
+            draft.note(f"{site}: its policy differs; all clients in the recipe keep that of {policies[0][0]}")
     _read_client(draft, config, app, base)
     for other, found in clients[1:]:
         if found != config:
@@ -167,9 +176,49 @@ def _read_server(draft: Draft, config: Mapping[str, Any], app: Path, base: Path)
         draft.note(f"{chain}[{place}].filters[{number}] at the server, {_kind(each)}, is not in the recipe")
 
 
+def _scope(site: Path, name: str) -> Mapping[str, Any]:
+    """The scope of a site's policy in which a job of that scope runs there; empty where the site has no policy.
+
+    Raises:
+        SetupError: there is no folder, or the site refuses the job.
+    """
+    place = next((each for each in (site / "local", site) if any(each.glob("privacy.*"))), None)
+    if place is None:
+        if not site.is_dir():
+            raise SetupError(f"--site {site}: there is no such folder; name that of a site, with local/privacy.json")
+        return {}
+    policy = _read(place, "privacy") or {}
+    scopes = {str(scope.get("name", "")): scope for scope in _parts(policy, "scopes")}
+    wanted = name or str(policy.get("default_scope") or "")
+    if scopes and wanted not in scopes:
+        of_job = f"scope {name}" if name else "no scope, and the site has no default_scope"
+        raise SetupError(f"{place}: the job has {of_job}; this site refuses it: it allows {', '.join(scopes)}")
+    return scopes.get(wanted, {})
+
+
+def _read_policy(draft: Draft, scope: Mapping[str, Any], site: Path, config: Mapping[str, Any]) -> None:
+    """The filters that a site puts before those of any job."""
+    sent = "update" if _sends_differences(config) else "weights"
+    for chain in ("task_data_filters", "task_result_filters"):
+        for number, each in enumerate(_parts(scope, chain)):
+            place = f"{site}: scope {scope.get('name')}, {chain}[{number}]"
+            usual = "in" if chain == "task_data_filters" else "out"
+            if chain == "task_data_filters" or str(each.get("direction") or usual).lower() not in (usual, "inout"):
+                draft.note(f"{place}, {_kind(each)}, filters no update that is sent, and is not in the recipe")
+            else:
+                _filter(draft, each, place, sent)
+
+
+def _sends_differences(config: Mapping[str, Any]) -> bool:
+    """Whether clients send updates and not weights."""
+    executors = (part.get("executor") for part in _parts(config, "executors"))
+    return any(_args(each).get("params_transfer_type") == "DIFF" for each in executors if isinstance(each, Mapping))
+
+
 def _read_client(draft: Draft, config: Mapping[str, Any], app: Path, base: Path) -> None:
     """The filters of what clients send, and the numbers of their training."""
-    scripts, given, diff = [], dict[str, Any](), False
+    scripts, given = [], dict[str, Any]()
+    sent = "update" if _sends_differences(config) else "weights"
     executors = _parts(config, "executors")
     tasks = [task for executor in executors for task in _tasks(executor)]
     if tasks and not any(fnmatch.fnmatchcase("train", task) for task in tasks):
@@ -179,7 +228,6 @@ def _read_client(draft: Draft, config: Mapping[str, Any], app: Path, base: Path)
         )
     for executor in executors:
         args = _args(executor["executor"]) if isinstance(executor.get("executor"), Mapping) else {}
-        diff = diff or args.get("params_transfer_type") == "DIFF"
         command = f"{args.get('task_script_path', '')} {args.get('task_script_args', '')} {args.get('command', '')}"
         try:
             words = shlex.split(command)
@@ -190,7 +238,7 @@ def _read_client(draft: Draft, config: Mapping[str, Any], app: Path, base: Path)
         scripts += [word for word in words if word.endswith(".py")]
     for chain, place, number, each in _filters(config):
         if chain == "task_result_filters":
-            _filter(draft, each, f"{chain}[{place}].filters[{number}]", "update" if diff else "weights")
+            _filter(draft, each, f"{chain}[{place}].filters[{number}]", sent)
         elif _kind(each) != DECRYPTOR:
             where = f"{chain}[{place}].filters[{number}], {_kind(each)},"
             draft.note(f"{where} is not understood, and is not in the recipe")
