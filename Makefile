@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DISTRIBUTIONS := .[dev,exact] plugins/ledger plugins/runs plugins/terminal plugins/std plugins/paraaegis plugins/selectiveshield plugins/sensecrypt plugins/baselines plugins/fas plugins/fedre plugins/lab plugins/kit plugins/attacks plugins/party plugins/trackers plugins/evidence plugins/audit plugins/secagg plugins/threshold plugins/features plugins/analytics plugins/policy plugins/deployed plugins/robust plugins/recipes plugins-contrib/altfl plugins-contrib/borda plugins-contrib/clover plugins-contrib/llg plugins-contrib/rowlog
 # Engines and libraries that most people do not need: `make test` needs them, `make run` does not.
-EXTRAS := plugins/ray plugins/flower plugins/search
+EXTRAS := plugins/ray plugins/flower plugins/nvflare plugins/search
 LIBRARIES := plugins/trackers[mlflow,tensorboard,wandb] plugins/std[tables,huggingface,dicom]
 EXTRAS_STAMP := $(VENV)/.installed-extras
 DOCS_VENV := .venv-docs
@@ -13,7 +13,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 DIST_VENV := .venv-dist
 DIST_STAMP := $(DIST_VENV)/.installed
 # Installed by no target; `make lock` looks for its versions anyway.
-OTHERS := .[browser] plugins/runs[pandas] plugins/features[timm,huggingface] plugins/deployed[hocon]
+OTHERS := .[browser] plugins/runs[pandas] plugins/features[timm,huggingface] plugins/deployed[hocon] plugins/nvflare[nvflare]
 # Every distribution of a lock is in it, so pip looks for none.
 LOCKED := install --quiet --no-compile --no-deps --require-hashes --requirement
 OWN := install --quiet --no-compile --no-deps --no-build-isolation

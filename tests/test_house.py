@@ -204,8 +204,8 @@ PUBLIC = re.compile(
 )
 """The names that `docs/writing-a-plugin.md` calls public."""
 APPLICATIONS = {
-    "attacks", "audit", "evidence", "flower", "kit", "lab", "ledger", "party", "policy", "robust", "runs", "search",
-    "terminal",
+    "attacks", "audit", "evidence", "flower", "kit", "lab", "ledger", "nvflare", "party", "policy", "robust", "runs",
+    "search", "terminal",
 }
 """Plugins that drive runs, or hold parties of one, rather than take part in rounds. They go deeper into the core."""
 
@@ -228,6 +228,7 @@ def test_plugins_use_the_public_api_alone() -> None:
 OUTSIDE_RUNS = {
     "fedplug_lab.new": "a project that the user asked for",
     "fedplug_flower.app_folder": "an app that the user asked for",
+    "fedplug_nvflare.job_folder": "a job that the user asked for",
     "fedplug_terminal.shelf": "a copy of a shipped recipe that the user asked for",
     "fedplug_runs.files": "the door",
     "fedplug_trackers.to_wandb": "a folder that the user may name; wandb writes in it",

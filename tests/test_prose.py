@@ -136,9 +136,9 @@ def test_code_and_numbers_are_left_alone() -> None:
 
 FOLDERS = (
     "core/fedplug", "plugins/audit", "plugins/baselines", "plugins/evidence", "plugins/fas", "plugins/fedre",
-    "plugins/flower", "plugins/kit", "plugins/lab", "plugins/paraaegis", "plugins/party", "plugins/ray",
-    "plugins/search", "plugins/secagg", "plugins/selectiveshield", "plugins/sensecrypt", "plugins/threshold",
-    "plugins/trackers", "plugins-contrib", "release",
+    "plugins/flower", "plugins/kit", "plugins/lab", "plugins/nvflare", "plugins/paraaegis", "plugins/party",
+    "plugins/ray", "plugins/search", "plugins/secagg", "plugins/selectiveshield", "plugins/sensecrypt",
+    "plugins/threshold", "plugins/trackers", "plugins-contrib", "release",
 )  # fmt: skip
 """Folders whose Python sources keep the rules."""
 OF_PYTHON = {

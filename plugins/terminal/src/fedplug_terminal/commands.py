@@ -19,6 +19,7 @@ OFFERED = {
     "fedplug-evidence": ("evidence", "verify"),
     "fedplug-flower": ("federation-app", "federation-relay", "federation-try"),
     "fedplug-lab": ("compare", "data", "new", "report", "schema", "sites", "sweep"),
+    "fedplug-nvflare": ("nvflare-job",),
     "fedplug-party": ("party",),
     "fedplug-policy": ("budget",),
     "fedplug-search": ("search",),

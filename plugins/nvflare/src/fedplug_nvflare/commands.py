@@ -1,0 +1,35 @@
+"""The command `fedplug nvflare-job`. Everything heavy is imported inside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from fedplug_terminal.options import Plugins, RecipeFile, Sets, Trust, command
+
+
+@command(
+    group="Federate", epilog="Example: fedplug nvflare-job recipes/bfv-fedavg.yaml job && nvflare job submit -j job"
+)  # fmt: skip
+def nvflare_job(
+    recipe: RecipeFile,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Job folder to write: empty, or not there yet.", show_default=False)
+    ],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Folder of runs at NVFlare's server.")] = "",
+    sets: Sets = None,
+    plugins: Plugins = None,
+    trust: Trust = False,
+) -> None:
+    """Write the folder of an NVFlare job, which runs a recipe in an NVFlare federation."""
+    from fedplug_runs import functions
+    from fedplug_runs.own_files import with_files
+    from fedplug_runs.trust import Consent
+
+    from fedplug_nvflare.job_folder import write_job
+
+    checked = functions.check(recipe, sets, catalog=with_files(None, plugins, Consent(trust, ask=True)))
+    write_job(checked, folder, {"output": output} if output else {})
+    submit = f"nvflare job submit -j {folder}"
+    typer.echo(f"wrote {folder} with recipe {checked.name}, digest {checked.digest}; submit it: {submit}")
