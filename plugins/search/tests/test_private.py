@@ -17,8 +17,8 @@ from fedplug_ledger.accounting import ORDERS
 from fedplug_runs.settings import Settings
 from fedplug_search import searching
 from fedplug_search.laws import Law
-from fedplug_search.private import FILE
-from fedplug_search.question import Asked
+from fedplug_search.private import FILE, Choice
+from fedplug_search.question import Asked, read_question
 
 OVER = ["train.lr=[0.01, 0.1]"]
 NOISY = """
@@ -73,8 +73,34 @@ def test_the_best_of_what_was_drawn_and_what_it_costs(
 def test_without_noise_nobody_is_promised_anything(
     recipe: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen, *_ = found(recipe, settings, catalog, monkeypatch).privacy()
-    assert "no guarantee: a run has none" in chosen
+    chosen, *of_trials = found(recipe, settings, catalog, monkeypatch).privacy()
+    assert "no guarantee: a run has none: sees sums over clients of the clear zone" in chosen
+    assert "toward the server: no guarantee: reads the clear zone" in of_trials[0]
+
+
+NOISE = "{use: std.gaussian, epsilon: 2, delta: 1.0e-5%s}"
+
+
+@pytest.mark.parametrize("noised_first", [True, False])
+def test_a_setting_without_noise_takes_the_promise_of_all(noisy: Path, catalog: Catalog, noised_first: bool) -> None:
+    clip = "{use: std.clip, norm: 0.3}"
+    lists = [f"[{clip}, {NOISE % ''}]", f"[{clip}]"]
+    over = f"protect.noised=[{', '.join(lists if noised_first else lists[::-1])}]"
+    question = read_question(noisy, Asked([over], private="geometric", trials=10), catalog)
+    assert question.private is not None
+    said = Choice.of(question, question.private, catalog, None).sentences(3)
+    assert len(said) == 4
+    assert all("no guarantee: " in line for line in said)
+
+
+def test_noise_of_a_seed_that_trials_share_promises_nothing(noisy: Path, catalog: Catalog) -> None:
+    """The theorem takes independent runs."""
+    noisy.write_text(NOISY.replace(NOISE % "", NOISE % ", source: reproducible"))
+    question = read_question(noisy, Asked(OVER, private="geometric", trials=10), catalog)
+    assert question.private is not None
+    said = Choice.of(question, question.private, catalog, None).sentences(3)
+    assert len(said) == 4
+    assert all("no guarantee: " in line and "the noise follows from a seed" in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedplug.api.errors import CheckpointError
+from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_runs import units
 from fedplug_runs.files import read_bytes
 from fedplug_runs.folder import read_ledger, read_rows
+from fedplug_runs.rows import Row
 
 from fedplug_lab.records import Compared
 
@@ -78,30 +81,41 @@ def spent_by(run_dir: Path) -> Spent | None:
         return Spent(None) if asked else None
     if asked > len(ledger.log):  # killed after it went on: the ledger is that of the time before
         return Spent(None)
+    return _stated(ledger, rows) if ledger.rounds.actual else None
+
+
+def _stated(ledger: LedgerReport, rows: Sequence[Row]) -> Spent:
+    """What a ledger says of the whole run."""
     prices = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
-    return Spent(ledger.epsilon, ledger.delta, prices) if ledger.rounds.actual else None
+    return Spent(ledger.epsilon, ledger.delta, prices)
 
 
-_OF_CLIENTS = ("name", "clients", "partition", "public")
+_OF_CLIENTS = ("name", "clients", "partition", "public", "at")
 """Keys of `data` that say who has which of the same examples."""
+
+
+def _same(data: Mapping[str, Any]) -> str:
+    """Equal for sections `data` that may share examples: numbers and switches say which part of them is taken."""
+    parts = (bool, int, float, type(None))
+    kept = {key: value for key, value in data.items() if key not in _OF_CLIENTS and not isinstance(value, parts)}
+    return f"{data['use']} {kept!r}"
 
 
 def looked_at(everyone: Sequence[Compared]) -> list[str]:
     """What it costs that somebody looks at several runs on one data set, a sentence for each data set."""
     by_data: dict[str, list[Spent]] = {}
     for run in (run for each in everyone for run in each.runs):
-        data = {name: value for name, value in run.summary.recipe["data"].items() if name not in _OF_CLIENTS}
-        prices = next((row.epsilon_prices for row in reversed(run.rows) if row.epsilon_prices), "")
         if run.ledger.rounds.actual:
-            spent = Spent(run.ledger.epsilon, run.ledger.delta, prices)
-            by_data.setdefault(f"{data['use']} {data!r}", []).append(spent)
+            seed_is_known = any(noise.source == "reproducible" for noise in run.ledger.noise)
+            spent = Spent(None) if seed_is_known else _stated(run.ledger, run.rows)
+            by_data.setdefault(_same(run.summary.recipe["data"]), []).append(spent)
     found = []
     for key, runs in by_data.items():
         price, who = price_of(runs), f"The {len(runs)} runs on {key.partition(' ')[0]} together"
         if len(runs) < 2:
             continue
         if price.without or price.epsilon is None:
-            none = f"{units.many(price.without, 'run')} {'has' if price.without == 1 else 'have'} no epsilon"
+            none = f"{units.many(price.without, 'run')} {'has' if price.without == 1 else 'have'} no epsilon that holds"
             found.append(f"{who} promise nothing to anybody who sees them or the choice among them: {none}.")
         else:
             part = ", for what they price" if price.partial else ""

@@ -15,7 +15,7 @@ from fedplug.recipe.composition import Composition
 from fedplug.round.world import World
 from fedplug_ledger.accounting import ORDERS, renyi, renyi_epsilon
 from fedplug_ledger.grades import PARTIES, quoted
-from fedplug_ledger.views import Guarantee, guaranteed
+from fedplug_ledger.views import Guarantee, guaranteed, verdict
 from fedplug_party.agreement import planned
 from fedplug_runs.files import read_bytes, write_bytes
 from fedplug_runs.overlay import load_recipe
@@ -58,14 +58,24 @@ class Cost:
     Attributes:
         rdp: Renyi DP at each of `ORDERS`.
         epsilon: as its ledger states it.
+        rests_on, not_covered: as in a line of its verdict.
     """
 
     rdp: NDArray[np.float64]
     epsilon: float
+    rests_on: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
 
     def most(self, other: Cost) -> Cost:
         """What bounds both."""
-        return Cost(np.maximum(self.rdp, other.rdp), max(self.epsilon, other.epsilon))
+        rests, bare = ((*a, *b) for a, b in ((self.rests_on, other.rests_on), (self.not_covered, other.not_covered)))
+        rdp, epsilon = np.maximum(self.rdp, other.rdp), max(self.epsilon, other.epsilon)
+        return Cost(rdp, epsilon, tuple(dict.fromkeys(rests)), tuple(dict.fromkeys(bare)))
+
+    def terms(self) -> str:
+        """On what it rests, and what it leaves out, in sentences; empty where there is neither."""
+        rests = f" It rests on this: {'; '.join(self.rests_on)}." if self.rests_on else ""
+        return rests + (f" Not covered: {'; '.join(self.not_covered)}." if self.not_covered else "")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,19 +98,19 @@ class Choice:
     def of(cls, question: Question, law: Law, catalog: Catalog, data_root: str | Path | None) -> Choice:
         """Prices every setting that may be drawn, by its worst run, in which each client takes part in each round."""
         toward: dict[str, Cost | str] = {}
-        delta = question.base.delta
+        delta, at_sites = question.base.delta, False
         for params in question.space.combinations():
             changes = question.changes(question.space.values(params), question.seeds[0])
             try:
                 recipe = load_recipe(question.recipe, changes, catalog)
             except RecipeError:  # a trial with these values ends before anything is released
                 continue
-            delta = max(delta, recipe.delta)
+            delta, at_sites = max(delta, recipe.delta), at_sites or recipe.data.at != "here"
             for party, cost in _costs(recipe, None if data_root is None else str(data_root)).items():
-                worst = toward.get(party, cost)
+                worst = toward.setdefault(party, cost)
                 if not isinstance(worst, str):
                     toward[party] = cost if isinstance(cost, str) else worst.most(cost)
-        return cls(law, toward, delta, question.base.data.at != "here")
+        return cls(law, toward, delta, at_sites)
 
     def sentences(self, trials: int) -> list[str]:
         """What the search costs, after so many trials."""
@@ -121,7 +131,7 @@ class Choice:
         return (
             f"{who}: epsilon {chosen:.2f} for each client at delta {self.delta:g}, with the choice. A run costs up to "
             f"{cost.epsilon:.2f}; their number was drawn: {self.law} (Papernot and Steinke 2022, Theorem {theorem}). "
-            "Test examples count as public."
+            f"Test examples count as public.{cost.terms()}"
         )
 
     def _of_trials(self, trials: int) -> Iterator[str]:
@@ -134,7 +144,7 @@ class Choice:
                 yield f"{who}: no guarantee: {cost}."
             else:
                 epsilon = renyi_epsilon(trials * cost.rdp, self.delta)
-                yield f"{who}: epsilon {epsilon:.2f} for each client at delta {self.delta:g}."
+                yield f"{who}: epsilon {epsilon:.2f} for each client at delta {self.delta:g}.{cost.terms()}"
 
 
 def _costs(recipe: Recipe, data_root: str | None) -> dict[str, Cost | str]:
@@ -142,14 +152,20 @@ def _costs(recipe: Recipe, data_root: str | None) -> dict[str, Cost | str]:
     composition = Composition(recipe)
     ledger = planned(recipe, composition, World(recipe, composition, data_root).model("cpu").layout)
     found: dict[str, Cost | str] = {}
+    lines = {line.party: line for line in verdict(ledger).lines}
     for party, view in guaranteed(ledger).items():
-        if isinstance(view, Guarantee) and not view.zero_out.slack:
+        line = lines[party]
+        if isinstance(view, Guarantee) and line.state == "none":  # a seed that all trials share gives their noise
+            found[party] = line.reason or "no finite epsilon is known"
+        elif isinstance(view, Guarantee) and not view.zero_out.slack:
             spent: Any = view.zero_out
             kinds = [(name, multiplier, int(counts.max())) for (name, multiplier), counts in spent.others.items()]
             rdp = renyi(float(spent.gaussian.max()), kinds, ledger.curves)
             if spent.concentrated:  # known at whole orders alone
                 rdp = np.where(np.rint(ORDERS) == ORDERS, rdp, np.inf)
-            found[party] = Cost(rdp, quoted(ledger.epsilons_of(spent)))
+            found[party] = Cost(
+                rdp, quoted(ledger.epsilons_of(spent)), tuple(line.rests_on), tuple(line.not_covered)
+            )  # fmt: skip
         elif isinstance(view, Guarantee):
             found[party] = "its noise takes a part of delta, which the theorem leaves out; write source: secure"
         elif not view.absent:
