@@ -170,8 +170,8 @@ def why_not_amplified(ledger: Book) -> str | None:
         "no accountant here covers samples of fixed size under add-or-remove adjacency":
             sampling.scheme == "fixed",
         "clients take part in turn, which is no secret": sampling.scheme == "cyclic",
-        f"noise takes back that of {ledger.so_far.reach} rounds, and a client may be in two of {sampling.turns + 1}; "
-        f"write separation: {ledger.so_far.reach + 1} in sampling, or fewer bands":
+        "noise is correlated over rounds in which a client may be drawn twice; write in sampling a separation of as "
+        "many rounds as the noise has bands":
             any(cost.correlated for cost in costs) and ledger.so_far.reach >= sampling.turns,
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
             sampling.source == "reproducible",

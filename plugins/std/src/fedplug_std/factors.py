@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["square_root", "banded", "tree", "identity"]
 LARGEST = 1024
-"""Largest number of rounds of a factor that is no Toeplitz matrix, whose entries are worked out once: in T^3 steps for a
-tree, in some hundred b T^2 for b bands, which were seven seconds for 16 bands and this number of rounds."""
+"""Largest number of rounds of a factor that is no Toeplitz matrix, whose entries are worked out once: in T^3 steps for
+a tree, in some hundred b T^2 for b bands, which were seven seconds for 16 bands and this number of rounds."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
