@@ -134,7 +134,7 @@ def test_each_coin_costs_the_column_of_its_round_and_a_cohort_its_coins() -> Non
         )  # fmt: skip
     assert ledger.epsilon() == 0.5
     one, two = 0.5**2, 0.375**2
-    whole, spent = 1 + one + two, 1 + 2 * one + 2 * two  # of round 3, whose noise both times of rounds 4 and 5 take back
+    whole, spent = 1 + one + two, 1 + 2 * one + 2 * two  # round 3's is in both of rounds 4 and 5
     added = [releases for releases, _, adjacency in book.asked if adjacency == "zero_out"]
     asked = [sorted(m for _, m, _, count in releases for _ in range(count)) for releases in added]
     cohorts = {
