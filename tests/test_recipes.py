@@ -265,6 +265,9 @@ def test_runs(path: Path, tmp_path: Path) -> None:
         "public-features": [f"data={FEATURES}", "min_clients=10"],
         "public-features-hundred": [f"data={FEATURES}", "min_clients=10"],
         "dp-ftrl": ["data={use: std.digits, clients: 20, partition: {use: std.iid}}", "min_clients=2"],
+        "bandmf": [
+            "data={use: std.digits, clients: 20, partition: {use: std.iid}}", "min_clients=2", "sampling.rate=0.25",
+        ],
         "gpt-base": ["model.width=16", "model.heads=2", *FEW_PIECES],
         "gpt-lora-central-dp": [*FEW_PIECES, "data.clients=20"],
         "gpt-lora-vote-bfv": FEW_PIECES,

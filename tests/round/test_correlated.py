@@ -25,6 +25,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.protocol import Protocol, sample
 from fedplug_ledger.accounting import gaussian_epsilon
 from fedplug_runs.checkpoint import Checkpoints
+from fedplug_std.accountants import Pld
 from fedplug_std.correlated import CorrelatedGaussian
 from fedplug_std.factors import factor
 from run_toys import resume, rows_of, start, stopped
@@ -199,6 +200,37 @@ def test_a_skipped_round_leaves_no_noise_to_take_back() -> None:
     assert outcome.protocol.ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
 
 
+def test_coins_within_cohorts_that_take_turns_earn_credit_for_noise_of_as_many_bands() -> None:
+    """BandMF: a client pays for at most ceil(n / b) = 3 sampled releases, whose noise is 2 sqrt(3) times the norm."""
+    noise = NOISE | {"factor": "banded"}
+    secret = {"scheme": "poisson", "rate": 0.25, "separation": TURNS}
+    plain = recipe(
+        noise, data={"use": "std.digits", "clients": 120, "partition": {"use": "std.iid"}}, train=STILL,
+        sampling=secret, accountant={"use": "std.pld"},
+    )  # fmt: skip
+    outcome = run_protocol(plain)
+    ledger, made = outcome.protocol.ledger, Recipe.from_plain(plain, toy_catalog())
+    assert made.sampling is not None
+    for entry in ledger.log:
+        assert {*entry.charged} <= {*made.sampling.cohort(made.seed, range(120), entry.round - 1)}
+    report = ledger.report()
+    assert report.sampling.amplified
+    assert report.epsilons is not None
+    expected = Pld(Pld.Options()).compose([("gaussian", 2 * math.sqrt(3), 0.75, 3)], 1e-5, "zero_out")["pld"]
+    assert report.epsilons.epsilon == pytest.approx(expected, rel=1e-3)
+    # Without the coins, as if each client had been in all rounds of its cohort.
+    unsampled = report.views["released_model"].epsilons
+    assert unsampled is not None
+    assert unsampled.zero_out["epsilon_without_sampling"] == pytest.approx(gaussian_epsilon(2.0, 1e-5), rel=1e-3)
+    wide = run_protocol(plain | {"sampling": secret | {"separation": 2}, "postprocess": {"noised": [
+        noise | {"separation": 2, "bands": 3}
+    ]}})  # fmt: skip
+    why = wide.protocol.ledger.report().sampling
+    assert not why.amplified
+    assert "a client may be drawn twice" in why.why
+    assert not any(entry.secret_cohort for entry in wide.protocol.ledger.log)
+
+
 # -- shared out among clients ------------------------------------------------------------------------------------------
 
 SHARED = {"use": "std.distributed_correlated_gaussian", "noise_multiplier": 2.0, "separation": TURNS, "shared_by": 5}
@@ -346,11 +378,15 @@ def test_the_check_names_obstacles_to_sharing_it_out() -> None:
 def test_the_check_names_obstacles_to_the_participations() -> None:
     assert "separation=3 is more than the 1 from one round of a client to its next" in problems(recipe(sampling=None))
     poisson = problems(recipe(sampling={"scheme": "poisson", "rate": 0.5}))
-    assert "write sampling: {scheme: cyclic, rate: 0.3333}, or separation: 1" in poisson
+    assert "write separation: 3 in sampling, or separation: 1" in poisson
+    cyclic = problems(recipe(sampling={"scheme": "cyclic", "rate": 0.5}))
+    assert "write sampling: {scheme: cyclic, rate: 0.3333}, or separation: 2" in cyclic
     assert "participations=2 is less than the 3 of 8 rounds" in problems(recipe(NOISE | {"participations": 2}))
     banded = problems(recipe(NOISE | {"factor": "tree", "bands": 2}))
-    assert "bands=2 belongs to the square root, but factor is tree" in banded
-    assert "rounds=5000 is more than a tree of 1024" in problems(recipe(NOISE | {"factor": "tree"}, rounds=5000))
+    assert "bands=2 belongs to square_root and banded, but factor is tree" in banded
+    for kind in ("tree", "banded"):
+        long = problems(recipe(NOISE | {"factor": kind}, rounds=5000))
+        assert f"rounds=5000 is more than the 1024 of factor {kind}; write factor: square_root" in long
     assert "needs a bound of the L2 norm" in problems(recipe(protect={"noised": []}))
     twice = recipe(postprocess={"noised": [NOISE, {"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 1}]})
     assert "adds noise behind that of std.correlated_gaussian" in problems(twice)

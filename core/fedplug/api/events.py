@@ -236,9 +236,7 @@ class Watcher:
     def __init__(self) -> None:
         self.listeners: list[Callable[[str, str, int, int], None]] = []
 
-    def record(
-        self, sender: str, receiver: str, round: int, phase: str, data: Any, zones: Mapping[str, int]
-    ) -> None:
+    def record(self, sender: str, receiver: str, round: int, phase: str, data: Any, zones: Mapping[str, int]) -> None:
         """Takes note of one message."""
         for listener in self.listeners:
             listener(sender, receiver, round, len(data))

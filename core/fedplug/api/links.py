@@ -420,24 +420,34 @@ class Sampled(Protocol):
     def scheme(self) -> str:
         """Its name, such as `poisson`."""
 
+    @property
+    def turns(self) -> int:
+        """The fewest rounds from one in which a client may be drawn to its next."""
+
 
 def amplified(sampling: Sampled | None, facts: Facts) -> set[str]:
     """The zones whose noise is added to the sum of a Poisson sample, which hides who takes part.
 
     None where a function of the sum comes before the noise: what it remembers of the clients of one round would be in
-    the releases of others, and sampling a round hides nobody then. Nor where noise is correlated over rounds: what is
-    released of one round has the clients of others in it.
+    the releases of others, and sampling a round hides nobody then. Nor where noise takes back that of so many rounds
+    that a client could be in two of them.
     """
     if sampling is None or sampling.scheme != "poisson":
         return set()
-    return {zone for zone, first in _central(facts).items() if first} - correlated(facts, "server", "key_server")
+    # As early as noise reaches that far back, so that the zones are the same in every round.
+    later = facts.at(min(sampling.turns, facts.rounds - 1)) if correlated(facts, "server", "key_server") else facts
+    far = correlated(later, "server", "key_server", reach=sampling.turns)
+    return {zone for zone, first in _central(facts).items() if first} - far
 
 
-def correlated(facts: Facts, *sites: Site) -> set[str]:
-    """The zones in which a party of these adds noise that takes back some of that of earlier rounds."""
+def correlated(facts: Facts, *sites: Site, reach: int = 0) -> set[str]:
+    """The zones in which a party of these adds noise that takes back some of that of earlier rounds, of `reach` rounds
+    before or more.
+    """
     return {
         zone for zone in facts.links for step in facts.steps(zone) for each in step.operations
         if isinstance(each, Noise) and each.takes_back is not None and step.link.site in sites
+        and len(each.takes_back) >= reach
     }  # fmt: skip
 
 

@@ -86,9 +86,7 @@ def check_place(link: Place, known: Known, operation: Operation) -> None:
     if isinstance(operation, Seal | Scramble | Open) and not isinstance(link.component, role):
         fitting = [each.__name__ for each in ((Sealer, Scrambler) if role is Closer else (role,))]
         classes = [f"class {type(link.component).__name__}(fedplug.{name})" for name in fitting]
-        raise Misplaced(
-            f"{where}: it gives {kind} and is no {' or '.join(fitting)}; write {', or '.join(classes)}"
-        )
+        raise Misplaced(f"{where}: it gives {kind} and is no {' or '.join(fitting)}; write {', or '.join(classes)}")
     if isinstance(operation, Noise) and link.hook == "postprocess" and link.site == "client":
         raise Misplaced(
             f"{link.name} adds noise at the clients to the {link.zone} sum, which they have in hand without it; add "

@@ -18,9 +18,7 @@ from fedplug.mechanisms.closing import Closing
 from fedplug.mechanisms.execution import called, execute, not_finite, refusal
 
 
-def add_up(
-    step: Step, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts
-) -> Block:
+def add_up(step: Step, blocks: dict[int, Block], weights: Mapping[int, float], server: Server, facts: Facts) -> Block:
     """The sum of the clients' blocks of one zone as the aggregator gives it.
 
     Raises:

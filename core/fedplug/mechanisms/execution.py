@@ -348,9 +348,7 @@ class _Execution:
         grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std, noise.mechanism)
         return add(values, noise.std, grid, noise.source, stream)
 
-    def _noised_with_memory(
-        self, noise: Noise, takes_back: tuple[float, ...], block: Block
-    ) -> NDArray[np.float32]:
+    def _noised_with_memory(self, noise: Noise, takes_back: tuple[float, ...], block: Block) -> NDArray[np.float32]:
         """Values with noise that takes back some of that of earlier rounds, which this party remembers.
 
         A round that was skipped has left none: nothing was released of it, and nothing is taken back. What one round

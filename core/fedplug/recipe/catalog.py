@@ -249,9 +249,7 @@ class Catalog:
         return cls(groups, texts, groups.get(SECTION, {}))
 
     @classmethod
-    def of(
-        cls, components: Mapping[str, Mapping[str, type]], sections: Mapping[str, type] | None = None
-    ) -> Catalog:
+    def of(cls, components: Mapping[str, Mapping[str, type]], sections: Mapping[str, type] | None = None) -> Catalog:
         """A catalog of exactly these classes, `{group: {name: class}}`, for tests: no installed component is seen;
         sections are those installed where none are given.
 

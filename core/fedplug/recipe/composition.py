@@ -32,17 +32,7 @@ from fedplug.api.roles import (
     Protector,
     Trainer,
 )
-from fedplug.recipe.catalog import (
-    DISPLAY,
-    EXAMINE,
-    HOOK_GROUPS,
-    RULES,
-    SECTION,
-    SERVICE,
-    Entry,
-    installed,
-    service,
-)
+from fedplug.recipe.catalog import DISPLAY, EXAMINE, HOOK_GROUPS, RULES, SECTION, SERVICE, Entry, installed, service
 from fedplug.recipe.parts import Use
 from fedplug.recipe.sections import Resolved
 
@@ -181,9 +171,7 @@ class Composition:
     def ballots(self, facts: Facts) -> list[tuple[str, Operations]]:
         """Who asks clients for ballots with noise in the round of `facts`, with the operations on them."""
         named = (name for name, part in self.components.items() if isinstance(part, Ballots))
-        return [
-            (name, ballot_states(name, given, facts)[0]) for name in named if (given := ballots_of(name, facts))
-        ]
+        return [(name, ballot_states(name, given, facts)[0]) for name in named if (given := ballots_of(name, facts))]
 
     def add(self, component: Any, name: str) -> None:
         """One more component, such as an attack in another form."""

@@ -113,6 +113,8 @@ class Split(Options):
         return self
 
 
+_UNSAID = {("resting", "away"), ("separation", 1)}
+"""Keys of sampling that recipes did not always have, with what they say where they are left out."""
 OF_DATA = (*Split.model_fields, "partition")
 """The keys of `data` that stay when another data set takes its place."""
 
@@ -129,7 +131,11 @@ class Sampling(Options):
     source: Literal["secure", "reproducible"] = Field(
         "secure", description="secure: drawn from the system's randomness; reproducible: follows from the seed"
     )
-
+    separation: int = Field(
+        1, ge=1, strict=True,
+        description="poisson: the clients are split into so many cohorts, which take turns: a coin falls only in the "
+        "rounds of the client's cohort, with probability rate x separation",
+    )  # fmt: skip
     resting: Literal["away", "noise"] = Field(
         "away", json_schema_extra={"formerly": "rest"},
         description="what clients do in the rounds of others: away: nothing; noise (cyclic): they send zeros with the "
@@ -140,16 +146,27 @@ class Sampling(Options):
     def _in_turn(self) -> Self:
         if self.resting == "noise" and self.scheme != "cyclic":
             raise ValueError(f"resting=noise is for clients that take part in turn, not {self.scheme}; leave it out")
+        if self.separation > 1 and (self.scheme != "poisson" or self.rate * self.separation > 1 + 1e-9):
+            what = f"separation={self.separation}, scheme={self.scheme}, rate={self.rate:g}"
+            raise ValueError(f"{what}: separation is for poisson, with a rate of at most 1 / separation; change one")
         return self
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain data; without `resting` where that is away, as in recipes from before there was any."""
-        return self.model_dump(mode="json", exclude={"resting"} if self.resting == "away" else None)
+        """Plain data; without `resting` and `separation` where they are as in recipes from before there were any."""
+        plain = self.model_dump(mode="json")
+        return {key: value for key, value in plain.items() if (key, value) not in _UNSAID}
+
+    @property
+    def coin(self) -> float:
+        """With what probability the coin of a client falls in a round of its cohort, under poisson."""
+        return min(1.0, self.rate * self.separation)
 
     @property
     def turns(self) -> int:
-        """In how many rounds each client takes part once where they do so in turn; 1 where nothing keeps them apart."""
-        return max(1, math.floor(1 / self.rate + 1e-9)) if self.scheme == "cyclic" else 1
+        """In how many rounds each client takes part once at most where they do so in turn; 1 where nothing keeps them
+        apart.
+        """
+        return max(1, math.floor(1 / self.rate + 1e-9)) if self.scheme == "cyclic" else self.separation
 
     def cohort(self, seed: int, client_ids: Sequence[int], round: int) -> list[int]:
         """The clients whose turn it is in a 0-based round, ascending, where they take part in turn.

@@ -273,9 +273,7 @@ class KeyServerHost:
         store: where it notes what it opens, and is saved; None: nowhere.
     """
 
-    def __init__(
-        self, recipe: Recipe, composition: Composition, layout: Layout, store: Store | None = None
-    ) -> None:
+    def __init__(self, recipe: Recipe, composition: Composition, layout: Layout, store: Store | None = None) -> None:
         self.recipe, self.composition, self.layout = recipe, composition, layout
         steps = Steps(recipe, composition)
         self.store: Store = store or Nowhere()

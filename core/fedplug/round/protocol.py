@@ -59,7 +59,7 @@ from fedplug.wire.post_office import KeyServerCalls, PostOffice, ServerClock, Tr
 
 
 def sample(recipe: Recipe, client_ids: Sequence[int], round: int) -> list[int]:
-    """The clients of a round: all, each with probability `rate` (poisson), a fixed share (fixed), or in turn (cyclic).
+    """The clients of a round: all, each by its coin (poisson), a fixed share (fixed), or in turn (cyclic).
 
     Where the rest sends noise in the rounds of others, all are in every round; see `Recipe.resting`.
     """
@@ -73,7 +73,7 @@ def sample(recipe: Recipe, client_ids: Sequence[int], round: int) -> list[int]:
     rng = random.SystemRandom() if secure else stream(recipe.seed, "cohort", round)
     coins = {client_id: rng.random() for client_id in client_ids}
     if sampling.scheme == "poisson":
-        return [client_id for client_id, coin in coins.items() if coin < sampling.rate]
+        return [c for c in sampling.cohort(recipe.seed, client_ids, round) if coins[c] < sampling.coin]
     count = max(1, int(sampling.rate * len(client_ids) + 0.5))
     return sorted(sorted(coins, key=coins.__getitem__)[:count])
 

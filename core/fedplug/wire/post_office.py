@@ -180,9 +180,7 @@ class PostOffice:
                     del reply
                 done(client_id)
                 answered += 1
-                self.events.tell(
-                    ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids))
-                )
+                self.events.tell(ReplyArrived(self.round, self.phase, client_id, reports, answered, len(client_ids)))
         lost = "its process was started again, and what it has missed is no longer known"
         self.dropped |= dict.fromkeys(behind, lost)
         for client_id in behind:

@@ -16,7 +16,7 @@ from fedplug_ledger.entries import RoundEntry
 from fedplug_ledger.ledger import Ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_toys import CLIENTS, DELTA, exact, ledger_of
+from ledger_toys import CLIENTS, DELTA, FakeAccountant, exact, ledger_of
 
 ROOT = (0.5, 0.375, 0.3125, 0.2734375)
 """Coefficients of the square root after its diagonal of ones."""
@@ -118,6 +118,33 @@ def test_no_sampling_earns_credit_for_noise_that_is_correlated() -> None:
         entered(ledger, round, list(range(CLIENTS)), secret_cohort=True)
     assert "no accountant" in str(ledger.report().sampling.why) or "correlated" in ledger.report().sampling.why
     assert not ledger.report().sampling.amplified
+
+
+def test_each_coin_costs_the_column_of_its_round_and_a_cohort_its_coins() -> None:
+    """Three bands, cohorts that take three turns, seven rounds, the fifth and sixth of them twice: rounds 0, 3, 6 have
+    one cohort, whose last column has one row so far.
+    """
+    book = FakeAccountant()
+    sampling = {"rate": 0.2, "separation": 3}
+    ledger = ledger_of(sampling=sampling, accountant=book, num_clients=300, min_clients=1)
+    for round in (0, 1, 2, 3, 4, 5, 4, 5, 6):
+        ledger.record(
+            round, charged=[7], zone_sizes={"noised": 10}, total=10, releases={"noised": [row(round, 3)]},
+            contributors={"noised": 1}, weights={7: 1.0}, secret_cohort=True,
+        )  # fmt: skip
+    assert ledger.epsilon() == 0.5
+    one, two = 0.5**2, 0.375**2
+    whole, spent = 1 + one + two, 1 + 2 * one + 2 * two  # round 3's is in both of rounds 4 and 5
+    added = [releases for releases, _, adjacency in book.asked if adjacency == "zero_out"]
+    asked = [sorted(m for _, m, _, count in releases for _ in range(count)) for releases in added]
+    cohorts = {
+        0: [SIGMA / math.sqrt(each) for each in (spent, whole, 1.0)],
+        # Round 4's first time is in itself and in the first time of round 5, its second in round 6 too.
+        1: [SIGMA / math.sqrt(each) for each in (whole, whole, 1 + one)],
+    }
+    for found, expected in zip(asked, cohorts.values(), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+    assert all(rate == pytest.approx(0.6) for releases, *_ in book.asked for _, _, rate, _ in releases)
 
 
 def test_without_noise_only_clients_with_an_effect_pay_all() -> None:

@@ -11,7 +11,7 @@ from fedplug_std.factors import Factor, Kind, factor, inverse_of, most_apart
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-KINDS: tuple[Kind, ...] = ("square_root", "tree", "identity")
+KINDS: tuple[Kind, ...] = ("square_root", "banded", "tree", "identity")
 
 
 def patterns(rounds: int, participations: int, separation: int) -> list[tuple[int, ...]]:
@@ -55,6 +55,23 @@ def test_the_square_root_is_nearly_optimal(rounds: int) -> None:
     assert factor("identity", rounds, 1).errors().max() == pytest.approx(math.sqrt(rounds))
 
 
+@pytest.mark.parametrize(("rounds", "bands", "error"), [
+    (64, 1, 32.5), (64, 2, 17.541391708920195), (64, 4, 10.318086758791239), (64, 8, 6.867109187094037),
+    (64, 16, 5.256096597475791), (128, 8, 11.510619698467973),
+    pytest.param(256, 16, 12.866340616876801, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_the_banded_factor_has_the_error_that_jax_privacy_finds(rounds: int, bands: int, error: float) -> None:
+    """The mean squared error of prefix sums (benchmarks/peer_programs/jax_privacy_references.py, version 2.0)."""
+    made = factor("banded", rounds, bands)
+    assert np.square(made.errors()).mean() == pytest.approx(error, rel=1e-6)
+    assert made.matrix is not None
+    assert np.allclose(np.linalg.norm(made.matrix, axis=0), 1)
+    assert not np.triu(made.matrix, 1).any()
+    assert not np.tril(made.matrix, -bands).any()
+    times = math.ceil(rounds / bands)
+    assert made.sensitivity(times, bands) == pytest.approx(math.sqrt(times))
+
+
 @pytest.mark.parametrize("rounds", [1, 2, 5, 8, 13, 32])
 def test_the_tree_is_the_tree_with_the_best_estimates(rounds: int) -> None:
     leaf, rows = np.arange(rounds), []
@@ -88,7 +105,7 @@ def test_no_pattern_and_no_signs_are_worse_than_the_sensitivity(
 ) -> None:
     made = factor(kind, rounds, bands)
     stated, worst = made.sensitivity(times, separation), brute(made, times, separation)
-    if kind == "tree" and 1 < times < rounds:
+    if kind in ("tree", "banded") and 1 < times < rounds and (kind == "tree" or bands > separation):
         assert worst <= stated * (1 + 1e-12)  # a bound
         assert stated <= 1.4 * worst
     else:

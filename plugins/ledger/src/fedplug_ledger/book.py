@@ -49,6 +49,7 @@ class Book:
         keepers: the components that keep an account of another level, by level.
         reveals: what is visible besides the releases.
         curves: costs of mechanisms that the core does not know, by name.
+        seed: of the recipe, from which it follows whose turn it is.
         presence: the chance that a client which is drawn is there.
         colluders: how many clients may put their heads together, with the server or without it, in what is stated for
             views of clients.
@@ -66,6 +67,7 @@ class Book:
     keepers: Mapping[str, AccountKeeper] = dataclasses.field(default_factory=dict)
     reveals: list[Reveals] = dataclasses.field(default_factory=list)
     curves: dict[str, Curve] = dataclasses.field(default_factory=dict)
+    seed: int = 0
     presence: float = 1.0
     colluders: int = 1
 
@@ -88,8 +90,9 @@ class Book:
         # By level and client, how often it has made which release; None: one of which nobody knows.
         self.accounts: dict[str, dict[int, Counter[tuple[float, ...] | None]]] = {level: {} for level in self.keepers}
         self._fed_back: NDArray[np.bool_] = np.zeros(self.num_clients, bool)
-        # By zone with noise that is correlated over rounds, who was charged in which: of a repeated one the last time.
-        self._took_part: dict[str, dict[int, tuple[NDArray[np.bool_], float]]] = {}
+        # By zone with noise that is correlated over rounds, who was charged in which, and by which entry: of a repeated
+        # one the last time.
+        self._took_part: dict[str, dict[int, tuple[NDArray[np.bool_], float, int]]] = {}
         self.uncovered: list[str] = []
         self.unopened: list[list[Any]] = []  # [0-based round, zone]
 
@@ -217,12 +220,15 @@ class Book:
         if facts.takes_back is None:
             return None
         before = self._took_part.setdefault(zone, {})
-        moved, bound = charged.astype(np.float64), facts.correlated_bound
+        moved, bound, drawn = charged.astype(np.float64), facts.correlated_bound, self.so_far.drawn
+        self.so_far.reach = max(self.so_far.reach, len(facts.takes_back))
         for lag, share in enumerate(facts.takes_back, 1):
             if (there := before.get(round - lag)) is not None:
-                who, then = there
-                moved[who] += abs(share) * (1.0 if then == bound else then / bound if bound else math.inf)
-        before[round] = charged, bound
+                who, then, number = there
+                again = abs(share) * (1.0 if then == bound else then / bound if bound else math.inf)
+                moved[who] += again
+                drawn[number].append((facts.central or 0.0) / again if again else math.inf)
+        before[round] = charged, bound, len(drawn) - 1
         return moved
 
     @property
@@ -254,8 +260,15 @@ class Book:
         return spent.epsilons(self.delta, self.accountant, self.curves)
 
     def with_everybody(self) -> Self:
-        """The same run as if every client had been asked in each of its rounds: what does not follow from who was."""
-        return self.copy([dataclasses.replace(entry, charged="all") for entry in self.log])
+        """The same run as if every client had been asked in each round in which it could be: what does not follow from
+        who was.
+        """
+        drawn, everybody = self.sampling, range(self.num_clients)
+
+        def could(round: int) -> Any:
+            return "all" if drawn is None or drawn.turns == 1 else drawn.cohort(self.seed, everybody, round - 1)
+
+        return self.copy([dataclasses.replace(entry, charged=could(entry.round)) for entry in self.log])
 
     def copy(self, log: Iterable[RoundEntry]) -> Self:
         """The account of the same run with another log."""

@@ -27,26 +27,9 @@ from fedplug.api.events import (
 from fedplug.api.facts import Facts, in_force, published_to
 from fedplug.api.known import Known, Release
 from fedplug.api.links import Step, amplified, ballots_of, correlated, locked, released, remembered, seal_of, settled
-from fedplug.api.operations import (
-    Map,
-    Misplaced,
-    Noise,
-    Operations,
-    Party,
-    Post,
-    WeightedSum,
-)
+from fedplug.api.operations import Map, Misplaced, Noise, Operations, Party, Post, WeightedSum
 from fedplug.api.parties import Server
-from fedplug.api.roles import (
-    MASKS,
-    Accountant,
-    Ballots,
-    Component,
-    Reveals,
-    Sealer,
-    Trainer,
-    stated_reveals,
-)
+from fedplug.api.roles import MASKS, Accountant, Ballots, Component, Reveals, Sealer, Trainer, stated_reveals
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.base import facts_of
@@ -90,6 +73,7 @@ def ledger_of(recipe: Recipe, composition: Composition, layout: Layout) -> Ledge
         keepers=composition.keepers,
         reveals=reveals_of(recipe, composition, facts),
         curves=curves,
+        seed=recipe.seed,
         presence=math.prod(section.presence for section in recipe.sections.values()),
         colluders=max([1, *(noise.colluders for noise in _noises(steps.values()))]),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -16,13 +15,7 @@ from fedplug.api.known import Release
 from fedplug.api.operations import GAUSSIAN, INTEGER, OF_EPSILON, Curve, IntegerNoise
 from fedplug.api.roles import Accountant
 
-from fedplug_ledger.accounting import (
-    composed_epsilon,
-    effective_multiplier,
-    epsilon_with_slack,
-    gaussian_epsilon,
-    gaussian_rdp_epsilon,
-)
+from fedplug_ledger.accounting import composed_epsilon, epsilon_with_slack, gaussian_epsilon, gaussian_rdp_epsilon
 from fedplug_ledger.entries import RoundEntry, ZoneEntry
 from fedplug_ledger.integers import sum_multiplier
 
@@ -223,9 +216,7 @@ class ZoneCost:
         own, total, below, peer, pooled, shares = (np.zeros(num_clients) for _ in range(6))
         return cls(own, total, below, peer, pooled, shares=shares, colluders=colluders)
 
-    def enter(
-        self, facts: ZoneEntry, charged: NDArray[np.bool_], moved: NDArray[np.float64] | None = None
-    ) -> None:
+    def enter(self, facts: ZoneEntry, charged: NDArray[np.bool_], moved: NDArray[np.float64] | None = None) -> None:
         """Adds what a round released of the zone, for the clients that were charged.
 
         With noise that is correlated over rounds `moved` says by how many times its bound each client, charged now or
@@ -315,8 +306,9 @@ class SoFar:
     """Facts about a log of which guarantees depend, and which no sum of costs holds.
 
     Attributes:
-        central: how many rounds released all their zones together like one Gaussian release of this multiplier, noise
-            at the server alone; in order of first appearance.
+        drawn: for each entry, the multipliers of the noise at the server over what was learnt in that round: of its
+            own release, and of later ones that take back its noise.
+        reach: how many rounds back noise at the server takes some back.
         freed: `link in zone`, of links that state no effect where no noise is known either; in that order too.
         single: zones of which some release was that of one upload, and not of a sum.
         scored: zones whose noise has sizes that follow from scores of a model.
@@ -327,7 +319,8 @@ class SoFar:
         words: the components on whose word any noise rests.
     """
 
-    central: Counter[float] = dataclasses.field(default_factory=Counter)
+    drawn: list[list[float]] = dataclasses.field(default_factory=list)
+    reach: int = 0
     freed: dict[str, None] = dataclasses.field(default_factory=dict)
     single: set[str] = dataclasses.field(default_factory=set)
     scored: set[str] = dataclasses.field(default_factory=set)
@@ -341,8 +334,7 @@ class SoFar:
         """Adds what one entry of the log says."""
         self.exposed |= not entry.secret_cohort
         open_ = [facts for facts in entry.zones.values() if not facts.closed]
-        central = (facts.central for facts in open_ if facts.central is not None)
-        self.central[effective_multiplier(central)] += 1
+        self.drawn.append([facts.central for facts in open_ if facts.central is not None])
         for zone, facts in entry.zones.items():
             if not (facts.local or facts.central or facts.other):
                 self.freed |= dict.fromkeys(f"{link} in zone {zone}" for link in facts.freed)

@@ -15,9 +15,7 @@ Stated = tuple[str, Operations]
 
 def stated_in(chains: Iterable[Iterable[Step]]) -> list[Stated]:
     """The operations of the links of several zones."""
-    return [
-        (f"{step.link.name} in zone {step.link.zone}", step.operations) for chain in chains for step in chain
-    ]
+    return [(f"{step.link.name} in zone {step.link.zone}", step.operations) for chain in chains for step in chain]
 
 
 def curves_of(stated: Iterable[Stated]) -> dict[str, Curve]:

@@ -68,6 +68,7 @@ class SamplingReport(Record):
     why: Text
     rate: Number | None = None
     source: Text = ""
+    separation: Count = 1
     resting: Text = ""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -19,25 +20,13 @@ from fedplug.api.operations import Party
 from fedplug.api.roles import Accountant
 
 from fedplug_ledger import wording
+from fedplug_ledger.accounting import effective_multiplier
 from fedplug_ledger.book import Book
 from fedplug_ledger.costs import Spent, ZoneCost, checked_epsilons, composed_by
 from fedplug_ledger.grades import LARGEST_MEANINGFUL, PARTIES, Epsilons, State, quoted
-from fedplug_ledger.verdict import (
-    ENCRYPTION,
-    EXECUTED,
-    NOT_READ,
-    NOT_SEEN,
-    SERVER,
-    SUMS_ALONE,
-    Line,
-    Verdict,
-)
+from fedplug_ledger.verdict import ENCRYPTION, EXECUTED, NOT_READ, NOT_SEEN, SERVER, SUMS_ALONE, Line, Verdict
 from fedplug_ledger.verdict_words import number
-from fedplug_ledger.wording import (
-    Nothing,
-    not_judged,
-    view_of,
-)
+from fedplug_ledger.wording import Nothing, not_judged, view_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,16 +96,45 @@ def units(ledger: Book, level: str) -> float:
 def sampled_epsilons(ledger: Book) -> Epsilons | None:
     """Epsilons of Poisson-sampled central releases; None where sampling earns no credit (see `why_not_amplified`).
 
-    All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled.
+    All zones of a client and round share one coin: they count as one Gaussian release, which is then sampled. So do all
+    releases whose noise takes back that of one round (Choquette-Choo et al. 2023, (Amplified) banded matrix
+    factorization, Theorem 4): with n rounds, a factor C of at most b bands, clients split into b cohorts that take
+    turns, whatever their data, and secret coins of probability q for those whose turn it is, the whole run costs a
+    client at most what ceil(n / b) releases cost that are each sampled with q, where the noise is that of z over the
+    largest norm of a column of C. For no row of C has two rounds of one client in it: each of its coins moves a block
+    of rows by its column, in one direction. Here each coin has the norm of the column that was executed.
     """
     if ledger.sampling is None or ledger.accountant is None or why_not_amplified(ledger) is not None:
         return None
     # Every release here is central: `why_not_amplified` saw to it.
-    rate, central = ledger.sampling.rate, ledger.so_far.central
-    releases = [("gaussian", multiplier, rate, count) for multiplier, count in central.items()]
-    slack = math.fsum(ledger.slack_of(cost) for cost in ledger.costs.values())
-    stated = (_within(ledger.accountant, releases, ledger.delta, slack, each) for each in ("zero_out", "replace_one"))
-    return Epsilons(*({f"epsilon_{method}": value for method, value in each.items()} for each in stated))
+    coin, cohorts, keeper = ledger.sampling.coin, _drawn(ledger), ledger.accountant
+    slack, stated = math.fsum(ledger.slack_of(cost) for cost in ledger.costs.values()), []
+    for adjacency in ("zero_out", "replace_one"):
+        each = [
+            _within(keeper, [("gaussian", m, coin, n) for m, n in spent.items()], ledger.delta, slack, adjacency)
+            for spent in cohorts
+        ]  # fmt: skip
+        stated.append({f"epsilon_{method}": max(one.get(method, math.inf) for one in each) for method in each[0]})
+    return Epsilons(*stated)
+
+
+def _drawn(ledger: Book) -> list[Counter[float]]:
+    """By cohort that takes its turn, how often a coin of its clients fell for a release of which multiplier; without
+    those that have spent no more than another.
+    """
+    turns = ledger.sampling.turns if ledger.sampling else 1
+    cohorts: list[list[float]] = [[] for _ in range(turns)]
+    for entry, parts in zip(ledger.log, ledger.so_far.drawn, strict=True):
+        multiplier = effective_multiplier(parts)
+        if ledger.so_far.reach and 0 < multiplier < math.inf:  # so that columns of about the same norm count as equal
+            digits, exponent = math.frexp(multiplier)
+            multiplier = math.ldexp(math.floor(digits * 2**16), exponent - 16)
+        cohorts[(entry.round - 1) % turns].append(multiplier)
+    most: list[list[float]] = []
+    for one in sorted(cohorts, key=lambda each: (-len(each), sorted(each))):
+        if not any(all(a <= b for a, b in zip(sorted(more), sorted(one), strict=False)) for more in most):
+            most.append(one)
+    return [Counter(one) for one in most]
 
 
 def _within(
@@ -152,8 +170,9 @@ def why_not_amplified(ledger: Book) -> str | None:
         "no accountant here covers samples of fixed size under add-or-remove adjacency":
             sampling.scheme == "fixed",
         "clients take part in turn, which is no secret": sampling.scheme == "cyclic",
-        "noise is correlated over rounds, and each round's release has clients of other rounds in it":
-            any(cost.correlated for cost in costs),
+        "noise is correlated over rounds in which a client may be drawn twice; write in sampling a separation of as "
+        "many rounds as the noise has bands":
+            any(cost.correlated for cost in costs) and ledger.so_far.reach >= sampling.turns,
         "who takes part follows from the recipe's seed, and sampling helps only while that is secret":
             sampling.source == "reproducible",
         f"{''.join(ledger.uncovered[:1])}, and they may tell who took part": bool(ledger.uncovered),
@@ -166,7 +185,8 @@ def why_not_amplified(ledger: Book) -> str | None:
         return why
     # A round that is skipped or not depends on every client's coin. Its chance must be far below delta, also when it
     # is multiplied by the rounds and by e^epsilon.
-    skipped = _chance_of_fewer(ledger.min_clients, ledger.num_clients, sampling.rate * ledger.presence)
+    cohort = ledger.num_clients // sampling.turns
+    skipped = _chance_of_fewer(ledger.min_clients, cohort, sampling.coin * ledger.presence)
     if skipped * ledger.rounds > 1e-6 * ledger.delta:
         return (
             f"a round with fewer than min_clients={ledger.min_clients} clients is skipped, which everybody sees and "
@@ -311,10 +331,7 @@ def _of_values(ledger: Book) -> dict[Party, Guarantee | Nothing]:
     return {
         "server": _server(ledger),
         "key_holder": _key_holder(ledger),
-        "client": _everybody(
-            ledger, lambda _, cost: cost.peer,
-            wording.of_a_client(ledger), (*central, SUMS_ALONE),
-        ),
+        "client": _everybody(ledger, lambda _, cost: cost.peer, wording.of_a_client(ledger), (*central, SUMS_ALONE)),
         "client_and_server": _collusion(ledger),
         "released_model": _everybody(
             ledger, lambda _, cost: cost.total, "the model after every round is seen, the uploads are not", central
@@ -422,9 +439,7 @@ def _collusion(ledger: Book) -> Guarantee | Nothing:
     # The server adds its own noise to a sum, so where there is any the noise of the uploads alone counts.
     own = ledger.priced(noised, lambda zone, cost: cost.pooled if zone in shared and not cost.beneath else cost.own)
     because, rests = wording.of_both(ledger, sorted(shared))
-    return Guarantee(
-        own, own.doubled(), because, (*_noise_by(ledger), *rests)
-    )
+    return Guarantee(own, own.doubled(), because, (*_noise_by(ledger), *rests))
 
 
 def _everybody(

@@ -10,12 +10,16 @@ import fedplug
 from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
 from fedplug_ledger.accounting import gaussian_noise_multiplier
 
-from fedplug_std.factors import LARGEST_TREE, Factor, factor
+from fedplug_std.factors import LARGEST, Factor, Kind, factor
 from fedplug_std.gaussian import CLIP_FIRST, NoiseAmount, grid_of, require_bound
 from fedplug_std.options import Source
 
 if TYPE_CHECKING:
     from fedplug import Recipe
+
+
+BANDED: tuple[Kind, ...] = ("square_root", "banded")
+"""Factors with a number of diagonals."""
 
 
 class CorrelatedOptions(NoiseAmount):
@@ -27,15 +31,15 @@ class CorrelatedOptions(NoiseAmount):
         "epsilon and delta",
     )  # fmt: skip
     source: Source = "secure"
-    factor: Literal["square_root", "tree", "identity"] = Field(
+    factor: Kind = Field(
         "square_root",
-        description="C: the square root of the prefix sums, banded; the binary tree with Honaker's estimate; or "
-        "independent noise",
+        description="C: the square root of the prefix sums, banded; the banded matrix with the least error (BandMF); "
+        "the binary tree with Honaker's estimate; or independent noise",
     )
     bands: int | None = Field(
         None, ge=1, strict=True,
-        description="diagonals of the square root that are kept, and rounds whose noise is remembered; default: "
-        "separation",
+        description="diagonals of the square root that are kept, or of the banded matrix; the noise of one round fewer "
+        "is remembered; default: separation",
     )  # fmt: skip
     separation: int = Field(
         1, ge=1, strict=True, description="the fewest rounds from one participation of a client to its next"
@@ -74,10 +78,10 @@ class CorrelatedOptions(NoiseAmount):
         Raises:
             Misplaced: there is no such factor.
         """
-        if self.factor == "tree" and facts.rounds > LARGEST_TREE:
+        if self.factor in ("tree", "banded") and facts.rounds > LARGEST:
             raise Misplaced(
-                f"{known.link}: rounds={facts.rounds} is more than a tree of {LARGEST_TREE} has; write factor: "
-                "square_root"
+                f"{known.link}: rounds={facts.rounds} is more than the {LARGEST} of factor {self.factor}; write "
+                "factor: square_root"
             )
         made = self.made(facts.rounds)
         z, row, spread = share * self.std(facts.rounds) * norm, made.row(facts.round), made.spread(facts.round)
@@ -95,12 +99,14 @@ class CorrelatedOptions(NoiseAmount):
     def problems(self, recipe: Recipe) -> list[str]:
         """Problems with the participations that the noise is calibrated for."""
         problems, rounds = [], recipe.rounds
-        if self.factor != "square_root" and self.bands is not None:
-            what = f"bands={self.bands} belongs to the square root, but factor is {self.factor}"
+        if self.factor not in BANDED and self.bands is not None:
+            what = f"bands={self.bands} belongs to {' and '.join(BANDED)}, but factor is {self.factor}"
             problems.append(f"{what}; leave it out")
         turns = recipe.sampling.turns if recipe.sampling else 1
         if self.separation > turns:
             remedy = f"write sampling: {{scheme: cyclic, rate: {1 / self.separation:.4g}}}"
+            if recipe.sampling and recipe.sampling.scheme == "poisson":
+                remedy = f"write separation: {self.separation} in sampling"
             problems.append(
                 f"separation={self.separation} is more than the {turns} from one round of a client to its next; "
                 f"{remedy}, or separation: {turns}"
@@ -115,7 +121,7 @@ class CorrelatedOptions(NoiseAmount):
 
     def words(self) -> str:
         """The options in a few words."""
-        bands = f" of {self.bands or self.separation} bands" if self.factor == "square_root" else ""
+        bands = f" of {self.bands or self.separation} bands" if self.factor in BANDED else ""
         return f"correlated over rounds by the {self.factor.replace('_', ' ')}{bands}, {super().words()}"
 
 
