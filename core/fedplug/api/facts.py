@@ -184,7 +184,7 @@ class Facts:
     @property
     def _schedule(self) -> tuple[bool, dict[str, list[int]]]:
         """Whether the plans of all rounds are public; by zone, in how many rounds before each something may be sent."""
-        key = "schedule", self.layout.size, self._published_digest
+        key = "schedule", self.layout, self._published_digest
         if key not in self._memo:
             parts = (part for part in self.components.values() if isinstance(part, Negotiates))
             fixed = any(part.plans.fixed for part in parts)
