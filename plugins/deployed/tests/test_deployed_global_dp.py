@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from deployed_toys import passed
 from fedplug import Layout, gaussian_epsilon
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import RecipeError
 from fedplug_deployed.global_dp import FedmlGlobalDp
 from fedplug_deployed.output_perturbation import FedmlLocalDp
 from toy_components import recipe_of
@@ -65,5 +65,5 @@ def test_weighted_by_examples_the_noise_of_the_mean_has_fedmls_size(mechanism: s
 
 def test_it_is_in_both_places() -> None:
     only = recipe_of("noised", [{"use": NAME, **GIVEN}])
-    with pytest.raises(SetupError, match=f"write {NAME} in postprocess too"):
+    with pytest.raises(RecipeError, match=f"write {NAME} in postprocess too"):
         run_protocol(only)
