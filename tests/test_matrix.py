@@ -75,6 +75,7 @@ PLAIN: dict[str, list[Any]] = {
     "deployed.local_dp_mod": [{"use": "deployed.local_dp_mod", "clipping_norm": 1, "sensitivity": 1, **EPSILON}],
     "deployed.appfl_output_perturbation": [CLIP_L1, {"use": "deployed.appfl_output_perturbation"}],
     "deployed.fedml_local_dp": [CLIP, {"use": "deployed.fedml_local_dp", "epsilon": 1, "delta": 1e-5}],
+    "deployed.fedml_global_dp": [CLIP, {"use": "deployed.fedml_global_dp", "epsilon": 1, "delta": 1e-5}],
     "deployed.fedbiomed_central_dp": [CLIP, {"use": "deployed.fedbiomed_central_dp", "sigma": 1, "clip": 0.1}],
     "deployed.fixed_clipping": [{"use": "deployed.fixed_clipping", "clipping_norm": 1, "noise_multiplier": 1}],
 }
@@ -246,7 +247,7 @@ def zones_of(negotiation: str) -> tuple[str, ...]:
 @functools.cache
 def must_undo(name: str) -> bool:
     """Whether postprocess must name the component."""
-    both = name in ("std.rotate", "deployed.fixed_clipping")
+    both = name in ("std.rotate", "deployed.fixed_clipping", "deployed.fedml_global_dp")
     return issubclass(Catalog.discover().groups["protect"][name].load(), Closer) or both
 
 

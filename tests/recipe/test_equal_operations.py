@@ -56,6 +56,10 @@ OTHERS |= {
         "fedbiomed_central_dp": {"sigma": 1.0, "clip": 1.0},
     }.items()
 }  # fmt: skip
+OTHERS["fedml_global_dp"] = recipe_of(
+    "noised", [{"use": "deployed.fedml_global_dp", "epsilon": 1, "delta": 1e-5, "max_grad_norm": 1.0}], rounds=4,
+    postprocess={"noised": ["deployed.fedml_global_dp"]},
+)  # fmt: skip
 OTHERS |= {
     name: recipe_of("noised", aggregate={"use": f"robust.{name}", **options}, rounds=4, min_clients=4)
     for name, options in {

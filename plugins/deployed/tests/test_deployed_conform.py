@@ -39,6 +39,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"noise_multiplier": 0.2, "clipped_count_stddev": 1.0, "clips": "server"}, UNIFORM),
     ],
     "appfl_output_perturbation": [({"source": "reproducible"}, {})],
+    "fedml_global_dp": [({"epsilon": 1.0, "delta": 1e-5, "max_grad_norm": 1.0, "source": "reproducible"}, {})],
     "fedml_local_dp": [({"epsilon": 1.0, "delta": 1e-5, "source": "reproducible"}, {})],
     "fedbiomed_central_dp": [({"sigma": 1.0, "clip": 1.0, "source": "reproducible"}, {})],
     "statistics_privacy": [({}, ASKED)],
