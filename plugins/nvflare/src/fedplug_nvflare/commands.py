@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 from fedplug_terminal.options import Plugins, RecipeFile, Sets, Trust, command
 
+SITES = """Each site has a fedplug party, and an NVFlare client named client-0, client-1, ... or key-server.
+Its local/fedplug.json names the party: {"state": "FOLDER"}
+Its local/resources.json allows the executor: "class_allow_list": ["fedplug_nvflare.relay.PartyRelay"]
+NVFlare's server allows fedplug_nvflare.controller.FedplugController there."""
+
 
 @command(
     group="Federate", epilog="Example: fedplug nvflare-job recipes/bfv-fedavg.yaml job && nvflare job submit -j job"
@@ -33,3 +38,4 @@ def nvflare_job(
     write_job(checked, folder, {"output": output} if output else {})
     submit = f"nvflare job submit -j {folder}"
     typer.echo(f"wrote {folder} with recipe {checked.name}, digest {checked.digest}; submit it: {submit}")
+    typer.echo(SITES)
