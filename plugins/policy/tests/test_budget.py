@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedplug.api.errors import SetupError
+from fedplug.api.errors import MessageError, SetupError
 from fedplug_policy.budget import FILE, Budget, Charge, Cost, LevelCost, composed, spent, touching
 from opacus.accountants import RDPAccountant
-from policy_toys import ask_until_refused, charge, guard
+from policy_toys import ask_until_refused, charge, guard, recipe
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -171,3 +171,13 @@ def test_ballots_that_are_asked_for_again_are_charged_again(tmp_path: Path) -> N
     study.asked("run", 1, 1, "fedplug.evaluate")
     (found,) = Budget(tmp_path / "budget").charges()
     assert found.rounds == [1, 1, 2]
+
+
+def test_noise_from_a_known_seed_is_charged_as_no_guarantee(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("budget: {epsilon: 40, delta: 1.0e-5, toward: [server]}\n")
+    known = recipe()["protect"]["noised"]
+    known = [known[0], known[1] | {"source": "reproducible"}]
+    study = guard(tmp_path, "one", protect={"noised": known})
+    with pytest.raises(MessageError, match="no guarantee is left"):
+        study.asked("run", 0, 0, study._upload)
+    assert not Budget(tmp_path / "budget").charges()

@@ -37,7 +37,7 @@ from fedplug.recipe.catalog import Catalog
 from fedplug_evidence.keys import own_key, public_bytes, signs
 from fedplug_ledger.costs import Spent
 from fedplug_ledger.grades import PARTIES, quoted
-from fedplug_ledger.views import Guarantee, guaranteed, levels, voided
+from fedplug_ledger.views import SEED_IS_KNOWN, Guarantee, guaranteed, levels, voided
 from fedplug_runs.files import append_line, open_private, private_folder, read_lines
 
 if TYPE_CHECKING:
@@ -135,6 +135,9 @@ def charge_of(ledger: Ledger, client: int, uses: Mapping[str, Use]) -> tuple[dic
                 found[party] = Cost(view.reason)
             continue
         spent = view.zero_out
+        if ledger.so_far.reproducible and spent.any():
+            found[party] = Cost(SEED_IS_KNOWN)
+            continue
         others = [(kind, multiplier, int(n[client])) for (kind, multiplier), n in spent.others.items() if n[client]]
         epsilon = quoted(ledger.epsilons_of(spent))
         found[party] = Cost("", float(spent.gaussian[client]), others, spent.slack, spent.concentrated, epsilon)
