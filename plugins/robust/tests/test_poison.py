@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fedplug
 import numpy as np
 import pytest
+from fedplug import Dataset, Examples, Noise
 from fedplug.api import codec
-from fedplug.api.errors import RecipeError
-from fedplug.recipe.catalog import Catalog
+from fedplug.api.errors import ProtectionError, RecipeError, SetupError
+from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug_robust import poisoned
-from fedplug_robust.lies import Lie
+from fedplug_robust.lies import LabelFlip, Lie
+from fedplug_robust.poison import Program
 from fedplug_runs.checkpoint import read_file
-from toy_components import paraaegis, pushed, recipe_of
+from toy_components import paraaegis, pushed, recipe_of, toy_catalog
 from toy_protocol import initial_vector, read_clients, run_protocol
 
 PUSH = {"use": "toy.push"}
@@ -164,7 +167,9 @@ def test_scores_that_lie_steer_a_vote_away_from_what_matters(tmp_path: Path) -> 
         ({"clients": "lots", "use": "robust.sign_flip"}, "'lots' is no share of the clients; write one such as 20%"),
         ({"clients": 0, "use": "robust.sign_flip"}, "nobody lies"),
         ({"clients": 4, "use": "robust.sign_flip"}, "4 of 4 clients lie, and one at least must be honest"),
+        ({"clients": "99%", "use": "robust.sign_flip"}, "4 of 4 clients lie, and one at least must be honest"),
         ({"clients": [4], "use": "robust.sign_flip"}, "there is no client 4"),
+        ({"clients": 1, "use": "robust.leave_out"}, "robust.leave_out leaves out noise, and protect has none"),
         ({"clients": 1}, "poison needs 'lies', a list such as"),
         ({"clients": 1, "use": "robust.scores"}, "it lies about scores, and the recipe has no score_parameters"),
         ({"clients": 1, "use": "robust.alie", "zz": 1}, "zz"),
@@ -191,6 +196,87 @@ def test_a_note_says_on_whose_word_a_lie_is_bounded(zone: str, chain: list[str],
     assert note.startswith(f"poison: std.clip bounds a lie in zone {zone} on the word of the client")
     assert note.endswith(says)
     assert not Recipe.from_plain(lying | {"poison": None}).notes
+
+
+def test_what_is_wrong_elsewhere_is_said_where_somebody_lies() -> None:
+    clipped = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], poison={"clients": 1, "use": "robust.sign_flip"})
+    with pytest.raises(RecipeError, match="unknown option 'zz' of std.digits"):
+        Recipe.from_plain(clipped | {"data": DATA | {"zz": 1}})
+
+
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        ({"use": "robust.label_flip", "source": 1, "target": 10}, "target=10 is no class of the data, which has 0 to 9"),
+        ({"use": "robust.label_flip", "source": 12}, "source=12 is no class"),
+        ({"use": "robust.backdoor", "target": 10}, "target=10 is no class"),
+    ],
+)
+def test_a_class_that_the_data_lacks_is_refused(lie: dict[str, Any], says: str) -> None:
+    """Else liars fail in training, drop out, and whatever the server does seems to keep them out."""
+    with pytest.raises(SetupError, match=rf"recipe.poison.lies.0: {lie['use']}: {says}"):
+        run_protocol(recipe_of(aggregate=MEAN, poison={"clients": 1, **lie}))
+
+
+def test_lies_about_classes_take_data_with_one_class_an_example() -> None:
+    flip = {"clients": 1, "use": "robust.label_flip"}
+    Recipe.from_plain(recipe_of(task={"use": "std.classification"}, poison=flip))
+    with pytest.raises(RecipeError, match="task: std.regression may have none"):
+        Recipe.from_plain(recipe_of(task={"use": "std.regression"}, poison=flip))
+    inputs, labels = np.zeros((2, 1, 8, 8), np.uint8), np.zeros(2, np.int64)
+    pixels = Examples(inputs, labels, targets=np.zeros((2, 8, 8), np.uint8))
+    about = {"classes": ("0", "1"), "mean": (), "std": ()}
+    assert "an answer is something else" in LabelFlip({}).misfit(Dataset(train=pixels, test=pixels, **about))
+
+
+def test_a_mark_on_a_table_is_the_same_in_training_and_in_tests(tmp_path: Path) -> None:
+    """Where it is that of whatever examples are at hand, a backdoor seems to fail."""
+    data = {"use": "std.breast_cancer", "clients": 5, "partition": {"use": "std.iid"}}
+    poison = {"clients": 1, "use": "robust.backdoor"}
+    plain = recipe_of(data=data, rounds=2, aggregate=MEAN, poison=poison, train=recipe_of()["train"] | {"lr": 0.1})
+    assert figures(plain, tmp_path)["backdoor success"] > 0.9
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("lie", [{"use": "robust.sign_flip", "factor": 1e300}, {"use": "robust.gaussian", "std": 1e39}])
+def test_a_lie_of_any_size_can_be_sent(lie: dict[str, Any]) -> None:
+    """It is the server that refuses it, or the model that suffers."""
+    run_protocol(recipe_of(train=PUSH, aggregate=MEAN, rounds=1, poison={"clients": 1, **lie}))
+
+
+def test_as_many_examples_are_claimed_as_a_server_takes_for_true(tmp_path: Path) -> None:
+    poison = {"clients": [1], "use": "robust.weight", "factor": 1e300}
+    found = figures(recipe_of(data=DATA | {"clients": 4}, rounds=1, poison=poison), tmp_path)
+    assert found["lies kept out"] == pytest.approx(1 - 4, abs=1e-3)
+
+
+class Silent(Lie):
+    """A lie of somebody else."""
+
+    leaves_out = (Noise,)
+
+    def update(self, liar: Any) -> Any:
+        """It looks further than it says."""
+        return liar.honest("all")[0]
+
+
+def test_what_a_lie_does_to_promises_follows_from_what_it_says_and_it_does_no_more() -> None:
+    """A class of any distribution, with options of any name."""
+    chain = [{"use": "std.clip", "norm": 0.5}, {"use": "std.gaussian", "noise_multiplier": 10}]
+    recipe = recipe_of("noised", chain, aggregate=MEAN, rounds=1)
+    looks = {"clients": 1, "use": "robust.ipm", "sees": "all"}
+    verdict = run_protocol(recipe | {"poison": looks}).protocol.ledger.verdict()
+    assert "sees updates of others, which no noise covers" in verdict.toward("server").reason
+    among = run_protocol(recipe | {"poison": looks | {"sees": "liars"}}).protocol.ledger.verdict()
+    assert among.toward("server").state == "guaranteed"
+    catalog = toy_catalog()
+    catalog.right = {}
+    catalog.groups["poison"]["toy.silent"] = Entry("toy.silent", "poison", f"{__name__}:Silent", "toys", "0", Silent)
+    silent = Recipe.from_plain(recipe | {"poison": {"clients": 1, "use": "toy.silent"}}, catalog)
+    (said,) = silent.sections["poison"].reveals(silent)
+    assert (said.what, said.voids) == ("noise left out", True)
+    with pytest.raises(ProtectionError, match='its class must say sees = "all"'):
+        Program._honest(SimpleNamespace(_lies=[Silent({})]), SimpleNamespace(), "all")  # type: ignore[arg-type]
 
 
 def test_one_lie_is_written_flat_or_as_a_list_and_reads_back() -> None:

@@ -45,9 +45,12 @@ def test_liars_that_see_one_update_or_equal_ones_send_the_mean() -> None:
 
 def test_marks() -> None:
     image = np.zeros((2, 1, 4, 4), np.uint8)
-    marked = poisoned.triggered(image, 2)
+    marked = poisoned.triggered(image, 2, image)
     assert marked[:, 0, 2:, 2:].min() == 255
     assert marked.sum() == 2 * 4 * 255
     assert not image.any()
     table = np.array([[1.0, 2.0, 3.0], [5.0, 6.0, 0.0]], np.float32)
-    assert poisoned.triggered(table, 1).tolist() == [[1, 2, 3], [5, 6, 3]]
+    assert poisoned.triggered(table, 1, table).tolist() == [[1, 2, 3], [5, 6, 3]]
+    assert poisoned.triggered(table[1:], 1, table).tolist() == [[5, 6, 3]]
+    tokens = np.array([[7, 8, 9]], np.int64)
+    assert poisoned.triggered(tokens, 2, tokens + 1).tolist() == [[7, 9, 10]]

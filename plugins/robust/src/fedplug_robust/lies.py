@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import fedplug
 from fedplug import Clip, Field, Noise
+from fedplug.api.records import MOST_EXAMPLES
+from fedplug.recipe.composition import instantiate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy as np
     from fedplug import Client, Facts, Recipe
-    from fedplug.api.data import Examples
+    from fedplug.api.data import Dataset, Examples
+    from fedplug.api.roles import Task
     from numpy.typing import NDArray
 
     Vector = NDArray[np.floating[Any]]
@@ -53,6 +56,8 @@ class Lie(fedplug.Poison):
 
     leaves_out: tuple[type, ...] = ()
     """The operations that it does not execute on its update."""
+    sees: Sight = "liars"
+    """The honest updates that it follows from, if it follows from any."""
 
     def examples(self, liar: Liar) -> Examples:
         """What it trains on."""
@@ -78,15 +83,32 @@ class Lie(fedplug.Poison):
         """What keeps it from lying here."""
         return []
 
-
-def _needs_classes(recipe: Recipe) -> list[str]:
-    """For lies about labels."""
-    if recipe.task is None:
-        return []
-    return [f"it lies about the class of an example, and task: {recipe.task.use} may have none; use another lie"]
+    def misfit(self, data: Dataset) -> str:
+        """What keeps it from lying about such data; empty where nothing does."""
+        return ""
 
 
-class LabelFlip(Lie):
+class _OfClasses(Lie):
+    """Lies about the class of an example."""
+
+    def check(self, recipe: Recipe) -> list[str]:
+        """The recipe's task has classes."""
+        if recipe.task is None or cast("Task", instantiate(recipe.task)).descends == "cross_entropy":
+            return []
+        return [f"it lies about the class of an example, and task: {recipe.task.use} may have none; use another lie"]
+
+    def misfit(self, data: Dataset) -> str:
+        """Examples have one class each, and those that options name are among them."""
+        if data.train.targets is not None:
+            return "it lies about the class of an example, and here an answer is something else; use another lie"
+        for key in ("source", "target"):
+            value = getattr(self.options, key, None)
+            if value is not None and value >= len(data.classes):
+                return f"{key}={value} is no class of the data, which has 0 to {len(data.classes) - 1}"
+        return ""
+
+
+class LabelFlip(_OfClasses):
     """Train on wrong labels: class c becomes classes - 1 - c, or `source` becomes `target`."""
 
     class Options(fedplug.Options):
@@ -96,10 +118,6 @@ class LabelFlip(Lie):
         target: int = Field(0, ge=0, description="what it becomes, where there is a source")
 
     options: Options
-
-    def check(self, recipe: Recipe) -> list[str]:
-        """The data has classes."""
-        return _needs_classes(recipe)
 
     def examples(self, liar: Liar) -> Examples:
         """The same examples with other labels."""
@@ -143,19 +161,30 @@ class Gaussian(Lie):
         return noise
 
 
-class _Colluding(fedplug.Options):
+class _Shared(fedplug.Options):
     """Of lies that follow from honest updates."""
 
     sees: Sight = Field(
         "liars", description="the honest updates it follows from: those that the liars would send, who share their "
-        "examples, or those of all clients, which no liar has in practice: the strongest attack",
+        "examples, or those of all clients, which no liar has in practice: the strongest attack, and no verdict holds",
     )  # fmt: skip
 
 
-class Ipm(Lie):
+class _Colluding(Lie):
+    """Lies that follow from honest updates."""
+
+    options: _Shared
+
+    @property
+    def sees(self) -> Sight:  # type: ignore[override]
+        """As asked."""
+        return self.options.sees
+
+
+class Ipm(_Colluding):
     """Send the mean of honest updates backwards, times a factor: inner-product manipulation (Xie et al. 2020)."""
 
-    class Options(_Colluding):
+    class Options(_Shared):
         """How far."""
 
         factor: float = Field(0.1, gt=0, description="epsilon of the paper: small ones deceive distances")
@@ -164,14 +193,14 @@ class Ipm(Lie):
 
     def update(self, liar: Liar) -> Vector:
         """Section 4: -epsilon times the mean."""
-        mean: Vector = liar.honest(self.options.sees).mean(axis=0)
+        mean: Vector = liar.honest(self.sees).mean(axis=0)
         return -self.options.factor * mean
 
 
-class Alie(Lie):
+class Alie(_Colluding):
     """Send the mean of honest updates minus z standard deviations: a little is enough (Baruch et al. 2019)."""
 
-    class Options(_Colluding):
+    class Options(_Shared):
         """How far."""
 
         z: float | None = Field(None, gt=0, description="standard deviations; null: by Algorithm 3, from who is needed")
@@ -184,10 +213,10 @@ class Alie(Lie):
 
         z = self.options.z
         chosen = poisoned.alie_z(liar.clients, liar.liars) if z is None else z
-        return poisoned.alie(liar.honest(self.options.sees), chosen)
+        return poisoned.alie(liar.honest(self.sees), chosen)
 
 
-class _Perturbing(_Colluding):
+class _Perturbing(_Shared):
     """Of min-max and min-sum."""
 
     direction: Literal["std", "sign", "unit"] = Field(
@@ -195,7 +224,7 @@ class _Perturbing(_Colluding):
     )
 
 
-class MinMax(Lie):
+class MinMax(_Colluding):
     """Send what lies as far from the mean as two honest updates lie apart (Shejwalkar and Houmansadr 2021)."""
 
     class Options(_Perturbing):
@@ -207,10 +236,10 @@ class MinMax(Lie):
         """Eq. 8."""
         from fedplug_robust import poisoned
 
-        return poisoned.min_max(liar.honest(self.options.sees), self.options.direction)
+        return poisoned.min_max(liar.honest(self.sees), self.options.direction)
 
 
-class MinSum(Lie):
+class MinSum(_Colluding):
     """Send what has no larger sum of squared distances than an honest update (Shejwalkar and Houmansadr 2021)."""
 
     class Options(_Perturbing):
@@ -222,10 +251,10 @@ class MinSum(Lie):
         """Eq. 9."""
         from fedplug_robust import poisoned
 
-        return poisoned.min_sum(liar.honest(self.options.sees), self.options.direction)
+        return poisoned.min_sum(liar.honest(self.sees), self.options.direction)
 
 
-class Backdoor(Lie):
+class Backdoor(_OfClasses):
     """Train on marked examples of another class, and replace the model (Bagdasaryan et al. 2020).
 
     The figure `backdoor success` is the share of marked test examples of other classes that the model takes for the
@@ -245,10 +274,6 @@ class Backdoor(Lie):
 
     options: Options
 
-    def check(self, recipe: Recipe) -> list[str]:
-        """The data has classes."""
-        return _needs_classes(recipe)
-
     def examples(self, liar: Liar) -> Examples:
         """Algorithm 1: a part of the examples is of the backdoor."""
         import numpy as np
@@ -258,7 +283,8 @@ class Backdoor(Lie):
         given = liar.examples
         chosen = np.sort(liar.rng(self).permutation(len(given))[: max(1, round(self.options.share * len(given)))])
         inputs, labels = given.inputs.copy(), given.labels.copy()
-        inputs[chosen], labels[chosen] = triggered(given.inputs[chosen], self.options.size), self.options.target
+        inputs[chosen] = triggered(given.inputs[chosen], self.options.size, liar.client.data.shared_test.inputs)
+        labels[chosen] = self.options.target
         return dataclasses.replace(given, inputs=inputs, labels=labels)
 
     def update(self, liar: Liar) -> Vector:
@@ -276,7 +302,7 @@ class Backdoor(Lie):
         if not len(others):
             return {}
         marked = dataclasses.replace(
-            others, inputs=triggered(others.inputs, self.options.size),
+            others, inputs=triggered(others.inputs, self.options.size, liar.client.data.shared_test.inputs),
             labels=np.full(len(others), self.options.target, np.int64),
         )  # fmt: skip
         found = liar.client.model.evaluate(marked, liar.client.data)
@@ -339,12 +365,10 @@ class Weight(Lie):
 
     def check(self, recipe: Recipe) -> list[str]:
         """Somebody asks for the number."""
-        from fedplug.recipe.composition import instantiate
-
         if instantiate(recipe.aggregate).wants.num_examples:
             return []
         return [f"it lies about the number of examples, and {recipe.aggregate.use} gives all the same weight"]
 
     def num_examples(self, count: int) -> int:
-        """factor times as many."""
-        return round(self.options.factor * count)
+        """factor times as many, up to as many as a server takes for true."""
+        return round(min(self.options.factor * count, MOST_EXAMPLES))

@@ -11,16 +11,18 @@ import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast, get_args
 
 import fedplug
-from fedplug import Combine, Facts, Field, Reveals, Section, WeightedSum
+from fedplug import Combine, Facts, Field, Noise, Reveals, Section, WeightedSum
 from fedplug.api.blocks import unchangeable
 from fedplug.api.data import Figure
+from fedplug.api.errors import ProtectionError, SetupError
 from fedplug.api.events import Released
 from fedplug.api.operations import Party
 from fedplug.api.roles import Scorer
 from fedplug.api.streams import stream
+from fedplug.recipe.composition import instantiate
 from fedplug.round.base import NAME
 from pydantic import AfterValidator
 
@@ -84,8 +86,12 @@ class PoisonSection(Section):
         given = self.options.clients
         if isinstance(given, tuple):
             return tuple(sorted(given))
-        count = given if isinstance(given, int) else max(1, round(float(given.removesuffix("%")) / 100 * clients))
-        return tuple(sorted(stream(seed, KEY).permutation(clients)[:count].tolist()))
+        return tuple(sorted(stream(seed, KEY).permutation(clients)[: self._count(clients)].tolist()))
+
+    def _count(self, clients: int) -> int:
+        """How many they are, where ids are not given."""
+        given = self.options.clients
+        return given if isinstance(given, int) else max(1, round(float(given.removesuffix("%")) / 100 * clients))
 
     def lies_in(self, round: int) -> bool:
         """Whether they lie in a round, from 0."""
@@ -96,7 +102,7 @@ class PoisonSection(Section):
         """The liars are clients of this recipe, not all of them, and nobody's real data is behind them."""
         given, clients, recipe = self.options.clients, around.clients, around.recipe
         if clients is not None:
-            count = len(given) if isinstance(given, tuple) else given if isinstance(given, int) else 0
+            count = len(given) if isinstance(given, tuple) else self._count(clients)
             if isinstance(given, tuple) and max(given) >= clients:
                 yield ("clients",), f"there is no client {max(given)}; data.clients={clients}: 0 to {clients - 1}"
             elif count >= clients:
@@ -113,13 +119,19 @@ class PoisonSection(Section):
                 yield use.path[1:], f"{use.use} is no fedplug_robust.Lie; its class must inherit from that"
 
     def reveals(self, recipe: Recipe) -> Sequence[Reveals]:
-        """Where liars leave noise out, nobody knows what is left of what others count on."""
-        lies = [use for use in self.uses["lies"] if "noise" in getattr(use.options, "what", ())]
-        if not lies:
-            return ()
-        liars = len(self.liars(recipe.seed, recipe.clients))
-        note = f"{liars} of {recipe.clients} clients leave out noise that is counted, for others too"
-        return (Reveals("noise left out", get_args(Party), voids=True, note=note),)
+        """Where liars leave noise out, nobody knows what is left of what others count on; and what follows from updates
+        of others carries these past their noise.
+        """
+        lies = [cast("Lie", instantiate(use)) for use in self.uses["lies"]]
+        liars, found = f"{len(self.liars(recipe.seed, recipe.clients))} of {recipe.clients} clients", []
+        kinds = [kind for lie in lies for kind in lie.leaves_out]
+        if any(issubclass(Noise, kind) or issubclass(kind, Noise) for kind in kinds):
+            note = f"{liars} leave out noise that is counted, for others too"
+            found.append(Reveals("noise left out", get_args(Party), voids=True, note=note))
+        if any(lie.sees == "all" for lie in lies):
+            note = f"{liars} lie by updates of all clients as they are before protection: sees: all"
+            found.append(Reveals("updates of others", get_args(Party), voids=True, note=note))
+        return found
 
     def figures(self, counts: Mapping[str, float], log: Mapping[str, float]) -> Mapping[str, float]:
         """How often the mark works, and how far lies were kept out of the results so far."""
@@ -172,12 +184,19 @@ class Program:
         section: who lies, and how.
         composition: this process' own components.
         world: the data of all, of which liars share theirs.
+
+    Raises:
+        SetupError: a lie is about other data.
     """
 
     def __init__(self, section: PoisonSection, composition: Composition, world: World) -> None:
         recipe = composition.recipe
         self._section, self._composition, self._world = section, composition, world
         self._lies = [composition.part(use.name, Lie) for use in section.uses["lies"]]
+        if world.data is not None:  # refused with data at sites
+            for use, lie in zip(section.uses["lies"], self._lies, strict=True):
+                if problem := lie.misfit(world.data):
+                    raise SetupError(f"{use.place}: {use.use}: {problem}")
         self._clients = recipe.clients
         self._liars = section.liars(recipe.seed, recipe.clients)
         self._fellows: dict[int, Any] = {}
@@ -243,15 +262,14 @@ class Program:
         if client.update is None:
             return
         liar = self._liar(client, client.data.train)
-        for lie in self._lies:
-            liar.update = lie.update(liar)
-            for name, found in client.scores.items():
-                if not self._composition.part(name, Scorer).scoring.public:
-                    with np.errstate(over="ignore"):
-                        client.scores[name] = lie.scores(liar, found).astype(np.float32)
-        if liar.update is not client.update:
-            sent = np.nan_to_num(liar.update.astype(np.float32), posinf=_LARGEST, neginf=-_LARGEST)
-            client.update = client.trained = unchangeable(sent)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for lie in self._lies:
+                liar.update = lie.update(liar)
+                for name, found in client.scores.items():
+                    if not self._composition.part(name, Scorer).scoring.public:
+                        client.scores[name] = _finite(lie.scores(liar, found))
+            if liar.update is not client.update:
+                client.update = client.trained = unchangeable(_finite(liar.update))
 
     @contextlib.contextmanager
     def _protecting(self, client: HostedClient) -> Iterator[None]:
@@ -282,9 +300,15 @@ class Program:
     # -- what liars see ------------------------------------------------------------------------------------------------
 
     def _honest(self, client: HostedClient, sees: Sight) -> NDArray[np.float64]:
-        """Updates that these clients would send in this round, (n, P); found once for the liars of a process."""
+        """Updates that these clients would send in this round, (n, P); found once for the liars of a process.
+
+        Raises:
+            ProtectionError: of all, and no lie has said so, which the verdict goes by.
+        """
         import numpy as np
 
+        if sees == "all" and not any(lie.sees == "all" for lie in self._lies):
+            raise ProtectionError(f'{KEY}: a lie looks at updates of all clients; its class must say sees = "all"')
         round, vector, found = self._seen
         if round != client.facts.round or vector is not client.vector:  # which the clients of a process share
             self._seen = client.facts.round, client.vector, (found := {})
@@ -310,6 +334,13 @@ class Program:
 
 
 _LARGEST = 1e38
+
+
+def _finite(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """What can be sent."""
+    import numpy as np
+
+    return np.nan_to_num(values.astype(np.float32), posinf=_LARGEST, neginf=-_LARGEST)
 
 
 def _as_it_is(answer: Any) -> Any:

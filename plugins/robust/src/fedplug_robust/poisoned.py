@@ -77,14 +77,18 @@ def _furthest(seen: Updates, direction: Direction, allowed: Callable[[Updates], 
     return np.asarray(mean + gamma * against)
 
 
-def triggered(inputs: NDArray[Any], size: int) -> NDArray[Any]:
+def triggered(inputs: NDArray[Any], size: int, among: NDArray[Any]) -> NDArray[Any]:
     """A copy with a mark in the last corner, (n, ...): `size` rows and columns of the brightest value in images
     (n, C, H, W), and as many last columns at their largest value in tables (n, features).
+
+    Args:
+        inputs: what is marked.
+        size: of the mark.
+        among: where the largest values are looked for, (m, ...), so that the mark is the same on whatever it is.
     """
     marked = inputs.copy()
     if inputs.ndim == 4:
-        brightest = 255 if inputs.dtype == np.uint8 else inputs.max(initial=1.0)
-        marked[:, :, -size:, -size:] = brightest
+        marked[:, :, -size:, -size:] = 255 if inputs.dtype == np.uint8 else among.max(initial=1.0)
     else:
-        marked[:, -size:] = inputs[:, -size:].max(axis=0, initial=0.0)
+        marked[:, -size:] = among[:, -size:].max(axis=0, initial=0)
     return marked
