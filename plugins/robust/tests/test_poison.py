@@ -200,14 +200,14 @@ def test_a_note_says_on_whose_word_a_lie_is_bounded(zone: str, chain: list[str],
 
 def test_what_is_wrong_elsewhere_is_said_where_somebody_lies() -> None:
     clipped = recipe_of("noised", [{"use": "std.clip", "norm": 1.0}], poison={"clients": 1, "use": "robust.sign_flip"})
-    with pytest.raises(RecipeError, match="unknown option 'zz' of std.digits"):
+    with pytest.raises(RecipeError, match=r"unknown option .zz. of std\.digits"):
         Recipe.from_plain(clipped | {"data": DATA | {"zz": 1}})
 
 
 @pytest.mark.parametrize(
     ("lie", "says"),
     [
-        ({"use": "robust.label_flip", "source": 1, "target": 10}, "target=10 is no class of the data, which has 0 to 9"),
+        ({"use": "robust.label_flip", "source": 1, "target": 10}, "target=10 is no class of the data, which has 0 to"),
         ({"use": "robust.label_flip", "source": 12}, "source=12 is no class"),
         ({"use": "robust.backdoor", "target": 10}, "target=10 is no class"),
     ],
@@ -221,12 +221,12 @@ def test_a_class_that_the_data_lacks_is_refused(lie: dict[str, Any], says: str) 
 def test_lies_about_classes_take_data_with_one_class_an_example() -> None:
     flip = {"clients": 1, "use": "robust.label_flip"}
     Recipe.from_plain(recipe_of(task={"use": "std.classification"}, poison=flip))
-    with pytest.raises(RecipeError, match="task: std.regression may have none"):
+    with pytest.raises(RecipeError, match=r"task: std\.regression may have none"):
         Recipe.from_plain(recipe_of(task={"use": "std.regression"}, poison=flip))
     inputs, labels = np.zeros((2, 1, 8, 8), np.uint8), np.zeros(2, np.int64)
     pixels = Examples(inputs, labels, targets=np.zeros((2, 8, 8), np.uint8))
-    about = {"classes": ("0", "1"), "mean": (), "std": ()}
-    assert "an answer is something else" in LabelFlip({}).misfit(Dataset(train=pixels, test=pixels, **about))
+    data = Dataset(train=pixels, test=pixels, classes=("0", "1"), mean=(), std=())
+    assert "an answer is something else" in LabelFlip({}).misfit(data)
 
 
 def test_a_mark_on_a_table_is_the_same_in_training_and_in_tests(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 
@@ -13,7 +14,7 @@ from fedplug_ledger.accounting import ORDERS, pure_rdp, renyi, renyi_epsilon
 from fedplug_search.laws import Law
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare, poisson
+from scipy.stats import chisquare, nbinom, poisson
 
 LAWS = [Law(1.0, 10), Law(0.0, 10), Law(0.5, 20), Law(None, 10), Law(1.0, 1000), Law(None, 2)]
 
@@ -22,12 +23,12 @@ def chances(law: Law, most: int = 4000) -> np.ndarray:
     """By Definition 1 of the paper, from 0 to a number beyond which nothing is left; Poisson's by scipy."""
     if law.eta is None:
         return np.asarray(poisson.pmf(np.arange(most), law.mean))
-    k = np.arange(1, most)
+    k, gamma = np.arange(1, most), math.exp(law.log_gamma)
     if law.eta == 0:
-        found = (1 - law.gamma) ** k / (k * math.log(1 / law.gamma))
+        found = (1 - gamma) ** k / (k * math.log(1 / gamma))
     else:
         products = np.cumsum(np.log((k - 1 + law.eta) / k))
-        found = np.exp(k * math.log1p(-law.gamma) + products) / (law.gamma**-law.eta - 1)
+        found = np.exp(k * math.log1p(-gamma) + products) / (gamma**-law.eta - 1)
     return np.concatenate([[0.0], found])
 
 
@@ -54,6 +55,29 @@ def test_the_mean_is_as_asked_and_draws_follow_the_law(law: Law) -> None:
     kept = expected > 0
     both = ([*each[kept], 3000 - each[kept].sum()] for each in (seen, expected))
     assert chisquare(*both).pvalue > 1e-6
+
+
+@given(eta=st.floats(-0.99, 900), mean=st.integers(2, 10**6))
+def test_every_law_has_its_mean_and_chances_of_1(eta: float, mean: int) -> None:
+    """Also where the chance of one trial is none in float64, as scipy's laws have it."""
+    law = Law(eta, mean)
+    gamma = math.exp(law.log_gamma)
+    excess = np.log(abs(eta)) + np.log1p(-gamma) - np.log(abs(np.expm1(eta * law.log_gamma))) if eta else 0.0
+    assert not eta or excess - law.log_gamma == pytest.approx(math.log(mean), abs=1e-6)
+
+
+@pytest.mark.parametrize("law", [Law(None, 800), Law(900.0, 5000), Law(50.0, 3)], ids=str)
+def test_many_trials_are_drawn_too(law: Law) -> None:
+    """A number that is always the same would be one that everybody knows."""
+    numbers, each = zip(*itertools.takewhile(lambda pair: pair[1] < 1, law._chances()), strict=True)
+    if law.eta is None:
+        exact = poisson(law.mean).pmf(numbers)
+    else:
+        whole = nbinom(law.eta, math.exp(law.log_gamma))
+        exact = whole.pmf(numbers) / whole.sf(0)
+    assert each == pytest.approx(exact, rel=1e-6, abs=1e-12)
+    assert sum(each) == pytest.approx(1, abs=1e-9)
+    assert len({law.draw() for _ in range(20)}) > 1
 
 
 @pytest.mark.parametrize("law", [Law(1.0, 10), Law(0.0, 5), Law(None, 8)], ids=str)

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from dp_accounting.dp_event import GaussianDpEvent, RepeatAndSelectDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
-from fedplug import gaussian_noise_multiplier
+from fedplug import gaussian_epsilon, gaussian_noise_multiplier
 from fedplug.api.errors import RecipeError
 from fedplug.recipe.catalog import Catalog
 from fedplug_ledger.accounting import ORDERS
+from fedplug_runs.archive import Charges
 from fedplug_runs.settings import Settings
 from fedplug_search import searching
 from fedplug_search.laws import Law
-from fedplug_search.private import FILE, Choice
+from fedplug_search.private import FILE, Choice, made_again
 from fedplug_search.question import Asked, read_question
 
 OVER = ["train.lr=[0.01, 0.1]"]
@@ -68,6 +69,49 @@ def test_the_best_of_what_was_drawn_and_what_it_costs(
     again = found(noisy, settings, catalog, monkeypatch)
     assert json.loads((settings.output / FILE).read_text()) == drawn
     assert len(again.trials) == 3
+
+
+def test_settings_in_which_clients_have_other_examples_are_refused(noisy: Path, catalog: Catalog) -> None:
+    """Epsilon of a client who holds a quarter of the data is none of one who holds half."""
+    for over in ("data.clients=[2, 4]", "data.partition=[{use: std.iid}, {use: std.dirichlet, alpha: 0.5}]", "data.train_size=[200, 400]"):
+        question = read_question(noisy, Asked([over], private="geometric", trials=10), catalog)
+        assert question.private is not None
+        with pytest.raises(RecipeError, match="--private: with .* clients have other examples"):
+            Choice.of(question, question.private, catalog, None)
+    features = read_question(noisy, Asked(["data.features=[null, oriented_gradients]"], private="geometric"), catalog)
+    assert features.private is not None
+    assert "epsilon" in Choice.of(features, features.private, catalog, None).sentences(1)[0]
+
+
+def test_rounds_that_were_made_again_are_paid(noisy: Path, catalog: Catalog, tmp_path: Path) -> None:
+    """A run that was killed asks for a second upload of the round, under other noise."""
+    question = read_question(noisy, Asked(OVER, private="geometric", trials=10), catalog)
+    assert question.private is not None
+    charges = tmp_path / "trial-2" / "run"
+    charges.mkdir(parents=True)
+    assert made_again(tmp_path) == 0
+    notes = Charges(charges)
+    for round, charged in ((0, [0, 1]), (0, [2, 3]), (1, [0, 1, 2]), (1, [1, 3])):
+        notes.note(round, charged)
+    assert made_again(tmp_path) == 1  # client 1 in round 2
+    two = Choice.of(question, question.private, catalog, None, repeats=1).toward["server"]
+    assert not isinstance(two, str)
+    assert two.epsilon == pytest.approx(gaussian_epsilon(gaussian_noise_multiplier(2, 1e-5) / 2**0.5, 1e-5), rel=1e-6)
+
+
+def test_trials_that_fail_alike_end_no_private_search_and_none_may_be_drawn(
+    noisy: Path, settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a trial fails may follow from data, and their number may not."""
+    monkeypatch.setattr(Law, "draw", lambda law: 5)
+    fails = "score_parameters=[{use: toy.fail, clients: [0, 1, 2, 3]}]"
+    asked = Asked(OVER, private="geometric", trials=10, sets=[fails])
+    answer = searching.find(noisy, settings, asked, catalog)
+    assert [trial.status for trial in answer.trials] == ["failed"] * 5
+    monkeypatch.setattr(Law, "draw", lambda law: 0)
+    none = searching.find(noisy, settings.replace({"output": settings.output / "none"}), Asked(OVER, private="poisson"),
+                          catalog)  # fmt: skip
+    assert (none.trials, none.complete) == ([], True)
 
 
 def test_without_noise_nobody_is_promised_anything(

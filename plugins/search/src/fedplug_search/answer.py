@@ -300,8 +300,10 @@ class Answer:
         seeds = ", ".join(map(str, self.question.seeds))
         return (
             f"Figures of the front are those by which it was chosen from {ended} trials, with seed {seeds}: the "
-            "best of many is partly luck. Measure it again with other seeds: fedplug compare FRONT... --seeds"
-        )
+            "best of many is partly luck. "
+            + ("Every other run adds to what is spent" if self.private else
+               "Measure it again with other seeds: fedplug compare FRONT... --seeds")
+        )  # fmt: skip
 
     def privacy(self) -> list[str]:
         """What a reader must know of the epsilons, in sentences."""

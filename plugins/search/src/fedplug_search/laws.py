@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NAMED = {"logarithmic": 0.0, "geometric": 1.0}
 """Truncated negative binomial laws with a name, by their eta."""
 POISSON = "poisson"
+_NOTHING = -745.0
+"""The logarithm of a chance below which it is 0 in float64."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,47 +58,47 @@ class Law:
         return cls(eta, mean)
 
     @property
-    def gamma(self) -> float:
-        """Of the truncated negative binomial, in (0, 1): that with this mean (Definition 1)."""
-        eta = self.eta
+    def log_gamma(self) -> float:
+        """Natural logarithm of gamma, in (0, 1), of the truncated negative binomial with this mean (Definition 1)."""
+        eta, wanted = self.eta, math.log(self.mean)
         assert eta is not None
 
         def excess(log_gamma: float) -> float:
-            gamma = math.exp(log_gamma)
-            if abs(eta) < 1e-9:
-                return (1 / gamma - 1) / -log_gamma - self.mean
-            return eta * (1 - gamma) / (gamma * -math.expm1(eta * log_gamma)) - self.mean
+            return math.log(-math.expm1(log_gamma)) - (1 + min(eta, 0.0)) * log_gamma - self._norm(log_gamma) - wanted
 
         from scipy.optimize import brentq  # here: a check does without
 
-        return math.exp(brentq(excess, -600 / (1 + abs(eta)), -1e-9))
+        return float(brentq(excess, -(wanted + 50) / (1 + min(eta, 0.0)), -1e-9))
+
+    def _norm(self, log_gamma: float) -> float:
+        """log((1 - gamma^|eta|) / |eta|), and what that is where eta is 0."""
+        size = abs(self.eta or 0.0)
+        return math.log(-log_gamma) if size < 1e-9 else math.log(-math.expm1(size * log_gamma) / size)
 
     def draw(self) -> int:
         """A number of trials, from the system's randomness, which nobody can foresee."""
-        coin = random.SystemRandom().random()
-        total = 0.0
+        left = random.SystemRandom().random()
         for number, chance in self._chances():
-            total += chance
-            if coin < total:
+            left -= chance  # a sum would have no room for small ones
+            if left < 0:
                 return number
         raise AssertionError("the chances add up to 1")
 
     def _chances(self) -> Iterator[tuple[int, float]]:
-        """Numbers of trials from the smallest on, each with its chance."""
+        """Numbers of trials from the smallest on, each with its chance; by logarithms, since the first may be tiny."""
         if self.eta is None:
-            chance, number = math.exp(-self.mean), 0
-            while number < self.mean or chance > 0:
-                yield number, chance
-                number += 1
-                chance *= self.mean / number
+            log, number = -self.mean, 0
         else:
-            gamma, eta = self.gamma, self.eta
-            first = (1 - gamma) / (-math.log(gamma) if abs(eta) < 1e-9 else math.expm1(-eta * math.log(gamma)) / eta)
-            chance, number = first, 1
-            while number < self.mean or chance > 0:
-                yield number, chance
-                chance *= (1 - gamma) * (number + eta) / (number + 1)
-                number += 1
+            log_gamma, eta = self.log_gamma, self.eta
+            stays = math.log(-math.expm1(log_gamma))  # log(1 - gamma)
+            log, number = stays + max(eta, 0.0) * log_gamma - self._norm(log_gamma), 1
+        while number < self.mean or log > _NOTHING:
+            yield number, math.exp(log)
+            if self.eta is None:
+                log += math.log(self.mean / (number + 1))
+            else:
+                log += stays + math.log((number + eta) / (number + 1))
+            number += 1
         yield number, 1.0  # what float64 has lost of the sum
 
     def renyi(self, rdp: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -104,7 +106,7 @@ class Law:
         if self.eta is None:
             return self._of_poisson(rdp)
         # Theorem 2. The second order is any, so the best one serves all.
-        other = (1 + self.eta) * ((1 - 1 / ORDERS) * rdp - math.log(self.gamma) / ORDERS)
+        other = (1 + self.eta) * ((1 - 1 / ORDERS) * rdp - self.log_gamma / ORDERS)
         return _monotone(rdp + np.nanmin(other) + math.log(self.mean) / (ORDERS - 1))
 
     def _of_poisson(self, rdp: NDArray[np.float64]) -> NDArray[np.float64]:

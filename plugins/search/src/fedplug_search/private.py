@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from fedplug_ledger.accounting import ORDERS, renyi, renyi_epsilon
 from fedplug_ledger.grades import PARTIES, quoted
 from fedplug_ledger.views import Guarantee, guaranteed, verdict
 from fedplug_party.agreement import planned
+from fedplug_runs.archive import Charges
 from fedplug_runs.files import read_bytes, write_bytes
 from fedplug_runs.overlay import load_recipe
 
@@ -49,6 +52,24 @@ def drawn(folder: Path, question: Question, law: Law) -> list[Params]:
     except (ValueError, LookupError, TypeError) as error:
         raise SetupError(f"{file} is damaged ({error}); take another --output, and draw anew") from error
     return found
+
+
+def made_again(folder: Path) -> int:
+    """How often one run of a search asked a client again for what it had sent in that round, at most: a run that is
+    killed and goes on does.
+
+    Raises:
+        CheckpointError: what a run noted of that is damaged.
+    """
+    most = 0
+    for file in folder.glob("*/*/charging.jsonl"):
+        asked = Counter((each.what, each.round, who) for each in Charges(file.parent).since(0) for who in each.charged)
+        times: dict[str, dict[int, int]] = {}
+        for (what, round, _), count in asked.items():
+            of_round = times.setdefault(what, {})
+            of_round[round] = max(of_round.get(round, 0), count - 1)
+        most = max([most, *(sum(each.values()) for each in times.values())])
+    return most
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,10 +116,17 @@ class Choice:
     at_sites: bool
 
     @classmethod
-    def of(cls, question: Question, law: Law, catalog: Catalog, data_root: str | Path | None) -> Choice:
-        """Prices every setting that may be drawn, by its worst run, in which each client takes part in each round."""
+    def of(
+        cls, question: Question, law: Law, catalog: Catalog, data_root: str | Path | None, repeats: int = 0
+    ) -> Choice:
+        """Prices every setting that may be drawn, by its worst run, in which each client takes part in each round, and
+        so many are made again.
+
+        Raises:
+            RecipeError: a client has other examples with one setting than with another.
+        """
         toward: dict[str, Cost | str] = {}
-        delta, at_sites = question.base.delta, False
+        delta, at_sites, first = question.base.delta, False, b""
         for params in question.space.combinations():
             changes = question.changes(question.space.values(params), question.seeds[0])
             try:
@@ -106,7 +134,17 @@ class Choice:
             except RecipeError:  # a trial with these values ends before anything is released
                 continue
             delta, at_sites = max(delta, recipe.delta), at_sites or recipe.data.at != "here"
-            for party, cost in _costs(recipe, None if data_root is None else str(data_root)).items():
+            composition = Composition(recipe)
+            world = World(recipe, composition, None if data_root is None else str(data_root))
+            held = _holdings(recipe, world)
+            first = first or held
+            if held != first:
+                raise RecipeError([
+                    f"--private: with {question.space.label(question.space.values(params))} clients have other "
+                    "examples than with values before it, and epsilon is that of one client in all trials; leave out "
+                    "of --over what splits the data, such as data.clients"
+                ])  # fmt: skip
+            for party, cost in _costs(recipe, composition, world, repeats).items():
                 worst = toward.setdefault(party, cost)
                 if not isinstance(worst, str):
                     toward[party] = cost if isinstance(cost, str) else worst.most(cost)
@@ -147,10 +185,21 @@ class Choice:
                 yield f"{who}: epsilon {epsilon:.2f} for each client at delta {self.delta:g}.{cost.terms()}"
 
 
-def _costs(recipe: Recipe, data_root: str | None) -> dict[str, Cost | str]:
+def _holdings(recipe: Recipe, world: World) -> bytes:
+    """Equal where each client has the same examples, whatever features of them a model sees. At sites they have their
+    own.
+    """
+    found = hashlib.blake2b(repr((recipe.clients, recipe.data.agreed)).encode())
+    if world.data is not None:
+        train = world.data.train
+        for array in (train.labels, train.targets, *world.assignment):
+            found.update(b"" if array is None else repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+    return found.digest()
+
+
+def _costs(recipe: Recipe, composition: Composition, world: World, repeats: int) -> dict[str, Cost | str]:
     """By party, the cost of the worst run, or why it promises nothing; parties that are not there are left out."""
-    composition = Composition(recipe)
-    ledger = planned(recipe, composition, World(recipe, composition, data_root).model("cpu").layout)
+    ledger = planned(recipe, composition, world.model("cpu").layout, repeats=repeats)
     found: dict[str, Cost | str] = {}
     lines = {line.party: line for line in verdict(ledger).lines}
     for party, view in guaranteed(ledger).items():

@@ -52,7 +52,7 @@ from fedplug_search.answer import FAILED, MET, MISSED, PRUNED, REFUSED, Answer, 
 from fedplug_search.files import BEST, write_recipes, write_search_page, write_tables
 from fedplug_search.limits import known, name_of, so_far
 from fedplug_search.measures import in_words, measure
-from fedplug_search.private import Choice, drawn
+from fedplug_search.private import Choice, drawn, made_again
 from fedplug_search.question import PRUNE, Asked, Params, Question, leading_of, read_question
 from fedplug_search.store import AHEAD, Store, is_foreseen, next_params
 
@@ -75,9 +75,8 @@ def search(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog | No
         print(f"Stopped: {answer.stopped}.")
     if not answer.complete:
         again = f": {command_line()}" if command_line() else "."
-        most = min(asked.trials, answer.question.space.size() or asked.trials)
-        print(f"Interrupted; {len(answer.told)} of {most} trials have ended, and what the others have is kept. "
-              f"The same command goes on{again}")  # fmt: skip
+        ended = f"{len(answer.told)} of {answer.facts['trials']} trials have ended"
+        print(f"Interrupted; {ended}, and what the others have is kept. The same command goes on{again}")
         return INTERRUPTED
     _show(answer, settings.quiet)
     return 0 if answer.front else 1
@@ -111,11 +110,13 @@ def find(recipe: Path, settings: Settings, asked: Asked, catalog: Catalog) -> An
             print(f"{len(store.told)} of {max(looking.most, store.size)} trials have ended already")
         at_a_time = at_once(asked.jobs, looking.most - len(store.told), equipment, settings)
         complete = make_runs(looking.ask, catalog, at_a_time, settings.quiet)
+        if question.private is not None and (again := made_again(settings.output)):
+            price = Choice.of(question, question.private, catalog, settings.data, again)
         told = dict(sorted(store.told.items()))
         values = {number: question.space.values(store.params(number)) for number in told}
         facts = {
             "command": command_line(), "search seed": asked.search_seed, "trials at a time": at_a_time,
-            "pruning": PRUNE[asked.prune], "complete": complete,
+            "pruning": PRUNE[asked.prune], "complete": complete, "trials": looking.most,
         }  # fmt: skip
         why = looking.why if store.counted(set(store.told)) != question.space.size() else ""
         answer = Answer(question, told, values, settings.output, facts, (), why, price)
@@ -196,7 +197,8 @@ def _show(answer: Answer, quiet: bool) -> None:
         for line in answer.privacy():
             tell(f"privacy: {line}")
     if failed := answer.counts.get("failed"):
-        tell(f"{failed} trials failed; the same command tries them again, and the page says why", sys.stderr)
+        again = "" if answer.private else "the same command tries them again, and "
+        tell(f"{failed} trials failed; {again}the page says why", sys.stderr)
     if answer.front:
         print(f"recipe: {answer.folder / BEST}")
     print(f"page: {answer.page}")
@@ -507,6 +509,10 @@ class PrivateSearch(Search):
 
     def _home(self, going: Going) -> Path:
         return self.settings.output / f"trial-{going.number + 1}"
+
+    def _end(self, going: Going, told: Told, watch: SweepWatch | None = None, words: str = "") -> None:
+        super()._end(going, told, watch, words)
+        self.why = ""  # failures tell of data, and by data nobody may end it early
 
 
 def _first(told: Told) -> str:
