@@ -73,10 +73,11 @@ def test_the_best_of_what_was_drawn_and_what_it_costs(
 
 def test_settings_in_which_clients_have_other_examples_are_refused(noisy: Path, catalog: Catalog) -> None:
     """Epsilon of a client who holds a quarter of the data is none of one who holds half."""
-    for over in ("data.clients=[2, 4]", "data.partition=[{use: std.iid}, {use: std.dirichlet, alpha: 0.5}]", "data.train_size=[200, 400]"):
+    split = "data.partition=[{use: std.iid}, {use: std.dirichlet, alpha: 0.5}]"
+    for over in ("data.clients=[2, 4]", split, "data.train_size=[200, 400]"):
         question = read_question(noisy, Asked([over], private="geometric", trials=10), catalog)
         assert question.private is not None
-        with pytest.raises(RecipeError, match="--private: with .* clients have other examples"):
+        with pytest.raises(RecipeError, match=r"--private: with .* clients have other examples"):
             Choice.of(question, question.private, catalog, None)
     features = read_question(noisy, Asked(["data.features=[null, oriented_gradients]"], private="geometric"), catalog)
     assert features.private is not None

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError
+from fedplug_ledger.grades import quoted
 from fedplug_ledger.ledger_record import LedgerReport
 from fedplug_runs import units
 from fedplug_runs.files import read_bytes
 from fedplug_runs.folder import read_ledger, read_rows
 from fedplug_runs.rows import Row
 
-from fedplug_lab.records import Compared
+from fedplug_lab.records import Compared, OneRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,41 +87,59 @@ def spent_by(run_dir: Path) -> Spent | None:
 
 def _stated(ledger: LedgerReport, rows: Sequence[Row]) -> Spent:
     """What a ledger says of the whole run."""
+    if any(each.voids and "released_model" in each.to for each in ledger.reveals):  # whatever the noise is
+        return Spent(None, ledger.delta)
     prices = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
     return Spent(ledger.epsilon, ledger.delta, prices)
 
 
-_OF_CLIENTS = ("name", "clients", "partition", "public", "at")
-"""Keys of `data` that say who has which of the same examples."""
+_PLACES = ("path", "file", "folder", "dataset")
+"""Options of a data source that say where it lies; all others say what a model sees of it."""
 
 
-def _same(data: Mapping[str, Any]) -> str:
-    """Equal for sections `data` that may share examples: numbers and switches say which part of them is taken."""
-    parts = (bool, int, float, type(None))
-    kept = {key: value for key, value in data.items() if key not in _OF_CLIENTS and not isinstance(value, parts)}
-    return f"{data['use']} {kept!r}"
+def _source(data: Mapping[str, Any]) -> str:
+    """Equal for sections `data` that may share examples; features are of the data that they are made `of`."""
+    while isinstance(inner := data.get("of"), Mapping):
+        data = inner
+    return " ".join([str(data["use"]), *(f"{key}={data[key]}" for key in _PLACES if data.get(key) is not None)])
 
 
 def looked_at(everyone: Sequence[Compared]) -> list[str]:
     """What it costs that somebody looks at several runs on one data set, a sentence for each data set."""
-    by_data: dict[str, list[Spent]] = {}
-    for run in (run for each in everyone for run in each.runs):
-        if run.ledger.rounds.actual:
-            seed_is_known = any(noise.source == "reproducible" for noise in run.ledger.noise)
-            spent = Spent(None) if seed_is_known else _stated(run.ledger, run.rows)
-            by_data.setdefault(_same(run.summary.recipe["data"]), []).append(spent)
-    found = []
-    for key, runs in by_data.items():
-        price, who = price_of(runs), f"The {len(runs)} runs on {key.partition(' ')[0]} together"
-        if len(runs) < 2:
-            continue
-        if price.without or price.epsilon is None:
-            none = f"{units.many(price.without, 'run')} {'has' if price.without == 1 else 'have'} no epsilon that holds"
-            found.append(f"{who} promise nothing to anybody who sees them or the choice among them: {none}.")
-        else:
-            part = ", for what they price" if price.partial else ""
-            found.append(
-                f"{who} have epsilon {price.epsilon:.2f} at delta {price.delta:.3g} at most{part}, their sum; so has "
-                "a choice among them."
-            )
-    return found
+    by_source: dict[str, list[OneRun]] = {}
+    for run in (run for each in everyone for run in each.runs if run.ledger.rounds.actual):
+        by_source.setdefault(_source(run.summary.recipe["data"]), []).append(run)
+    return [_together(source, runs) for source, runs in by_source.items() if len(runs) > 1]
+
+
+def _together(source: str, runs: Sequence[OneRun]) -> str:
+    """A sentence on several runs, toward somebody who gets what everybody gets of them: their models."""
+    who = f"The {len(runs)} runs on {source} together"
+    lines = [run.ledger.verdict.toward("released_model") for run in runs]
+    without = sum(line.state not in ("guaranteed", "beyond") for line in lines)
+    levels = sorted({line.unit for line in lines} - {"client"})
+    if without:
+        none = f"{units.many(without, 'run')} {'has' if without == 1 else 'have'} no epsilon that holds"
+        return f"{who} promise nothing to anybody who sees them or the choice among them: {none}."
+    if len(levels) > 1:
+        return f"{who} have no epsilon that is known: theirs are for each {' and for each '.join(levels)}."
+    sections = [run.summary.recipe["data"] for run in runs]
+    at_sites = any(data.get("at") == "sites" for data in sections)
+    alike = all(data == sections[0] for data in sections) and (at_sites or len({run.seed for run in runs}) == 1)
+    unit = levels[0] if levels else "client" if alike else "example"
+    # Another example of a client moves its contribution anywhere, and not to zero.
+    each = [
+        quoted(line.epsilons.replace_one) if line.epsilons and unit not in (line.unit, "client") else line.value
+        for line in lines
+    ]
+    price = price_of(Spent(epsilon, line.delta) for epsilon, line in zip(each, lines, strict=True))
+    assert price.epsilon is not None
+    why = ", since who has it differs between them" if unit == "example" else ""
+    choice = (
+        "; figures of examples that sites hold out, and so a choice by these, are not covered" if at_sites
+        else "; so has a choice among them"
+    )  # fmt: skip
+    return (
+        f"{who} have epsilon {price.epsilon:.2f} at delta {price.delta:.3g} at most for each {unit}{why}, the sum of "
+        f"theirs toward anybody who gets their models{choice}."
+    )
