@@ -134,6 +134,18 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before(
         logged.tensors(file)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_tensor_that_is_larger_than_what_is_stored_of_it_is_refused_too(sparse: bool, tmp_path: Path) -> None:
+    """One value is shown often, or few are there at all."""
+    place = torch.zeros(1, 1, dtype=torch.int64)
+    few = torch.sparse_coo_tensor(place, torch.ones(1), (10**15,), check_invariants=True)
+    torch.save({"weight": few if sparse else torch.zeros(1).expand(10**15)}, tmp_path / "small.pt")
+    assert (tmp_path / "small.pt").stat().st_size < 10_000
+    with pytest.raises(SetupError, match=r"holds 4000\.0 TB, of which 3 copies are made"):
+        logged.tensors(tmp_path / "small.pt")
+
+
+
 def test_files_of_rounds_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for name in ("round-10.npz", "round-2.npz", "readme.txt"):
         (tmp_path / name).touch()

@@ -137,6 +137,21 @@ def test_a_site_refuses_a_scope_that_it_does_not_have(tmp_path: Path) -> None:
     assert not read_job(folder, tmp_path, [tmp_path / "free"]).links
 
 
+def test_a_policy_that_nvflare_does_not_read_protects_nobody(tmp_path: Path) -> None:
+    """2.9.0, fl_conf.py, create_privacy_manager: where there is no privacy.json, there is no policy."""
+    folder = job(tmp_path / "job")
+    for name in ("privacy.conf", "privacy.json.sample"):
+        place = site(tmp_path / name) / "local"
+        (place / "privacy.json").rename(place / name)
+        assert not read_job(folder, tmp_path, [tmp_path / name]).links
+    (note,) = (note for note in read_job(folder, tmp_path, [site(tmp_path / "a")]).notes if "sites were given" in note)
+    assert note.startswith("1 of 3 sites were given; all clients in the recipe have the policy of")
+    twice = POLICY["scopes"] + POLICY["scopes"][:1]
+    for changes, says in ({"default_scope": "mine"}, "default_scope mine is none"), ({"scopes": twice}, "two scopes"):
+        with pytest.raises(SetupError, match=says):
+            read_job(folder, tmp_path, [site(tmp_path / says, **changes)])
+
+
 def test_with_a_yes_the_jobs_model_is_in_the_recipe(tmp_path: Path) -> None:
     folder = job(tmp_path / "job")
     path = tmp_path / "made.yaml"

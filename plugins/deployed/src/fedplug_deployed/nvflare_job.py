@@ -60,6 +60,9 @@ def read_job(folder: Path, base: Path, sites: Sequence[Path] = ()) -> Draft:
     app, config = clients[0]
     for site, policy in policies[:1]:
         _read_policy(draft, policy, site, config)
+    if policies and (draft.clients or 0) > len(policies):
+        draft.note(f"{len(policies)} of {draft.clients} sites were given; all clients in the recipe have the policy of "
+                   f"{policies[0][0]}, and those without it send more")  # fmt: skip
     for site, other_policy in policies[1:]:
         if other_policy != policies[0][1]:
             draft.note(f"{site}: its policy differs; all clients in the recipe keep that of {policies[0][0]}")
@@ -182,14 +185,20 @@ def _scope(site: Path, name: str) -> Mapping[str, Any]:
     Raises:
         SetupError: there is no folder, or the site refuses the job.
     """
-    place = next((each for each in (site / "local", site) if any(each.glob("privacy.*"))), None)
+    # NVFlare reads no privacy.conf, and no privacy.json.sample that a new site has.
+    place = next((each for each in (site / "local", site) if (each / "privacy.json").is_file()), None)
     if place is None:
         if not site.is_dir():
             raise SetupError(f"--site {site}: there is no such folder; name that of a site, with local/privacy.json")
         return {}
     policy = _read(place, "privacy") or {}
-    scopes = {str(scope.get("name", "")): scope for scope in _parts(policy, "scopes")}
-    wanted = name or str(policy.get("default_scope") or "")
+    listed = _parts(policy, "scopes")
+    scopes = {str(scope.get("name", "")): scope for scope in listed}
+    default = str(policy.get("default_scope") or "")
+    if len(scopes) < len(listed) or (scopes and default and default not in scopes):
+        wrong = "two scopes have one name" if len(scopes) < len(listed) else f"default_scope {default} is none of its"
+        raise SetupError(f"{place}: {wrong}; a site does not start with that, so mend it: it has {', '.join(scopes)}")
+    wanted = name or default
     if scopes and wanted not in scopes:
         of_job = f"scope {name}" if name else "no scope, and the site has no default_scope"
         raise SetupError(f"{place}: the job has {of_job}; this site refuses it: it allows {', '.join(scopes)}")

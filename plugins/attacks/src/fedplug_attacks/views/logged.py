@@ -207,8 +207,10 @@ def tensors(path: Path) -> dict[str, NDArray[Any]]:
         raise SetupError(f"{path} is of no kind that is read here; save it as {', '.join(ENDINGS)}")
     if path.suffix == ".npz":
         return arrays(path)
-    _require_room(path)
+    _require_room(path, _unpacked(path))
     found = weights.read(path.name, path.read_bytes(), "the file", _HELD)
+    # A tensor may show few values many times, or be sparse: it is as large as its shape from here on.
+    _require_room(path, sum(_FLOAT * tensor.numel() for tensor in found.values()))
     try:
         return {name: tensor.detach().to_dense().float().numpy() for name, tensor in found.items()}
     except (RuntimeError, NotImplementedError, TypeError) as error:  # such as quantised ones
@@ -226,17 +228,21 @@ def _numbers(array: NDArray[Any], what: str) -> NDArray[Any]:
     return array
 
 
-def _require_room(path: Path) -> None:
-    """Refuses a file that would take most of the memory, before it is unpacked: a small archive may say that it holds
-    terabytes.
-
-    Raises:
-        SetupError: it is too large.
-    """
+def _unpacked(path: Path) -> int:
+    """Bytes that a file says it holds: a small archive may hold terabytes."""
     size = path.stat().st_size
     if zipfile.is_zipfile(path):
         with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
             size = max(size, sum(each.file_size for each in packed.infolist()))
+    return size
+
+
+def _require_room(path: Path, size: int) -> None:
+    """Refuses a file of which so many bytes would take most of the memory, before there are copies of them.
+
+    Raises:
+        SetupError: it is too large.
+    """
     _, free = memory_now()
     if free and _COPIES * size > free:
         raise SetupError(
@@ -245,12 +251,14 @@ def _require_room(path: Path) -> None:
         )
 
 
+_FLOAT = 4
+"""Bytes of a value."""
 _COPIES = 3
 """Of a file's content at one time: as read, as arrays, and as values of the model."""
 
 
 def arrays(path: Path) -> dict[str, NDArray[Any]]:
-    _require_room(path)
+    _require_room(path, _unpacked(path))
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
