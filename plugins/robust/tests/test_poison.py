@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fedplug
@@ -11,12 +10,11 @@ import numpy as np
 import pytest
 from fedplug import Dataset, Examples, Noise
 from fedplug.api import codec
-from fedplug.api.errors import ProtectionError, RecipeError, SetupError
+from fedplug.api.errors import RecipeError, SetupError
 from fedplug.recipe.catalog import Catalog, Entry
 from fedplug.recipe.recipe import Recipe
 from fedplug_robust import poisoned
 from fedplug_robust.lies import LabelFlip, Lie
-from fedplug_robust.poison import Program
 from fedplug_runs.checkpoint import read_file
 from toy_components import paraaegis, pushed, recipe_of, toy_catalog
 from toy_protocol import initial_vector, read_clients, run_protocol
@@ -255,10 +253,6 @@ class Silent(Lie):
 
     leaves_out = (Noise,)
 
-    def update(self, liar: Any) -> Any:
-        """It looks further than it says."""
-        return liar.honest("all")[0]
-
 
 def test_what_a_lie_does_to_promises_follows_from_what_it_says_and_it_does_no_more() -> None:
     """A class of any distribution, with options of any name."""
@@ -275,8 +269,6 @@ def test_what_a_lie_does_to_promises_follows_from_what_it_says_and_it_does_no_mo
     silent = Recipe.from_plain(recipe | {"poison": {"clients": 1, "use": "toy.silent"}}, catalog)
     (said,) = silent.sections["poison"].reveals(silent)
     assert (said.what, said.voids) == ("noise left out", True)
-    with pytest.raises(ProtectionError, match='its class must say sees = "all"'):
-        Program._honest(SimpleNamespace(_lies=[Silent({})]), SimpleNamespace(), "all")  # type: ignore[arg-type]
 
 
 def test_one_lie_is_written_flat_or_as_a_list_and_reads_back() -> None:

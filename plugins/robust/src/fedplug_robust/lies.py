@@ -34,8 +34,7 @@ class Liar:
         examples: its training examples, as lies before this one have left them.
         update: float32 (P,), its update, likewise; None before it has trained.
         clients, liars: how many there are in the run.
-        honest: updates as these clients would send them if they did not lie, float64 (n, P): of the liars, whose
-            examples they share, or of all clients.
+        honest: updates as clients would send them if they did not lie, float64 (n, P): of those that the lie `sees`.
     """
 
     client: Client
@@ -43,7 +42,7 @@ class Liar:
     examples: Examples
     clients: int
     liars: int
-    honest: Callable[[Sight], NDArray[np.float64]]
+    honest: Callable[[], NDArray[np.float64]]
     update: Any = None
 
     def rng(self, lie: Lie) -> np.random.Generator:
@@ -57,7 +56,7 @@ class Lie(fedplug.Poison):
     leaves_out: tuple[type, ...] = ()
     """The operations that it does not execute on its update."""
     sees: Sight = "liars"
-    """The honest updates that it follows from, if it follows from any."""
+    """Whose honest updates it finds: of liars, who share their examples, or of all clients. Then no verdict holds."""
 
     def examples(self, liar: Liar) -> Examples:
         """What it trains on."""
@@ -193,7 +192,7 @@ class Ipm(_Colluding):
 
     def update(self, liar: Liar) -> Vector:
         """Section 4: -epsilon times the mean."""
-        mean: Vector = liar.honest(self.sees).mean(axis=0)
+        mean: Vector = liar.honest().mean(axis=0)
         return -self.options.factor * mean
 
 
@@ -213,7 +212,7 @@ class Alie(_Colluding):
 
         z = self.options.z
         chosen = poisoned.alie_z(liar.clients, liar.liars) if z is None else z
-        return poisoned.alie(liar.honest(self.sees), chosen)
+        return poisoned.alie(liar.honest(), chosen)
 
 
 class _Perturbing(_Shared):
@@ -236,7 +235,7 @@ class MinMax(_Colluding):
         """Eq. 8."""
         from fedplug_robust import poisoned
 
-        return poisoned.min_max(liar.honest(self.sees), self.options.direction)
+        return poisoned.min_max(liar.honest(), self.options.direction)
 
 
 class MinSum(_Colluding):
@@ -251,7 +250,7 @@ class MinSum(_Colluding):
         """Eq. 9."""
         from fedplug_robust import poisoned
 
-        return poisoned.min_sum(liar.honest(self.sees), self.options.direction)
+        return poisoned.min_sum(liar.honest(), self.options.direction)
 
 
 class Backdoor(_OfClasses):

@@ -17,7 +17,7 @@ import fedplug
 from fedplug import Combine, Facts, Field, Noise, Reveals, Section, WeightedSum
 from fedplug.api.blocks import unchangeable
 from fedplug.api.data import Figure
-from fedplug.api.errors import ProtectionError, SetupError
+from fedplug.api.errors import SetupError
 from fedplug.api.events import Released
 from fedplug.api.operations import Party
 from fedplug.api.roles import Scorer
@@ -221,10 +221,11 @@ class Program:
         else:
             yield _as_it_is
 
-    def _liar(self, client: HostedClient, examples: Examples) -> Liar:
+    def _liar(self, lie: Lie, client: HostedClient, examples: Examples, update: Any = None) -> Liar:
+        """What this lie sees, and no other."""
         return Liar(
-            client, client.facts, examples, self._clients, len(self._liars), lambda sees: self._honest(client, sees),
-            client.update,
+            client, client.facts, examples, self._clients, len(self._liars), lambda: self._honest(client, lie.sees),
+            update,
         )  # fmt: skip
 
     @contextlib.contextmanager
@@ -241,14 +242,14 @@ class Program:
     @contextlib.contextmanager
     def _training(self, client: HostedClient) -> Iterator[None]:
         """With other examples, and what components keep of these apart from what they keep of its own."""
-        liar = self._liar(client, client.data.train)
+        examples = client.data.train
         for lie in self._lies:
-            liar.examples = lie.examples(liar)
-        if liar.examples is client.data.train:
+            examples = lie.examples(self._liar(lie, client, examples))
+        if examples is client.data.train:
             yield
             return
         data, cache = client.data, client.cache
-        client.data = dataclasses.replace(data, train=liar.examples)
+        client.data = dataclasses.replace(data, train=examples)
         client.cache = {}  # what was kept of other examples
         try:
             yield
@@ -261,15 +262,16 @@ class Program:
 
         if client.update is None:
             return
-        liar = self._liar(client, client.data.train)
+        update = client.update
         with np.errstate(over="ignore", invalid="ignore"):
             for lie in self._lies:
-                liar.update = lie.update(liar)
+                liar = self._liar(lie, client, client.data.train, update)
+                update = liar.update = lie.update(liar)
                 for name, found in client.scores.items():
                     if not self._composition.part(name, Scorer).scoring.public:
                         client.scores[name] = _finite(lie.scores(liar, found))
-            if liar.update is not client.update:
-                client.update = client.trained = unchangeable(_finite(liar.update))
+            if update is not client.update:
+                client.update = client.trained = unchangeable(_finite(update))
 
     @contextlib.contextmanager
     def _protecting(self, client: HostedClient) -> Iterator[None]:
@@ -288,11 +290,10 @@ class Program:
         said = client.reports.evaluation
         task = dict(said.get("task", {}))
         own = client.data.shared_test.take(slice(self._liars.index(client.client_id), None, len(self._liars)))
-        liar = self._liar(client, own)
         for lie in self._lies:
             if type(lie).tries is not Lie.tries:
                 client.loaded(client.vector)
-                task |= {f"{KEY}.{name}": count for name, count in lie.tries(liar, own).items()}
+                task |= {f"{KEY}.{name}": count for name, count in lie.tries(self._liar(lie, client, own), own).items()}
                 client.forget_model()
         if said:
             client.reports.evaluation = {**said, "task": task}
@@ -300,15 +301,9 @@ class Program:
     # -- what liars see ------------------------------------------------------------------------------------------------
 
     def _honest(self, client: HostedClient, sees: Sight) -> NDArray[np.float64]:
-        """Updates that these clients would send in this round, (n, P); found once for the liars of a process.
-
-        Raises:
-            ProtectionError: of all, and no lie has said so, which the verdict goes by.
-        """
+        """Updates that these clients would send in this round, (n, P); found once for the liars of a process."""
         import numpy as np
 
-        if sees == "all" and not any(lie.sees == "all" for lie in self._lies):
-            raise ProtectionError(f'{KEY}: a lie looks at updates of all clients; its class must say sees = "all"')
         round, vector, found = self._seen
         if round != client.facts.round or vector is not client.vector:  # which the clients of a process share
             self._seen = client.facts.round, client.vector, (found := {})
