@@ -14,7 +14,7 @@ import pytest
 from fedplug.api.errors import PartyLost, SetupError
 from fedplug_nvflare import letters
 from fedplug_nvflare.job_folder import write_job
-from fedplug_nvflare.place import state_in
+from fedplug_nvflare.site import state_in
 from fedplug_nvflare.transport import NvflareTransport, deadline
 from fedplug_runs import functions
 from hypothesis import given
@@ -113,8 +113,3 @@ def test_a_job_holds_the_whole_recipe_and_no_folder_is_overwritten(tmp_path: Pat
     assert sites["executors"][0]["tasks"] == [letters.TASK]
     with pytest.raises(SetupError, match="is not empty"):
         write_job(recipe, job)
-
-
-def test_outside_nvflare_the_engine_says_what_it_needs() -> None:
-    with pytest.raises(SetupError, match="fedplug nvflare-job writes the job"):
-        functions.run(RECIPE, engine="nvflare", rounds=1)

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedplug.api.errors import SetupError
 from fedplug.recipe.recipe import Recipe
-from fedplug_runs import own_files, yaml_source
+from fedplug_party.within import require_empty, write_recipe
 
 from fedplug_flower.server import CONFIG
 
@@ -29,21 +28,11 @@ __all__ = ["app"]
 '''
 
 
-def require_empty(folder: Path) -> None:
-    """Checks that a folder is empty or does not exist.
-
-    Raises:
-        SetupError: it has something in it, or is a file.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SetupError(f"{folder} is not empty; name an empty folder, or one that does not exist yet")
-
-
 def write_app(recipe: Recipe, folder: Path, config: Mapping[str, str | int | bool] | None = None) -> Path:
     """Writes the folder. It must be empty or not exist.
 
     Args:
-        recipe: written with all its values, so it does not depend on other files.
+        recipe: that it runs.
         folder: its name becomes the name of the app.
         config: values that replace those of `CONFIG`.
 
@@ -56,8 +45,7 @@ def write_app(recipe: Recipe, folder: Path, config: Mapping[str, str | int | boo
     package.mkdir(parents=True)
     for file, text in (("__init__.py", ""), ("server_app.py", _SERVER), ("client_app.py", _CLIENT)):
         (package / file).write_text(text, encoding="utf-8")
-    (package / "recipe.yaml").write_text(yaml_source.dump(recipe.to_plain()), encoding="utf-8")
-    own_files.keep(recipe.own_files, package)
+    write_recipe(recipe, package)
     values = {**CONFIG, **(config or {})}
     lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
     (folder / "pyproject.toml").write_text(

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Iterator
-from contextvars import ContextVar
 from pathlib import Path
 
-from fedplug.api.errors import SetupError
 from fedplug.api.parties import KEY_SERVER, client_address
 from fedplug.engines.base import Job
 from fedplug_party.engine import PartyEngine
+from fedplug_party.within import Serving
 from flwr.serverapp import Grid
 
 from fedplug_flower.nodes import Nodes
 from fedplug_flower.transport import FlowerTransport
 
-_GRID: ContextVar[tuple[Grid, float]] = ContextVar("grid")
-
-
-@contextlib.contextmanager
-def serving(grid: Grid, patience: float) -> Iterator[None]:
-    """Lets a run on this thread reach its parties through this grid, while the context is open.
-
-    Args:
-        grid: of the ServerApp.
-        patience: seconds to wait for nodes that are not connected yet.
-    """
-    token = _GRID.set((grid, patience))
-    try:
-        yield
-    finally:
-        _GRID.reset(token)
+serving: Serving[Grid] = Serving("flower")
+"""A ServerApp gives its grid."""
 
 
 class FlowerEngine(PartyEngine):
@@ -51,14 +34,11 @@ class FlowerEngine(PartyEngine):
     leave_seconds = 20.0  # nodes ask for messages every three seconds
 
     def __init__(self, job: Job) -> None:
-        try:
-            grid, patience = _GRID.get()
-        except LookupError:
-            raise SetupError(
-                "--engine flower works only inside a Flower federation: fedplug federation-app writes the app that "
-                "flwr run starts there, and fedplug federation-try starts a federation on this machine; a run that "
-                f"began there continues there: {self.continued_by(job.run_dir or Path('RUN'), None)}"
-            ) from None
+        grid, patience = serving.given(
+            "--engine flower works only inside a Flower federation: fedplug federation-app writes the app that "
+            "flwr run starts there, and fedplug federation-try starts a federation on this machine; a run that "
+            f"began there continues there: {self.continued_by(job.run_dir or Path('RUN'), None)}"
+        )
         clients = [client_address(number) for number in range(int(job.recipe["data"]["clients"]))]
         nodes = Nodes(grid, job.run_dir)
         nodes.wait_for([*clients, KEY_SERVER] if job.key_server else clients, patience, print)

@@ -23,12 +23,12 @@ from fedplug.recipe.recipe import Recipe
 from fedplug.round.steps import needs_key_server
 from fedplug_party.line import SOCKET
 from fedplug_party.sockets import folder_name
-from fedplug_runs import own_files, yaml_source
-from fedplug_runs.files import private_folder, write_bytes, write_text
+from fedplug_party.within import require_empty, write_recipe
+from fedplug_runs.files import private_folder, write_bytes
 from fedplug_runs.machine import terminated_like_interrupted
 from fedplug_runs.sites import site_folders
 
-from fedplug_flower.app_folder import require_empty, write_app
+from fedplug_flower.app_folder import write_app
 from fedplug_flower.certificates import make_certificates, make_node_key
 from fedplug_flower.programs import Programs, free_ports, programs
 from fedplug_flower.superlink import COMPLETED, SuperLink
@@ -94,8 +94,7 @@ def federation(recipe: Recipe, folder: Path, data: Path | None, say: Callable[[s
         parties.append(KEY_SERVER)
     make_certificates(folder)
     write_bytes(folder / "relay.secret", secrets.token_bytes(32))
-    write_text(folder / "recipe.yaml", yaml_source.dump(recipe.to_plain()))
-    own_files.keep(recipe.own_files, folder)
+    write_recipe(recipe, folder)
     # Flower starts its programs by name. This path makes it find those of this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environ = {**ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}

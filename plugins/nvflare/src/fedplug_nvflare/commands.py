@@ -23,6 +23,8 @@ def nvflare_job(
         Path, typer.Argument(metavar="DIR", help="Job folder to write: empty, or not there yet.", show_default=False)
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Folder of runs at NVFlare's server.")] = "",
+    resume: Annotated[str, typer.Option(metavar="RUN", help="A run there that the job continues.")] = "",
+    round: Annotated[int, typer.Option(min=0, help="Its checkpoint to go back to; 0: the last one.")] = 0,
     sets: Sets = None,
     plugins: Plugins = None,
     trust: Trust = False,
@@ -35,7 +37,8 @@ def nvflare_job(
     from fedplug_nvflare.job_folder import write_job
 
     checked = functions.check(recipe, sets, catalog=with_files(None, plugins, Consent(trust, ask=True)))
-    write_job(checked, folder, {"output": output} if output else {})
+    said = {"output": output, "resume": resume, "round": round}
+    write_job(checked, folder, {name: value for name, value in said.items() if value})
     submit = f"nvflare job submit -j {folder}"
     typer.echo(f"wrote {folder} with recipe {checked.name}, digest {checked.digest}; submit it: {submit}")
     typer.echo(SITES)

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
+import shlex
+from pathlib import Path
 
-from fedplug.api.errors import SetupError
 from fedplug.engines.base import Job
 from fedplug_party.engine import PartyEngine, Transport
+from fedplug_party.within import Serving
 
-_LINE: ContextVar[tuple[Transport, float]] = ContextVar("line")
-
-
-@contextlib.contextmanager
-def serving(transport: Transport, patience: float) -> Iterator[None]:
-    """Lets a run on this thread reach its parties through this transport, while the context is open.
-
-    Args:
-        transport: through NVFlare's tasks.
-        patience: seconds to wait for parties that are not there yet.
-    """
-    token = _LINE.set((transport, patience))
-    try:
-        yield
-    finally:
-        _LINE.reset(token)
+serving: Serving[Transport] = Serving("nvflare")
+"""A job gives its tasks."""
 
 
 class NvflareEngine(PartyEngine):
@@ -35,12 +20,15 @@ class NvflareEngine(PartyEngine):
         SetupError: this process is not NVFlare's server, or no party is there.
     """
 
+    @staticmethod
+    def continued_by(run_dir: Path, round: int | None) -> str:
+        """The command that writes the job with which a run continues."""
+        words = ["fedplug", "nvflare-job", str(run_dir / "recipe.yaml"), "JOB", "--resume", str(run_dir.absolute())]
+        return shlex.join(words + ([] if round is None else ["--round", str(round)])) + " && nvflare job submit -j JOB"
+
     def __init__(self, job: Job) -> None:
-        try:
-            transport, patience = _LINE.get()
-        except LookupError:
-            raise SetupError(
-                "--engine nvflare works only inside an NVFlare federation: fedplug nvflare-job writes the job that is "
-                "submitted there"
-            ) from None
+        transport, patience = serving.given(
+            "--engine nvflare works only inside an NVFlare federation: fedplug nvflare-job writes the job that is "
+            "submitted there"
+        )
         super().__init__(job, transport, patience)
