@@ -30,6 +30,16 @@ def recipe(tmp_path: Path) -> Path:
 @pytest.fixture
 def pushed(tmp_path: Path) -> Path:
     """The same with a push in place of training, and noise that follows from the seed."""
-    noise = {"use": "std.gaussian", "noise_multiplier": 1.0, "source": "reproducible"}
+    return _noised(tmp_path, "reproducible")
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """The same with noise that protects."""
+    return _noised(tmp_path, "secure")
+
+
+def _noised(folder: Path, source: str) -> Path:
+    noise = {"use": "std.gaussian", "noise_multiplier": 1.0, "source": source}
     chain = [{"use": "std.clip", "norm": 1.0}, noise]
-    return written(tmp_path, zone="noised", chain=chain, rounds=3, train={"use": "toy.push"})
+    return written(folder, zone="noised", chain=chain, rounds=3, train={"use": "toy.push"})

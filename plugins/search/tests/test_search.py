@@ -118,10 +118,10 @@ def test_a_protocol_without_noise_has_no_epsilon_and_so_misses_a_bound(
 
 
 def test_epsilons_at_different_deltas_are_said_not_to_compare_and_each_delta_counts(
-    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+    secret: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = Asked(["delta=[1.0e-5, 1.0e-3]"], (), ["epsilon=100"], sets=["rounds=1"])
-    assert search(pushed, settings, asked, catalog) == 0
+    assert search(secret, settings, asked, catalog) == 0
     shown = capsys.readouterr().out
     assert "not comparable: delta: 1e-05 in trial 1; 0.001 in trial 2. Epsilons do not compare." in shown
     total = sum(trial["runs"][0]["epsilon"] for trial in trials_of(settings.output))
@@ -148,12 +148,12 @@ def test_a_seed_without_an_accuracy_is_not_left_out_of_the_mean(
 
 
 def test_a_run_that_was_interrupted_or_failed_has_a_price_too(
-    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+    secret: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its clients have uploaded; that nobody used the result takes nothing back."""
     rounds, asked = itertools.count(), Asked(["protect.noised.1.noise_multiplier=[10, 20]"])
     with stopped(lambda *_: next(rounds) == 4):
-        assert search(pushed, settings, asked, catalog) == 130
+        assert search(secret, settings, asked, catalog) == 130
     assert len(trials_of(settings.output)) == 1
     together = json.loads((settings.output / "trials.json").read_text())["together"]
     folders = sorted(file.parent for file in settings.output.glob("*/recipe.yaml"))
@@ -163,6 +163,12 @@ def test_a_run_that_was_interrupted_or_failed_has_a_price_too(
     assert together["epsilon"] == pytest.approx(sum(epsilons))
     assert f"at most epsilon {sum(epsilons):.3f}" in (settings.output / "search.html").read_text()
     assert "Interrupted; 1 of 2 trials have ended" in capsys.readouterr().out
+
+
+def test_noise_from_a_seed_that_all_know_has_no_price(pushed: Path, settings: Settings, catalog: Catalog) -> None:
+    assert search(pushed, settings, Asked(["rounds=[1, 2]"]), catalog) == 0
+    together = json.loads((settings.output / "trials.json").read_text())["together"]
+    assert (together["runs"], together["without"], together["epsilon"]) == (2, 2, None)
 
 
 def test_one_objective_is_enough(pushed: Path, settings: Settings, catalog: Catalog) -> None:
@@ -177,13 +183,13 @@ def test_one_objective_is_enough(pushed: Path, settings: Settings, catalog: Cata
 
 
 def test_a_trial_ends_as_soon_as_its_epsilon_is_above_the_bound(
-    pushed: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
+    secret: Path, settings: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     rounds = counted(monkeypatch)
     path = "protect.noised.1.noise_multiplier"
     asked = Asked([f"{path}=[1, 20]"], (), ["epsilon=3"], objectives=["epsilon", "bytes"])
-    assert search(pushed, settings, asked, catalog) == 0
+    assert search(secret, settings, asked, catalog) == 0
     assert rounds == [(3, 0), (3, 1), (3, 0), (3, 1), (3, 2)], "of the first trial, nobody is asked in the second round"
     first, second = trials_of(settings.output)
     assert first["status"] == "pruned"
@@ -201,7 +207,7 @@ def test_a_trial_ends_as_soon_as_its_epsilon_is_above_the_bound(
     # Without the rule it runs to its end, and misses the bound all the same.
     ended = settings.replace({"output": settings.output.with_name("whole")})
     whole = Asked(asked.over, (), asked.most, asked.objectives, prune="none")
-    assert search(pushed, ended, whole, catalog) == 0
+    assert search(secret, ended, whole, catalog) == 0
     assert [trial["status"] for trial in trials_of(ended.output)] == ["missed", "met"]
     assert len(rounds) == 5 + 6
 

@@ -87,7 +87,8 @@ def spent_by(run_dir: Path) -> Spent | None:
 
 def _stated(ledger: LedgerReport, rows: Sequence[Row]) -> Spent:
     """What a ledger says of the whole run."""
-    if any(each.voids and "released_model" in each.to for each in ledger.reveals):  # whatever the noise is
+    voided = any(each.voids and "released_model" in each.to for each in ledger.reveals)
+    if voided or any(each.source == "reproducible" for each in ledger.noise):  # whatever its size
         return Spent(None, ledger.delta)
     prices = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
     return Spent(ledger.epsilon, ledger.delta, prices)
