@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import itertools
 import json
 import math
 from pathlib import Path
@@ -229,6 +231,83 @@ def test_coins_within_cohorts_that_take_turns_earn_credit_for_noise_of_as_many_b
     assert not why.amplified
     assert "a client may be drawn twice" in why.why
     assert not any(entry.secret_cohort for entry in wide.protocol.ledger.log)
+
+
+def sampled(noise: dict[str, Any], rounds: int, rate: float, separation: int, **changes: Any) -> dict[str, Any]:
+    """A run whose clients are drawn by secret coins, in cohorts that take turns."""
+    return recipe(
+        NOISE | {"separation": separation} | noise, rounds=rounds, train=STILL,
+        data={"use": "std.digits", "clients": 120, "partition": {"use": "std.iid"}},
+        sampling={"scheme": "poisson", "rate": rate, "separation": separation}, accountant={"use": "std.pld"},
+    ) | changes  # fmt: skip
+
+
+def drawn_by(noise: dict[str, Any], rounds: int, separation: int) -> tuple[Any, float, list[Any]]:
+    """C, the standard deviation of z over the clip, and the columns of C of each cohort; by their definitions."""
+    dense = factor(noise.get("factor", "square_root"), rounds, noise.get("separation", separation)).dense()
+    apart = noise.get("separation", separation)  # for which the noise was calibrated
+    moved = max(float(np.linalg.norm(dense[:, start::apart].sum(axis=1))) for start in range(apart))
+    return dense, 2.0 * moved, [dense[:, start::separation] for start in range(separation)]
+
+
+@pytest.mark.parametrize(("noise", "rounds", "rate", "separation"), [
+    pytest.param({"factor": "banded"}, 13, 0.25, 3, id="rounds-left-over"),
+    pytest.param({}, 8, 0.4, 2, id="square-root"),
+    pytest.param({"factor": "banded", "separation": 2}, 9, 0.2, 4, id="fewer-bands"),
+])  # fmt: skip
+def test_amplified_epsilon_is_that_of_dp_accounting(
+    noise: dict[str, Any], rounds: int, rate: float, separation: int
+) -> None:
+    """Choquette-Choo et al. 2023, Theorem 4: a release for each coin of the worst cohort, by the norm of its column."""
+    pytest.importorskip("dp_accounting")
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    ledger = run_protocol(sampled(noise, rounds, rate, separation)).protocol.ledger
+    assert ledger.report().sampling.amplified
+    _, std, cohorts = drawn_by(noise, rounds, separation)
+    worst = 0.0
+    for columns in cohorts:
+        releases = (
+            from_gaussian_mechanism(std, sensitivity=norm, sampling_prob=rate * separation)
+            for norm in np.linalg.norm(columns, axis=0)
+        )
+        together = functools.reduce(lambda one, other: one.compose(other), releases)
+        worst = max(worst, together.get_epsilon_for_delta(1e-5))
+    assert ledger.epsilon() == pytest.approx(worst, rel=2e-3)
+
+
+def test_amplified_epsilon_is_that_of_all_that_is_released() -> None:
+    """The released vector C x + z itself, of a client with all patterns of its coins: no theorem, and no accountant."""
+    rounds, separation, delta = 6, 2, 0.05
+    noise = {"factor": "banded"}
+    plain = sampled(noise, rounds, 0.2, separation, delta=delta)
+    epsilons = run_protocol(plain).protocol.ledger.report().epsilons
+    assert epsilons is not None
+    _, std, (columns, _) = drawn_by(noise, rounds, separation)
+    coins = np.array(list(itertools.product((0, 1), repeat=columns.shape[1])))
+    chance = np.prod(np.where(coins, 0.4, 0.6), axis=1)
+    rng = np.random.default_rng(1)
+    z = std * rng.standard_normal((400_000, rounds))
+    took_part = rng.choice(len(coins), size=len(z), p=chance)
+
+    def density(released: Any, moved: Any) -> Any:
+        """Of what is released, over that of noise alone; `moved` is what the client adds by pattern."""
+        return sum(
+            share * np.exp((released @ each - each @ each / 2) / std**2)
+            for share, each in zip(chance, moved, strict=True)
+        )
+
+    there = coins @ columns.T
+    gone, opposite = 0 * there, -there
+    for one, other, epsilon in (
+        (there, gone, epsilons.zero_out), (gone, there, epsilons.zero_out), (there, opposite, epsilons.replace_one)
+    ):  # fmt: skip
+        released = z + one[took_part]
+        ratio = density(released, other) / density(released, one)
+        found = np.maximum(0, 1 - math.exp(epsilon["epsilon_pld"]) * ratio)
+        assert found.mean() <= delta + 4 * found.std() / math.sqrt(len(z))
+        if other is not there:  # the worse of both directions
+            assert found.mean() >= 0.97 * delta
 
 
 # -- shared out among clients ------------------------------------------------------------------------------------------
