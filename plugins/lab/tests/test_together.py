@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from fedplug import Reveals
 from fedplug_lab.records import Compared
-from fedplug_lab.together import Spent, _stated, looked_at, price_of
+from fedplug_lab.together import Spent, _stated, looked_at, price_of, spent_in
+from fedplug_ledger.composing import Cost
+from fedplug_runs import functions
+from gaussian_toys import gaussian_together
 from row_toys import a_ledger, a_line, a_verdict
+
+RECIPES = Path(__file__).parents[3] / "recipes"
 
 
 def run(use: str, epsilon: float | None, seed: int = 1, line: Any = None, **data: Any) -> Any:
@@ -25,7 +33,7 @@ def test_runs_on_one_data_set_add_up_whoever_has_which_of_its_examples() -> None
     other = Compared("other", [run("std.digits", 4.0), run("std.mnist", 1.0)])
     assert looked_at([one, other]) == [
         "The 3 runs on std.digits together have epsilon 18.00 at delta 3e-05 at most for each example, since who has "
-        "it differs between them, the sum of theirs toward anybody who gets their models; so has a choice among them."
+        "it differs between them, the sum of theirs, toward anybody who gets their models; so has a choice among them."
     ]
 
 
@@ -57,6 +65,35 @@ def test_a_run_without_epsilon_leaves_no_promise() -> None:
     (line,) = looked_at([Compared("one", [run("std.digits", 2.0)]), Compared("bare", [run("std.digits", None)])])
     assert "promise nothing to anybody who sees them or the choice among them: 1 run has no epsilon" in line
     assert price_of([Spent(2.0, 1e-5), Spent(None)]).without == 1
+
+
+@pytest.mark.parametrize("multipliers", [(3.0, 3.0), (3.0, 20.0), (5.0, 20.0)])
+def test_gaussian_noise_of_several_runs_composes_exactly(multipliers: tuple[float, ...]) -> None:
+    each = [Spent(8.0, 1e-6, cost=Cost("", 1 / multiplier**2)) for multiplier in multipliers]
+    price = price_of([*each, Spent(0.25, 1e-6)])
+    assert price.epsilon is not None
+    assert not price.added
+    assert price.epsilon == pytest.approx(0.25 + gaussian_together(multipliers, 2e-6))
+    assert price.delta == pytest.approx(3e-6)
+    assert price_of(each[:1]).epsilon == 8.0
+
+
+def test_what_a_sum_states_better_stays_a_sum() -> None:
+    """As of few releases that are not Gaussian, which compose by Renyi DP."""
+    price = price_of([Spent(0.1, 0.0, cost=Cost("", 0.0, [("laplace", 10.0, 1)])), Spent(math.nan), Spent(1.0, 1e-9)])
+    assert (price.epsilon, price.added, price.without) == (1.1, True, 1)
+
+
+def test_a_run_keeps_what_composes_with_others(tmp_path: Path) -> None:
+    few = {"data.clients": 4, "rounds": 2, "delta": 1e-6, "train.epochs": 1, "sampling": None,
+           "postprocess.noised": [{"use": "std.central_gaussian", "norm": 1.0, "noise_multiplier": 30.0}]}  # fmt: skip
+    for seed in (1, 2):
+        functions.run(RECIPES / "central-dp-fedavg.yaml", few | {"seed": seed}, output=tmp_path)
+    each = spent_in(tmp_path)
+    price = price_of(each)
+    assert price.epsilon is not None
+    assert price.epsilon == pytest.approx(gaussian_together([30.0] * 4, 2e-6))
+    assert price.epsilon < 0.75 * sum(run.epsilon or 0.0 for run in each)
 
 
 def test_what_voids_a_verdict_leaves_no_price() -> None:

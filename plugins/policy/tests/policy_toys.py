@@ -10,7 +10,8 @@ from fedplug.api.errors import MessageError
 from fedplug.recipe.composition import Composition
 from fedplug.recipe.recipe import Recipe
 from fedplug.round.world import World
-from fedplug_policy.budget import Charge, Cost
+from fedplug_ledger.composing import Cost
+from fedplug_policy.budget import Charge
 from fedplug_policy.guard import Guard, SitePolicy, Study
 
 

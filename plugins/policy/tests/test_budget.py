@@ -12,50 +12,16 @@ from typing import Any
 
 import pytest
 from fedplug.api.errors import MessageError, SetupError
-from fedplug_policy.budget import FILE, Budget, Charge, Cost, LevelCost, composed, spent, touching
+from fedplug_ledger.composing import Cost
+from fedplug_policy.budget import FILE, Budget, Charge, LevelCost, spent, touching
+from gaussian_toys import gaussian
 from opacus.accountants import RDPAccountant
 from policy_toys import ask_until_refused, charge, guard, recipe
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 
 @pytest.fixture(autouse=True)
 def own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-def gaussian(multiplier: float, delta: float) -> float:
-    """Epsilon of one Gaussian release by Balle and Wang's Theorem 8, with scipy."""
-    def off(epsilon: float) -> float:
-        mean, shift = 1 / (2 * multiplier), epsilon * multiplier
-        return float(norm.cdf(mean - shift) - math.exp(epsilon) * norm.cdf(-mean - shift) - delta)
-
-    return float(brentq(off, 0, 100))
-
-
-def test_gaussian_studies_compose_exactly_and_not_by_adding_epsilons() -> None:
-    studies = [(Cost(gaussian=3 / 4**2), 1e-5), (Cost(gaussian=5 / 6**2), 1e-6)]
-    together = 1 / math.sqrt(3 / 4**2 + 5 / 6**2)
-    assert composed(studies, 1e-5) == pytest.approx(gaussian(together, 1e-5), rel=1e-6)
-    alone = [composed([study], 1e-5) for study in studies]
-    assert max(alone) < composed(studies, 1e-5) < sum(alone)
-
-
-def test_a_study_without_a_guarantee_leaves_none() -> None:
-    assert composed([(Cost(gaussian=0.1), 1e-5), (Cost("reads the clear zone"), 1e-5)], 1e-5) == math.inf
-
-
-def test_mechanisms_that_only_a_study_knows_are_added_with_their_delta() -> None:
-    strange, plain = Cost(others=[("own.noise", 2.0, 3)], epsilon=0.7), Cost(gaussian=0.1)
-    assert composed([(strange, 4e-6), (plain, 1e-5)], 1e-5) == pytest.approx(0.7 + composed([(plain, 0.0)], 6e-6))
-    assert composed([(strange, 1e-5)], 1e-5) == math.inf
-
-
-def test_laplace_noise_composes_by_renyi_dp_and_never_above_the_sum() -> None:
-    one, two = Cost(others=[("laplace", 5.0, 10)]), Cost(others=[("laplace", 5.0, 30), ("pure", 8.0, 2)])
-    together = composed([(one, 1e-5), (two, 1e-5)], 1e-5)
-    assert together == pytest.approx(composed([(Cost(others=[("laplace", 5.0, 40), ("pure", 8.0, 2)]), 1e-5)], 1e-5))
-    assert together <= 40 / 5 + 2 / 8
 
 
 def test_two_studies_meet_on_the_same_file_and_no_one_else_can_compare(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fedplug_search import searching
 from fedplug_search.question import Asked
 from fedplug_search.searching import search
 from fedplug_search.store import FILE
+from gaussian_toys import gaussian_together
 from run_toys import stopped
 from search_toys import compared, counted, trials_of
 
@@ -124,8 +125,8 @@ def test_epsilons_at_different_deltas_are_said_not_to_compare_and_each_delta_cou
     assert search(secret, settings, asked, catalog) == 0
     shown = capsys.readouterr().out
     assert "not comparable: delta: 1e-05 in trial 1; 0.001 in trial 2. Epsilons do not compare." in shown
-    total = sum(trial["runs"][0]["epsilon"] for trial in trials_of(settings.output))
-    assert f"together total at most epsilon {total:.3f} at delta 0.00101 by naive composition" in shown
+    total = gaussian_together([1.0, 1.0], 0.00101)
+    assert f"together total at most epsilon {total:.3f} at delta 0.00101, composed from their noise:" in shown
     assert "note: Figures of the front are those by which it was chosen from 2 trials, with seed 7" in shown
     assert "Not comparable: delta: 1e-05 in trial 1" in (settings.output / "search.html").read_text()
 
@@ -157,11 +158,12 @@ def test_a_run_that_was_interrupted_or_failed_has_a_price_too(
     assert len(trials_of(settings.output)) == 1
     together = json.loads((settings.output / "trials.json").read_text())["together"]
     folders = sorted(file.parent for file in settings.output.glob("*/recipe.yaml"))
-    epsilons = [read_ledger(folder).epsilon or 0 for folder in folders]
-    assert len(epsilons) == 2
+    rounds_of = [read_ledger(folder).rounds.actual for folder in folders]
+    assert len(rounds_of) == 2
+    total = gaussian_together([10.0] * rounds_of[0] + [20.0] * rounds_of[1], 2e-5)
     assert (together["runs"], together["without"]) == (2, 0)
-    assert together["epsilon"] == pytest.approx(sum(epsilons))
-    assert f"at most epsilon {sum(epsilons):.3f}" in (settings.output / "search.html").read_text()
+    assert together["epsilon"] == pytest.approx(total)
+    assert f"at most epsilon {total:.3f}" in (settings.output / "search.html").read_text()
     assert "Interrupted; 1 of 2 trials have ended" in capsys.readouterr().out
 
 
@@ -199,7 +201,7 @@ def test_a_trial_ends_as_soon_as_its_epsilon_is_above_the_bound(
     assert ledger.epsilon is not None
     assert first["reason"] == f"epsilon is {ledger.epsilon:.3f} after round 1 of 3, above 3.000, and only grows"
     assert second["status"] == "met"
-    total = ledger.epsilon + second["runs"][0]["epsilon"]
+    total = gaussian_together([1.0, 20.0, 20.0, 20.0], 2e-5)
     shown = capsys.readouterr().out
     assert f"All 2 runs of this search together total at most epsilon {total:.3f} at delta 2e-05" in shown
     assert "is another release, which that epsilon does not count" in (settings.output / "best.yaml").read_text(

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedplug.api.errors import CheckpointError
+from fedplug_ledger.composing import Cost, composed
 from fedplug_ledger.grades import quoted
 from fedplug_ledger.ledger_record import LedgerReport
+from fedplug_ledger.verdict import Line
 from fedplug_runs import units
 from fedplug_runs.files import read_bytes
 from fedplug_runs.folder import read_ledger, read_rows
@@ -27,23 +29,27 @@ class Spent:
         epsilon: None where its ledger states none, or is behind what the clients were asked for.
         delta: at which epsilon is stated.
         prices: the zones that epsilon prices, where that is not everything.
+        cost: of the same releases, where these compose with those of other runs.
     """
 
     epsilon: float | None
     delta: float = 0.0
     prices: str = ""
+    cost: Cost | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """All runs together, by naive composition.
+    """All runs together.
 
     Attributes:
         runs: that released something.
-        epsilon: the sum over those that state one; None where none does.
+        epsilon: of those that state one, composed from their noise where it is known, and added up otherwise; None
+            where none states one.
         delta: the sum of theirs.
         without: how many state none.
         partial: the zones that some epsilons price, where that is not everything.
+        added: whether epsilon is the plain sum of theirs.
     """
 
     runs: int
@@ -51,16 +57,29 @@ class Price:
     delta: float
     without: int
     partial: tuple[str, ...]
+    added: bool
+
+    @property
+    def how(self) -> str:
+        """How epsilon follows from those of the runs."""
+        return "the sum of theirs" if self.added else "composed from their noise"
 
 
 def price_of(spent: Iterable[Spent]) -> Price:
-    """Adds up, each run with its own delta."""
+    """Composes, each run with its own delta, as if the noise of each had been chosen before any of them."""
     runs = list(spent)
-    stated = [(run.epsilon, run.delta) for run in runs if run.epsilon is not None and not math.isnan(run.epsilon)]
-    partial = sorted({run.prices for run in runs if run.epsilon is not None and run.prices})
-    epsilon = math.fsum(epsilon for epsilon, _ in stated) if stated else None
-    delta = math.fsum(delta for _, delta in stated)
-    return Price(len(runs), epsilon, delta, len(runs) - len(stated), tuple(partial))
+    stated = [run for run in runs if run.epsilon is not None and not math.isnan(run.epsilon)]
+    partial = sorted({run.prices for run in stated if run.prices})
+    delta, added = (math.fsum(getattr(run, of) for run in stated) for of in ("delta", "epsilon"))
+    known = [(run.cost, run.delta) for run in stated if run.cost is not None]
+    rest = [run for run in stated if run.cost is None]
+    left = delta - math.fsum(run.delta for run in rest)
+    epsilon = added
+    if len(known) > 1:
+        epsilon = min(added, math.fsum(float(run.epsilon or 0.0) for run in rest) + composed(known, left))
+    return Price(
+        len(runs), epsilon if stated else None, delta, len(runs) - len(stated), tuple(partial), epsilon == added
+    )
 
 
 def spent_in(folder: Path) -> list[Spent]:
@@ -91,7 +110,8 @@ def _stated(ledger: LedgerReport, rows: Sequence[Row]) -> Spent:
     if voided or any(each.source == "reproducible" for each in ledger.noise):  # whatever its size
         return Spent(None, ledger.delta)
     prices = next((row.epsilon_prices for row in reversed(rows) if row.epsilon_prices), "")
-    return Spent(ledger.epsilon, ledger.delta, prices)
+    costs = (line.costs for line in ledger.verdict.lines if line.epsilons and line.epsilon == ledger.epsilon)
+    return Spent(ledger.epsilon, ledger.delta, prices, next(costs, {}).get("zero_out"))
 
 
 _PLACES = ("path", "file", "folder", "dataset")
@@ -128,12 +148,7 @@ def _together(source: str, runs: Sequence[OneRun]) -> str:
     at_sites = any(data.get("at") == "sites" for data in sections)
     alike = all(data == sections[0] for data in sections) and (at_sites or len({run.seed for run in runs}) == 1)
     unit = levels[0] if levels else "client" if alike else "example"
-    # Another example of a client moves its contribution anywhere, and not to zero.
-    each = [
-        quoted(line.epsilons.replace_one) if line.epsilons and unit not in (line.unit, "client") else line.value
-        for line in lines
-    ]
-    price = price_of(Spent(epsilon, line.delta) for epsilon, line in zip(each, lines, strict=True))
+    price = price_of(_for_each(unit, line) for line in lines)
     assert price.epsilon is not None
     why = ", since who has it differs between them" if unit == "example" else ""
     choice = (
@@ -141,6 +156,14 @@ def _together(source: str, runs: Sequence[OneRun]) -> str:
         else "; so has a choice among them"
     )  # fmt: skip
     return (
-        f"{who} have epsilon {price.epsilon:.2f} at delta {price.delta:.3g} at most for each {unit}{why}, the sum of "
-        f"theirs toward anybody who gets their models{choice}."
+        f"{who} have epsilon {price.epsilon:.2f} at delta {price.delta:.3g} at most for each {unit}{why}, "
+        f"{price.how}, toward anybody who gets their models{choice}."
     )
+
+
+def _for_each(unit: str, line: Line) -> Spent:
+    """What a run has spent toward a party for each client, example, or unit of a level."""
+    if line.epsilons and unit not in (line.unit, "client"):
+        # Another example of a client moves its contribution anywhere, and not to zero.
+        return Spent(quoted(line.epsilons.replace_one), line.delta, cost=line.costs.get("replace_one"))
+    return Spent(line.value, line.delta, cost=line.costs.get("zero_out"))

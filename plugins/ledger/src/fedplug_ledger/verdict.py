@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from fedplug.api.operations import Party
 from fedplug.api.records import Count, Number, Record, Text
 
+from fedplug_ledger.composing import Cost
 from fedplug_ledger.grades import Epsilons, Methods, State, Status
 from fedplug_ledger.verdict_words import LineWords, VerdictWords
 
@@ -47,6 +48,7 @@ class Line(LineWords, Record):
         nominal: what the noise would give if it did not follow from the recipe's seed.
         colluders: how many clients put their heads together; None where the party has no client.
         nothing: nothing of the updates was released to it, so that there is nothing to price.
+        costs: by adjacency, what composes with other runs; empty where `epsilons` can only be added to theirs.
     """
 
     party: Text
@@ -64,6 +66,7 @@ class Line(LineWords, Record):
     nominal: Epsilons | None = None
     colluders: Count | None = None
     nothing: bool = False
+    costs: dict[Text, Cost] = dataclasses.field(default_factory=dict)
 
 
 class Verdict(VerdictWords, Record):

@@ -22,6 +22,7 @@ from fedplug.api.roles import Accountant
 from fedplug_ledger import wording
 from fedplug_ledger.accounting import effective_multiplier
 from fedplug_ledger.book import Book
+from fedplug_ledger.composing import costs_of
 from fedplug_ledger.costs import Spent, ZoneCost, checked_epsilons, composed_by
 from fedplug_ledger.grades import LARGEST_MEANINGFUL, PARTIES, Epsilons, State, quoted
 from fedplug_ledger.verdict import ENCRYPTION, EXECUTED, NOT_READ, NOT_SEEN, SERVER, SUMS_ALONE, Line, Verdict
@@ -241,7 +242,8 @@ def _line(ledger: Book, party: Party, view: Guarantee | Nothing) -> Line:
         state: State = "absent" if view.absent else "none"
         sees = "" if view.absent else view_of(ledger, party)
         return Line(party, state, view.reason, view.detail or view.reason, ledger.delta, sees, colluders=colluders)
-    stated = _stated(ledger, view, sampled=sampled_epsilons(ledger) if party == "released_model" else None)
+    sampled = sampled_epsilons(ledger) if party == "released_model" else None
+    stated = _stated(ledger, view, sampled)
     if ledger.so_far.reproducible and view.zero_out.any():
         reason = "the noise follows from a seed that the recipe shows"
         seen = view_of(ledger, party)
@@ -251,6 +253,7 @@ def _line(ledger: Book, party: Party, view: Guarantee | Nothing) -> Line:
         party, "none" if math.isinf(stated.epsilon) else "beyond" if limit else "guaranteed", limit, view.because,
         ledger.delta, view_of(ledger, party), stated, rests_on=_resting(ledger, view.rests_on),
         not_covered=_not_covered(ledger, party), colluders=colluders, nothing=not view.zero_out.any(),
+        costs={} if sampled else costs_of(stated, view.zero_out, view.replace_one),
     )  # fmt: skip
 
 
@@ -275,7 +278,7 @@ def _with_levels(ledger: Book, line: Line, kept: dict[str, dict[str, float]]) ->
         if worth.index(state) > worth.index(line.state):
             keeper = ledger.keepers[level]
             line = dataclasses.replace(
-                line, state=state, reason=limit, epsilons=None, unit=level, adjacency=keeper.account.unit,
+                line, state=state, reason=limit, epsilons=None, costs={}, unit=level, adjacency=keeper.account.unit,
                 stated=stated, detail=f"{keeper.account.covers}; of a whole client: {line.reason}",
                 rests_on=_resting(ledger, [_word(keeper.name)]),
                 not_covered=["a client as a whole", *_not_covered(ledger, cast("Party", line.party))],

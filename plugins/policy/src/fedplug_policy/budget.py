@@ -30,12 +30,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedplug.api.errors import SetupError
-from fedplug.api.operations import OF_EPSILON
 from fedplug.api.records import Count, Number, Record, Text
 from fedplug.api.roles import AccountKeeper
 from fedplug.recipe.catalog import Catalog
 from fedplug_evidence.keys import own_key, public_bytes, signs
-from fedplug_ledger.costs import Spent
+from fedplug_ledger.composing import Cost, composed
 from fedplug_ledger.grades import PARTIES, quoted
 from fedplug_ledger.views import SEED_IS_KNOWN, Guarantee, guaranteed, levels, voided
 from fedplug_runs.files import append_line, open_private, private_folder, read_lines
@@ -48,31 +47,6 @@ FILE, KEY, LOCK = "budget.jsonl", "budget.key", "budget.lock"
 CLIENT = "client"
 _PURPOSE = b"fedplug budget 1\n"
 _HEALTHY = "restore the file from a copy: without it nobody knows what was spent on this site's data"
-
-
-class Cost(Record):
-    """What a study has cost its client toward one party.
-
-    Attributes:
-        reason: why there is no guarantee; empty where there is one.
-        gaussian: sum of 1 / multiplier^2.
-        others: mechanism, multiplier and number of releases that are not Gaussian.
-        slack: what mechanisms take of delta themselves.
-        concentrated: whether some of the Gaussian costs have the Renyi DP of Gaussian noise alone.
-        epsilon: by the study's own ledger, at its delta.
-    """
-
-    reason: Text = ""
-    gaussian: Number = 0.0
-    others: list[tuple[Text, Number, Count]] = dataclasses.field(default_factory=list)
-    slack: Number = 0.0
-    concentrated: bool = False
-    epsilon: Number = 0.0
-
-    @property
-    def composes(self) -> bool:
-        """Whether its releases are of mechanisms that every ledger knows."""
-        return all(mechanism in OF_EPSILON for mechanism, _, _ in self.others)
 
 
 class LevelCost(Record):
@@ -135,12 +109,8 @@ def charge_of(ledger: Ledger, client: int, uses: Mapping[str, Use]) -> tuple[dic
                 found[party] = Cost(view.reason)
             continue
         spent = view.zero_out
-        if ledger.so_far.reproducible and spent.any():
-            found[party] = Cost(SEED_IS_KNOWN)
-            continue
-        others = [(kind, multiplier, int(n[client])) for (kind, multiplier), n in spent.others.items() if n[client]]
-        epsilon = quoted(ledger.epsilons_of(spent))
-        found[party] = Cost("", float(spent.gaussian[client]), others, spent.slack, spent.concentrated, epsilon)
+        known = ledger.so_far.reproducible and spent.any()
+        found[party] = Cost(SEED_IS_KNOWN) if known else Cost.of(spent, quoted(ledger.epsilons_of(spent)), client)
     kept: dict[str, LevelCost] = {}
     lost: list[str] = [party for party in guaranteed(ledger) if voided(ledger, party)]
     for level, stated in levels(ledger).items():
@@ -148,29 +118,6 @@ def charge_of(ledger: Ledger, client: int, uses: Mapping[str, Use]) -> tuple[dic
         releases = [([*numbers], times) for numbers, times in history.items() if numbers is not None]
         kept[level] = LevelCost(uses[ledger.keepers[level].name].use, releases, quoted(stated), lost)
     return found, kept
-
-
-def composed(costs: Iterable[tuple[Cost, float]], delta: float) -> float:
-    """Epsilon of several studies together, at `delta`; infinite where one has no guarantee.
-
-    Mechanisms that only the study's own components know are added up, epsilon and delta.
-
-    Args:
-        costs: of each study, with the delta of its ledger.
-        delta: of all of them together.
-    """
-    parts, added, left = list[Spent](), 0.0, delta
-    for cost, own in costs:
-        if cost.reason or math.isinf(cost.gaussian):
-            return math.inf
-        if cost.composes:
-            parts.append(Spent.of_one(cost.gaussian, cost.others, cost.slack, cost.concentrated))
-        else:
-            added, left = added + cost.epsilon, left - own
-    spent = Spent.of(1, parts)
-    if left <= 0:
-        return math.inf
-    return added + (quoted(spent.epsilons(left, None)) if spent.any() else 0.0)
 
 
 class Budget:

@@ -326,14 +326,13 @@ class Answer:
         together = f"at most epsilon {measure('epsilon').show(price.epsilon)} at delta {price.delta:.3g}{part}"
         if price.without:
             lines.append(f"Of {runs} that released something, {price.without} {state} no epsilon, so that all together "
-                         f"promise nothing; the other {stated} total {together}, their sum (naive composition).")
+                         f"promise nothing; the other {stated} total {together}, {price.how}.")
         else:
             choice = "" if part else ": that covers the choice too, as far as it rests on what the runs released"
-            composed = f"{together} by naive composition (their sum){choice}"
-            lines.append(f"All {runs} of this search together total {composed}.")
+            lines.append(f"All {runs} of this search together total {together}, {price.how}{choice}.")
         if price.partial:
-            lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does their "
-                         "sum: read the verdicts. --max epsilon_server=8 bounds a whole view.")  # fmt: skip
+            lines.append(f"Some of these epsilons price a part alone ({'; '.join(price.partial)}), and so does the "
+                         "total: read the verdicts. --max epsilon_server=8 bounds a whole view.")  # fmt: skip
         if self.question.base.data.at != "here":
             lines.append("A figure on examples that sites hold out is itself private, and no epsilon covers it.")
         lines.append("Runs of other searches on the same data add to this.")
