@@ -154,8 +154,8 @@ folder, pattern, answer = pathlib.Path(sys.argv[1]), sys.argv[2], Party.answer
 del sys.argv[1:3]
 
 
-def pausing(self, data):
-    reply = answer(self, data)
+def pausing(self, data, engine):
+    reply = answer(self, data, engine)
     if any(folder.glob(pattern)):
         (folder / "paused").touch()
         while not (folder / "go-on").exists():

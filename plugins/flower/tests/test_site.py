@@ -65,7 +65,7 @@ def question(data: bytes, seconds: float = 5.0) -> Message:
 @pytest.fixture
 def party(tmp_path: Path) -> Iterator[Path]:
     """A party that returns the bytes reversed."""
-    listening = Listening(tmp_path, lambda data: data[::-1])
+    listening = Listening(tmp_path, lambda data, _: data[::-1])
     yield tmp_path
     listening.close()
 

@@ -104,7 +104,7 @@ class Beside:
         for address, data in requests.items():
             self.asked.append(Request.read(data))
             if address in self.parties:
-                yield address, self.parties[address].answer(data)
+                yield address, self.parties[address].answer(data, "parties")
             else:
                 yield address, PartyLost(f"{address} is not there")
 

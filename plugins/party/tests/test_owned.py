@@ -24,17 +24,17 @@ def test_a_key_that_others_may_know_is_refused(tmp_path: Path, monkeypatch: pyte
     key.write_text("planted")
     key.chmod(0o644)
     with pytest.raises(SetupError, match=r"party.key has mode 0644, so other users may know it; it must have mode"):
-        Listening(tmp_path, bytes)
+        Listening(tmp_path, lambda request, _: request)
     key.chmod(0o600)
     with monkeypatch.context() as patched:
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
         with pytest.raises(SetupError, match=r"party.key belongs to another user"):
-            Listening(tmp_path, bytes)
-    Listening(tmp_path, bytes).close()
+            Listening(tmp_path, lambda request, _: request)
+    Listening(tmp_path, lambda request, _: request).close()
     key.rename(tmp_path / "elsewhere")
     key.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SetupError, match=r"party.key is a link, but must be a file"):
-        Listening(tmp_path, bytes)
+        Listening(tmp_path, lambda request, _: request)
 
 
 @pytest.mark.parametrize("name", ["uploads.jsonl", "party.lock"])

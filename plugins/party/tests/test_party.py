@@ -50,7 +50,7 @@ class Server:
         """Sends a request like the engine's last one, with changes, and returns the reply."""
         self.number += 1
         changed = dataclasses.replace(self.last, **{"number": self.number, "message": b"", **changes})
-        return Reply.read(self.party.answer(changed.to_bytes()))
+        return Reply.read(self.party.answer(changed.to_bytes(), "parties"))
 
     def ask(self, method: Any, round: int) -> Reply:
         """Asks for one call of a round, from 0."""
@@ -153,7 +153,7 @@ def test_a_message_under_another_digest_inside_a_request_under_the_right_one_is_
 
 def test_bytes_that_are_no_request_are_refused(server: Server) -> None:
     for data in (b"", b"\0" * 40, Reply("", 0, "").to_bytes(), server.last.to_bytes()[:-1]):
-        reply = Reply.read(server.party.answer(data))
+        reply = Reply.read(server.party.answer(data, "parties"))
         assert (reply.outcome, reply.session) == ("refused", "")
         assert "this is not a request" in reply.reason
     assert server.say(command="deliver", message=b"nonsense").outcome == "refused"
@@ -279,7 +279,7 @@ def test_an_evaluation_after_the_last_round_is_noted_and_bounded(server: Server)
 def test_a_field_that_is_an_array_ends_no_program(field: str, server: Server) -> None:
     plain = {each.name: getattr(server.last, each.name) for each in dataclasses.fields(server.last)}
     data = codec.frame(codec.encode({**plain, field: np.array([1, 2])}))
-    reply = Reply.read(server.party.answer(data))
+    reply = Reply.read(server.party.answer(data, "parties"))
     assert reply.outcome == "refused"
     assert f"this is not a request: a malformed request: {field} is" in reply.reason
 

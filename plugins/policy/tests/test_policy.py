@@ -14,6 +14,8 @@ from fedplug.recipe.composition import Composition
 from fedplug.round.parties import ClientHost
 from fedplug.round.world import World
 from fedplug_party import program
+from fedplug_party.frames import Reply, Request
+from fedplug_party.line import ask
 from fedplug_policy.guard import SitePolicy
 from fedplug_policy.policy import read_policy
 from fedplug_runs.checkpoint import StateFiles
@@ -79,7 +81,7 @@ def test_a_run_of_parties_is_charged_and_the_next_study_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Client 0 has a policy. Each round is charged before its answer, and the next study meets the rest."""
-    Path("site.yaml").write_text("budget: {epsilon: 3, delta: 1.0e-5}\n")
+    Path("site.yaml").write_text("engines: [parties]\nbudget: {epsilon: 3, delta: 1.0e-5}\n")
     outcomes: list[Any] = []
 
     def client(number: int) -> None:
@@ -93,6 +95,11 @@ def test_a_run_of_parties_is_charged_and_the_next_study_is_refused(
     for number in range(3):
         while call(monkeypatch, "party", "--status", f"p/client-{number}"):
             assert threads[number].is_alive()
+    joining = Request("client:0", load_recipe(Path("dp.yaml")).digest, "run", "session", 1, "", "join").to_bytes()
+    relayed = Reply.read(ask(Path("p/client-0"), joining, 60, "flower"))
+    assert (relayed.outcome, relayed.reason) == (
+        "refused", "site.yaml, engines: parties, and flower carries this request"
+    )  # fmt: skip
     assert call(monkeypatch, "run", "dp.yaml", "--engine", "parties", "--parties", "p", "--quiet") == 0
     for thread in threads:
         thread.join(60)

@@ -24,7 +24,7 @@ def relay(message: Message, state: Path) -> RecordDict:
         state: the party's folder.
     """
     try:
-        return letters.reply(ask(state, letters.data_of(message), letters.seconds_of(message)))
+        return letters.reply(ask(state, letters.data_of(message), letters.seconds_of(message), "flower"))
     except FedplugError as error:
         return letters.failure(str(error))
 

@@ -32,7 +32,7 @@ def answer(task: Mapping[str, Any], file: Path, site: str) -> dict[str, Any]:
     """
     try:
         data, seconds = letters.request_of(task)
-        return letters.reply(ask(state_in(file, site), data, seconds))
+        return letters.reply(ask(state_in(file, site), data, seconds, "nvflare"))
     except (FedplugError, ValueError) as error:
         return letters.failure(str(error))
 

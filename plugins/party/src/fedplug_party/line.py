@@ -50,18 +50,22 @@ _BUSY = (
     b"the party answers one request, and another one waits already; it accepts no third: ask again when it has answered"
 )
 _SIZE = 8
-"""Bytes of the field with the size of a request."""
+"""Bytes of the field with the size of a request; the engine that carries it follows."""
+_LONGEST_NAME = 64
 _LONGEST_PATH = 107
 """The largest number of bytes in the path of a Unix socket on Linux."""
 
 
-def ask(state: Path, request: bytes, seconds: float, wanted: Callable[[], bool] = lambda: True) -> bytes:
+def ask(
+    state: Path, request: bytes, seconds: float, engine: str, wanted: Callable[[], bool] = lambda: True
+) -> bytes:  # fmt: skip
     """Sends a request to the party with this folder and returns the reply.
 
     Args:
         state: the `--state` folder of the party.
         request: for the party. The carrier does not read it.
         seconds: how long the party may be silent; `inf`: without limit.
+        engine: that carries it.
         wanted: called when the reply begins to arrive: whether the caller still needs it. If not, it is not read.
 
     Raises:
@@ -74,7 +78,7 @@ def ask(state: Path, request: bytes, seconds: float, wanted: Callable[[], bool] 
         with contextlib.closing(_connected(file, seconds)) as line:
             answer_challenge(line, key)
             deliver_challenge(line, key)
-            line.send_bytes(len(request).to_bytes(_SIZE, "big"))
+            line.send_bytes(len(request).to_bytes(_SIZE, "big") + engine.encode())
             if refused := line.recv_bytes():
                 raise PartyLost(refused.decode(errors="replace"))
             line.send_bytes(request)
@@ -129,13 +133,13 @@ class Listening:
 
     Args:
         state: the party's folder. Nobody else writes to it.
-        answer: returns the reply to a request; called on several threads.
+        answer: returns the reply to a request that an engine carries; called on several threads.
 
     Raises:
         SetupError: the path of the folder is too long for a socket, or other users may know the key in it.
     """
 
-    def __init__(self, state: Path, answer: Callable[[bytes], bytes]) -> None:
+    def __init__(self, state: Path, answer: Callable[[bytes, str], bytes]) -> None:
         self.file, self._answer = state / SOCKET, answer
         self._key = _key(state / KEY)
         if len(os.fsencode(self.file)) > _LONGEST_PATH:
@@ -204,7 +208,8 @@ class Listening:
     def _answer_on(self, line: Connection, opened: socket.socket) -> None:
         deliver_challenge(line, self._key)
         answer_challenge(line, self._key)
-        size = int.from_bytes(line.recv_bytes(_SIZE), "big")
+        head = line.recv_bytes(_SIZE + _LONGEST_NAME)
+        size, engine = int.from_bytes(head[:_SIZE], "big"), head[_SIZE:].decode(errors="replace")
         if size > MOST_BYTES:
             line.send_bytes(
                 f"the party refused a request of {size:,} bytes; it reads at most {MOST_BYTES:,}: send less in one "
@@ -218,13 +223,13 @@ class Listening:
             with _place_in(self._small_room) as there_is:
                 self._heard(opened)
                 if there_is:
-                    line.send_bytes(self._answer(request))
+                    line.send_bytes(self._answer(request, engine))
             return
         with _place_in(self._room) as there_is:
             self._heard(opened)
             line.send_bytes(b"" if there_is else _BUSY)
             if there_is:
-                line.send_bytes(self._answer(line.recv_bytes(size)))
+                line.send_bytes(self._answer(line.recv_bytes(size), engine))
 
     def _heard(self, opened: socket.socket) -> None:
         """A caller is waited for no longer: it has sent a request, or has a place for one, or is gone."""

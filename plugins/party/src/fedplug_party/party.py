@@ -47,6 +47,9 @@ class Host(Protocol):
 class Guard(Protocol):
     """A site's policy for one study: it raises a MessageError where the party must not go on."""
 
+    def reached(self, engine: str) -> None:
+        """Before the party obeys a request that this engine carries."""
+
     def asked(self, run: str, round: int, attempt: int, question: str) -> None:
         """Before the party answers a question of a round, from 0, in a run; `attempt` counts how often it was sent back
         to before the round.
@@ -97,8 +100,11 @@ class Party:
         self._session, self._former = "", set[str]()
         self._number, self._last, self._reply = -1, ("", -1), b""
 
-    def answer(self, data: bytes) -> bytes:
-        """The reply to a request. A repeated request gets the same bytes again and is not run again."""
+    def answer(self, data: bytes, engine: str) -> bytes:
+        """The reply to a request that an engine carries.
+
+        A repeated request gets the same bytes again and is not run again.
+        """
         try:
             request = Request.read(data)
         except Exception as error:  # the program continues, whatever arrives
@@ -108,6 +114,8 @@ class Party:
                 return self._reply
             if problem := self._problem(request):
                 return self._replying(request, *problem)
+            if self.guard is not None:
+                self.guard.reached(engine)
             self.state.require_run(request.run)
             self._number = request.number
             message = getattr(self, f"_{request.command}")(request)

@@ -362,21 +362,24 @@ def run_party(
             "again to continue"
         )
         while not party.over:
-            data, reply = requests.get()
-            reply.put(party.answer(data))
+            data, engine, reply = requests.get()
+            reply.put(party.answer(data, engine))
     return 0
 
 
 @contextlib.contextmanager
-def _line(folder: Path, party: Party) -> Iterator[queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[bytes]]]]:
-    """Yields a queue of requests, each with a queue for its reply. The party answers on the thread that holds it."""
-    requests: queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[bytes]]] = queue.SimpleQueue()
+def _line(folder: Path, party: Party) -> Iterator[queue.SimpleQueue[tuple[bytes, str, queue.SimpleQueue[bytes]]]]:
+    """Yields a queue of requests, each with the engine that carries it and a queue for its reply.
 
-    def answer(data: bytes) -> bytes:
+    The party answers on the thread that holds it.
+    """
+    requests: queue.SimpleQueue[tuple[bytes, str, queue.SimpleQueue[bytes]]] = queue.SimpleQueue()
+
+    def answer(data: bytes, engine: str) -> bytes:
         if data == STATUS:
             return json.dumps(party.status()).encode()
         reply: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        requests.put((data, reply))
+        requests.put((data, engine, reply))
         return reply.get()
 
     listening = Listening(folder, answer)
@@ -390,7 +393,7 @@ def _line(folder: Path, party: Party) -> Iterator[queue.SimpleQueue[tuple[bytes,
 def show_status(folder: Path) -> int:
     """The body of `fedplug party --status`; returns the exit code."""
     try:
-        found: dict[str, Any] = json.loads(ask(folder, STATUS, _STATUS_SECONDS))
+        found: dict[str, Any] = json.loads(ask(folder, STATUS, _STATUS_SECONDS, ""))
     except PartyLost as lost:
         tell(str(lost))
         return 1

@@ -39,7 +39,7 @@ class SocketTransport:
         def carry(address: str, request: bytes) -> None:
             try:
                 state = self._folder / folder_name(address)
-                answers.put((address, ask(state, request, seconds, lambda: not over.is_set())))
+                answers.put((address, ask(state, request, seconds, "parties", lambda: not over.is_set())))
             except PartyLost as lost:
                 answers.put((address, lost))
 

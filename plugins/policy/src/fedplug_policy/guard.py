@@ -168,6 +168,16 @@ class Guard:
         self._upload = f"{Steps(study.recipe, study.composition).name}.{Steps.protect.__name__}"
         self._charged: tuple[int, int] | None = None  # the last round and attempt
 
+    def reached(self, engine: str) -> None:
+        """Before the party obeys a request that this engine carries.
+
+        Raises:
+            MessageError: the policy allows others only.
+        """
+        allowed = self.site.policy.engines
+        if allowed is not None and engine not in allowed:
+            raise MessageError(f"{self.site.file}, engines: {', '.join(allowed)}, and {engine} carries this request")
+
     def asked(self, run: str, round: int, attempt: int, question: str) -> None:
         """Charges the round, from 0, before an answer, if it is the first of an attempt that costs anything.
 

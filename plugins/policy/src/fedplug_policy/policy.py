@@ -74,6 +74,10 @@ class Policy(fedplug.Options):
     planted_models: bool = Field(
         True, description="whether to go on after a model that no training explains; a party warns in any case"
     )
+    engines: list[str] | None = Field(
+        None, min_length=1, description="that may carry requests (parties, flower, nvflare), on the word of the relay "
+        "at this site; null: any"
+    )  # fmt: skip
     code: Literal["any", "shipped"] = Field(
         "any", description="shipped: no component or extension that is not of fedplug itself"
     )
