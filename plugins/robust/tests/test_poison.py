@@ -8,6 +8,7 @@ from typing import Any
 import fedplug
 import numpy as np
 import pytest
+from engine_toys import Checked
 from fedplug import Dataset, Examples, Noise
 from fedplug.api import codec
 from fedplug.api.errors import RecipeError, SetupError
@@ -16,6 +17,7 @@ from fedplug.recipe.recipe import Recipe
 from fedplug_robust import poisoned
 from fedplug_robust.lies import LabelFlip, Lie
 from fedplug_runs.checkpoint import read_file
+from party_toys import Beside
 from toy_components import paraaegis, pushed, recipe_of, toy_catalog
 from toy_protocol import initial_vector, read_clients, run_protocol
 
@@ -65,6 +67,18 @@ def test_engines_agree_also_where_liars_of_two_processes_share_examples() -> Non
     one, two = run_protocol(plain), run_protocol(plain, "processes", workers=2)
     assert np.array_equal(one.vector, two.vector)
     assert not np.array_equal(one.vector, run_protocol({**plain, "poison": None}).vector)
+
+
+@pytest.mark.parametrize("sees", ["liars", "all"])
+def test_a_party_of_a_liar_lies_as_one_in_the_servers_process(sees: str, tmp_path: Path) -> None:
+    plain = poisoned_recipe("alie", z=1.5, sees=sees) | {"train": recipe_of()["train"], "rounds": 2}
+    checked = Checked(plain, Beside(tmp_path / "parties", plain).engine, tmp_path)
+    checked.set_up()
+    checked.protocol.run()
+    found, expected = checked.vectors(tmp_path), run_protocol(plain).vector
+    checked.engine.close()
+    assert len(found) == 4
+    assert all(np.array_equal(each, expected) for each in found.values())
 
 
 def test_messages_tell_nobody() -> None:
