@@ -1,4 +1,4 @@
-"""benchmarks/papers_gpu.py: its list, what it refuses, and runs in the order of their size. No test has a GPU."""
+"""benchmarks/papers_gpu.py and gpu.py: lists, refusals, and runs in the order of their size. No test has a GPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import fedplug
 import pytest
 from fedplug.api.errors import FedplugError
 from scripts import script
@@ -116,3 +117,22 @@ def test_nothing_starts_that_would_end_too_late(gpu: ModuleType, lent: list[str]
     assert gpu.main([*call, "--output", str(tmp_path / "out")]) == 0
     assert not lent
     assert "h are left; it ends here" in capsys.readouterr().out
+
+
+def test_every_row_of_the_other_script_is_a_recipe_that_runs_and_time_that_is_over_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = script(ROOT / "benchmarks/gpu.py")
+    for name in other.ROWS:
+        assert fedplug.check(other.recipe(name), trust=True).name == name, "or it says what is wrong"
+    answers = {"cuda": {"seconds": 0.5, "loss": 1.0}, "cpu": {"seconds": 2.0, "loss": 1.01}}
+    monkeypatch.setattr(other, "card", lambda _: "a card")
+    over = "ended when the minutes were over"
+    monkeypatch.setattr(other, "measured", lambda name, device, _: over if name == "dp-sgd" else answers[device])
+    monkeypatch.setattr("sys.argv", ["gpu.py", "--only", "lenet5", "dp-sgd", "--csv", str(tmp_path / "rows.csv")])
+    assert other.main() == 0
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["times as fast"] for row in csv.DictReader(file)] == ["4"]
+    assert f"records, LeNet-5: {over}" in capsys.readouterr().out
+    answers["cuda"]["loss"] = 2.0
+    assert other.main() == 1
