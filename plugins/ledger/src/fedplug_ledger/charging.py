@@ -451,7 +451,7 @@ class Charging:
                 some, resting = range(ledger.num_clients), frozenset()
             ledger.record(
                 round, charged=some, zone_sizes=sizes, total=self.size, releases=self.releases(round, group),
-                contributors=contributors, weights={c: w for c, w in weights.items() if c in {*some}},
+                contributors=contributors, weights={c: weights[c] for c in some if c in weights},
                 secret_cohort=secret, accounts=accounts, freed=freed, closed=closed, repeated=repeated,
                 resting=resting, arrived=self._arrived(round), public=self._public(round, group),
             )  # fmt: skip
