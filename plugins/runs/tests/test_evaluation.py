@@ -69,12 +69,18 @@ def test_slices_of_the_test_set_tile_it(n: int, parties: int) -> None:
 
 def test_a_process_has_the_global_model_answer_for_the_common_test_set_once(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, answered = list[int](), TorchModel._outputs_for
+    parts, held = TorchModel.evaluate_parts, list[Any]()
 
     def outputs_for(model: TorchModel, examples: Examples, **kind: Any) -> Any:
         passed.append(len(examples))
         return answered(model, examples, **kind)
 
+    def evaluate_parts(model: TorchModel, sets: Any, places: list[NDArray[np.int64]], *rest: Any) -> Any:
+        held.extend(place.base for place in places)
+        return parts(model, sets, places, *rest)
+
     monkeypatch.setattr(TorchModel, "_outputs_for", outputs_for)
+    monkeypatch.setattr(TorchModel, "evaluate_parts", evaluate_parts)
     monkeypatch.setattr(TorchModel, "evaluate_each", lambda *_: pytest.fail("a client asked for its part alone"))
     recipe = {
         "name": "once", "seed": 1, "rounds": 2, "train": {"use": "std.sgd", "epochs": 1, "batch_size": 60, "lr": 0.1},
@@ -86,6 +92,7 @@ def test_a_process_has_the_global_model_answer_for_the_common_test_set_once(monk
     assert len(delivered) == 1
     total = len(Digits(Digits.Options()).load(None).test)
     assert passed == [BATCH] * (2 + 2 * math.ceil(total / BATCH))  # two of them to try whether it may be asked so
+    assert held == [None] * (5 * 2 * 2), "a client's places are views of an array of all places"
 
 
 def test_client_data() -> None:

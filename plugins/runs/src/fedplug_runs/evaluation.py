@@ -293,7 +293,7 @@ def _tests(recipe: Recipe, composition: Composition, client: HostedClient, membe
         # Clients whose models differ in buffers have one each, and what is not of fedplug itself may keep more.
         alike = recipe.buffers == "mean" or not client.remembered.buffers
         if alike and data.own_places is not None and composition.shipped(recipe.model.name):
-            places = [np.arange(len(data.shared_test))[share], data.own_places]
+            places = [np.arange(*share.indices(len(data.shared_test))), data.own_places]
         tests = _Tests(place, sets, places, len(data.classes), rare, kept)
     client.cache[NAME] = tests
     return tests
