@@ -61,3 +61,11 @@ def test_an_empty_zone_is_no_ciphertext() -> None:
     assert sizes[2] == 0
     for message in outcome.sent("server", round=2):
         assert "encrypted" not in message.decode()["value"]["blocks"]
+
+
+def test_clients_keep_no_copy_of_what_they_sent() -> None:
+    protocol, engine, _ = build(recipe_of(rounds=2))
+    protocol.setup()
+    protocol.round(0)
+    for client in engine.clients.clients.values():
+        assert (client.update, client.trained) == (None, None)

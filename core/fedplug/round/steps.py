@@ -272,7 +272,7 @@ class Protecting(PartySteps):
         client.log.clear()
         if client.comparison is not None:
             client.comparison.hold(round, client.update, {zone: plan.positions(zone) for zone in hidden}, between)
-        client.update = None
+        client.update = client.trained = None
         return upload.to_plain()
 
     def _in_blocks(self, plan: Plan, facts: Facts) -> Plan:
