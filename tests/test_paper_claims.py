@@ -303,19 +303,6 @@ def test_a_wrong_number_is_noticed() -> None:
     assert strange({**line, CONTROL: "9e9, 17,214.5 and -3"}) == {"9e9", "17,214.5", "-3"}
 
 
-def test_settings_still_to_run_have_commands_of_recipes_that_exist() -> None:
-    known = {line["id"] for line in RULES.lines()}
-    for row in RULES.table("printed-settings"):
-        first, last = (re.findall(r"[A-Z]\d+", row["lines"])[end] for end in (0, -1))
-        assert {first, last} <= known
-        files = re.findall(r"recipes/\S+\.yaml", row["command"])
-        assert files, row["command"]
-        for file in files:
-            inside = re.search(r"\{(.*)\}", file)
-            each = [file.replace(inside[0], part) for part in inside[1].split(",")] if inside else [file]
-            assert all([*DOCS.parent.glob(one)] for one in each), file
-
-
 def test_what_we_would_use_is_what_was_measured() -> None:
     text, _ = section("choosing.md", "what-we-would-use")
     cells = {

@@ -36,6 +36,7 @@ from fedplug.api.errors import RecipeError as RecipeError
 from fedplug.api.errors import ViewError as ViewError
 from fedplug.api.facts import Facts as Facts
 from fedplug.api.known import Known as Known
+from fedplug.api.operations import Buffered as Buffered
 from fedplug.api.operations import Clip as Clip
 from fedplug.api.operations import Combine as Combine
 from fedplug.api.operations import Look as Look

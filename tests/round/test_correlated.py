@@ -36,6 +36,7 @@ from toy_protocol import initial_vector, run_protocol
 
 ROUNDS, TURNS = 8, 3
 NOISE = {"use": "std.correlated_gaussian", "norm": 1.0, "noise_multiplier": 2.0, "separation": TURNS}
+NOISE_OPTIONS = {name: value for name, value in NOISE.items() if name != "use"}
 STILL = {"use": "toy.push", "scale": 0.0}
 """Training that moves nothing, so that only noise moves the model."""
 
@@ -59,12 +60,12 @@ def problems(plain: dict[str, Any]) -> str:
 WIDER = pytest.param({"bands": 5}, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("which", [{}, WIDER, {"factor": "tree"}, {"factor": "identity"}])
+@pytest.mark.parametrize("which", [{}, WIDER, {"factor": "tree"}, {"factor": "identity"}, {"factor": "blt"}])
 def test_the_model_is_moved_by_the_inverse_of_the_factor_times_what_is_drawn(which: dict[str, Any]) -> None:
     plain = recipe(NOISE | {"source": "reproducible"} | which, train=STILL)
     outcome = run_protocol(plain)
     start = initial_vector(plain)
-    made = factor(which.get("factor", "square_root"), ROUNDS, which.get("bands", TURNS))
+    made = CorrelatedGaussian.Options(**NOISE_OPTIONS | which).made(ROUNDS)
     std = 2.0 * made.sensitivity(ROUNDS, TURNS)
     drawn = [
         fedplug.stream(7, "server", round, "std.correlated_gaussian", "noised").standard_normal(len(start))
@@ -76,13 +77,13 @@ def test_the_model_is_moved_by_the_inverse_of_the_factor_times_what_is_drawn(whi
     assert variance == pytest.approx((std * made.errors()[-1] / 2) ** 2, rel=0.25)  # of 650 samples
 
 
-@pytest.mark.parametrize("which", [{}, WIDER, {"bands": 1}, {"factor": "tree"}])
+@pytest.mark.parametrize("which", [{}, WIDER, {"bands": 1}, {"factor": "tree"}, {"factor": "blt"}])
 def test_the_ledger_states_what_the_noise_was_calibrated_for(which: dict[str, Any]) -> None:
     ledger = run_protocol(recipe(NOISE | which)).protocol.ledger
     epsilon = ledger.epsilon()
     planned = gaussian_epsilon(2.0, ledger.delta)
     assert epsilon is not None
-    if "factor" in which:  # whose sensitivity is a bound
+    if which.get("factor") == "tree":  # whose sensitivity is a bound
         assert 0.8 * planned < epsilon <= planned
     else:
         assert epsilon == pytest.approx(planned)
@@ -119,9 +120,10 @@ def test_clients_take_part_in_turn() -> None:
     assert {len(cohort) for cohort in cohorts} == {2, 3}
 
 
-def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", [{"bands": 6}, {"factor": "blt"}])
+def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(which: dict[str, Any], tmp_path: Path) -> None:
     """The noise is in the server's state. Where it is secret, a resumed run continues from it, not from new noise."""
-    plain = recipe(NOISE | {"source": "reproducible", "bands": 6})
+    plain = recipe(NOISE | {"source": "reproducible"} | which)
     whole = start(tmp_path / "whole", plain)
     with stopped(lambda _, round: round == 5):
         broken = start(tmp_path / "broken", plain)
@@ -184,22 +186,50 @@ def test_a_killed_round_of_noise_that_is_shared_out_is_one_more_release_where_al
     assert lines["client"]["epsilons"]["zero_out"]["epsilon_exact"] == pytest.approx(expected)
 
 
-def test_a_skipped_round_leaves_no_noise_to_take_back() -> None:
+@pytest.mark.parametrize("which", [{}, {"factor": "blt"}])
+def test_a_skipped_round_leaves_no_noise_to_take_back(which: dict[str, Any]) -> None:
     """The rounds around it are released as if no client had been in it, and pay as if one had."""
-    plain = recipe(NOISE | {"source": "reproducible"}, train=STILL, rounds=3)
+    plain = recipe(NOISE | {"source": "reproducible"} | which, train=STILL, rounds=3)
     made = Recipe.from_plain(plain, toy_catalog())
     missing, _ = sample(made, range(6), 1)
     fails = {"use": "toy.fail", "clients": [missing], "rounds": [1]}
     outcome = run_protocol(plain | {"protect": {"noised": [{"use": "std.clip", "norm": 1.0}, fails]}})
     assert [row.clients.answered for row in outcome.rows] == [2, 0, 2]
-    root = factor("square_root", 3, TURNS)
-    std = 2.0 * root.sensitivity(3, TURNS)
+    made_of = CorrelatedGaussian.Options(**NOISE_OPTIONS | which).made(3)
+    std, back = 2.0 * made_of.sensitivity(3, TURNS), made_of.row(2)[2]
+    assert which or back == 0.375
     first, third = (
         std * fedplug.stream(7, "server", round, "std.correlated_gaussian", "noised").standard_normal(650)
         for round in (0, 2)
     )
-    assert np.allclose(outcome.vector - initial_vector(plain), (first + third - 0.375 * first) / 2, atol=1e-4)
+    assert np.allclose(outcome.vector - initial_vector(plain), (first + third - back * first) / 2, atol=1e-4)
     assert outcome.protocol.ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+
+
+def test_a_blt_remembers_as_many_arrays_as_it_has_buffers_and_earns_no_credit_for_coins() -> None:
+    noise = {"factor": "blt", "buffers": 2}
+    outcome = run_protocol(sampled(noise, 12, 0.2, 4))
+    ((memory,),) = (found for found in [[
+        each for each in outcome.protocol.server.state.values() if isinstance(each, dict) and "last" in each
+    ]])  # fmt: skip
+    assert memory["last"] == 11
+    assert [len(each) for each in memory["noise"].values()] == [650 + 12] * 2
+    report = outcome.protocol.ledger.report()
+    assert not report.sampling.amplified
+    assert "a client may be drawn twice" in report.sampling.why
+    assert report.epsilons is not None
+    assert report.epsilons.epsilon >= gaussian_epsilon(2.0, 1e-5) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("participations", [1, 3])
+def test_the_epsilon_of_a_blt_is_that_of_all_that_is_released(participations: int) -> None:
+    """C x + z is Gaussian, and a client moves its mean by the sum of its columns of C."""
+    options, rounds = NOISE_OPTIONS | {"factor": "blt", "buffers": 2}, TURNS * participations
+    ledger = run_protocol(recipe(NOISE | options, rounds=rounds)).protocol.ledger
+    made = CorrelatedGaussian.Options(**options)
+    dense, std = made.made(rounds).dense(), made.std(rounds)
+    moved = max(float(np.linalg.norm(dense[:, start::TURNS].sum(axis=1))) for start in range(TURNS))
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(std / moved, ledger.delta), rel=1e-6)
 
 
 def test_coins_within_cohorts_that_take_turns_earn_credit_for_noise_of_as_many_bands() -> None:
@@ -396,7 +426,8 @@ def test_a_skipped_round_costs_the_noise_of_those_who_were_missing(
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0 * math.sqrt(3 / 5), 1e-5))
 
 
-def test_a_client_whose_state_went_back_cannot_take_its_noise_back_and_stays_out() -> None:
+@pytest.mark.parametrize("which", [{}, {"factor": "blt"}])
+def test_a_client_whose_state_went_back_cannot_take_its_noise_back_and_stays_out(which: dict[str, Any]) -> None:
     whole, before = Protocol.round, {}
 
     def restarted(protocol: Any, round: int) -> None:
@@ -408,15 +439,16 @@ def test_a_client_whose_state_went_back_cannot_take_its_noise_back_and_stays_out
         whole(protocol, round)
 
     with mock.patch.object(Protocol, "round", restarted):
-        outcome = run_protocol(shared())
+        outcome = run_protocol(shared(noise=SHARED | which))
     assert [row.clients.answered for row in outcome.rows] == [6, 6, 6, 6, 5, 5, 5, 5]
     assert "does not know the noise that it would have to take back" in outcome.rows[-1].clients.dropped[2]
     views = outcome.protocol.ledger.report().views
     assert views["released_model"].epsilon == pytest.approx(gaussian_epsilon(2.0, 1e-5))
 
 
-def test_clients_that_go_on_go_on_from_the_noise_that_they_have_added(tmp_path: Path) -> None:
-    plain = shared(noise=SHARED | {"source": "reproducible"}, rounds=5)
+@pytest.mark.parametrize("which", [{}, {"factor": "blt"}])
+def test_clients_that_go_on_go_on_from_the_noise_that_they_have_added(which: dict[str, Any], tmp_path: Path) -> None:
+    plain = shared(noise=SHARED | {"source": "reproducible"} | which, rounds=5)
     whole = start(tmp_path / "whole", plain)
     with stopped(lambda _, round: round == 3):
         broken = start(tmp_path / "broken", plain)

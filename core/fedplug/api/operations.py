@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, get_args
 
 from fedplug.api.errors import FedplugError
@@ -254,6 +254,27 @@ class NoiseKind(Checked, Record):
     note: Text = ""
 
 
+class Buffered(Record, frozen=True):
+    """What noise takes back as a buffered linear Toeplitz matrix says (BLT, Dvijotham et al. 2024, Section 2).
+
+    It takes back, of the noise of k rounds before, the sum over all buffers of omega theta^(k - 1), for `lags` rounds.
+    The core keeps one array a buffer, in place of the noise of all rounds.
+
+    Attributes:
+        buffers: omega and theta of each.
+        lags: how far it goes back; the rounds of the run less one.
+    """
+
+    buffers: tuple[tuple[Number, Number], ...]
+    lags: Count
+
+    def __len__(self) -> int:
+        return self.lags
+
+    def __iter__(self) -> Iterator[float]:
+        return (sum(omega * theta**k for omega, theta in self.buffers) for k in range(self.lags))
+
+
 class NoiseTerms(NoiseKind, kw_only=True):
     """The same with what its epsilon depends on in addition to its size.
 
@@ -265,7 +286,8 @@ class NoiseTerms(NoiseKind, kw_only=True):
         colluders: this many clients know their own noise and may collude, so that it does not count;
             whatever is said here, that of one client does not.
         takes_back: of noise that is correlated over rounds, how much of the noise of the round before it takes away
-            again, of that before, and so on; none in the first. None where the noise of each round is independent.
+            again, of that before, and so on; none in the first. `Buffered` is short for as many numbers as rounds. None
+            where the noise of each round is independent.
         spread: standard deviation of all the noise of this round over that of what is drawn anew.
     """
 
@@ -273,7 +295,7 @@ class NoiseTerms(NoiseKind, kw_only=True):
     calibrated_delta: Number | None = None
     scored: bool = False
     colluders: Count = at_least(0, default=0)
-    takes_back: tuple[Number, ...] | None = None
+    takes_back: tuple[Number, ...] | Buffered | None = None
     spread: Number = at_least(1, default=1.0)
 
 
@@ -351,7 +373,7 @@ class Noise(NoiseTerms, kw_only=True):
         source: Source = "secure", grid: float | None = None, calibrated_delta: float | None = None,
         trust: Literal["local", "central", "distributed"] = "local", as_published: bool = False, note: str = "",
         colluders: int = 0,
-        takes_back: tuple[float, ...] | None = None, spread: float = 1.0,
+        takes_back: tuple[float, ...] | Buffered | None = None, spread: float = 1.0,
     ) -> Self:  # fmt: skip
         """Gaussian noise; discrete where `source` is `exact`.
 

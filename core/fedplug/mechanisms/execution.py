@@ -22,6 +22,7 @@ from fedplug.api.known import Known
 from fedplug.api.links import Link, Step, ballot_states, grids_of_layers, settled
 from fedplug.api.operations import (
     INTEGER,
+    Buffered,
     Clip,
     Combine,
     Look,
@@ -43,6 +44,7 @@ from fedplug.api.operations import (
 )
 from fedplug.api.parties import Client, Party, Server
 from fedplug.mechanisms.closing import Closing
+from fedplug.mechanisms.noise import add_correlated, add_laplace, add_noise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -322,8 +324,6 @@ class _Execution:
         return float32(np.where(np.abs(values) < 2 * np.finfo(np.float32).tiny, 0.0, values * _MARGIN))
 
     def _noised(self, noise: Noise, block: Block) -> NDArray[np.float32]:
-        from fedplug.mechanisms.noise import add_laplace, add_noise
-
         values = block.plain()
         if noise.sample is not None:
             drawn = called(self.link, noise, noise.sample, values, self._public(block), self._stream())
@@ -340,7 +340,7 @@ class _Execution:
             std, grid = cast("float", noise.std), noise.grid or 0.0
             return add_integers(values, std, grid, noise.mechanism, noise.source, self._stream())
         if noise.takes_back is not None:
-            return self._noised_with_memory(noise, noise.takes_back, block)
+            return self._noised_with_memory(noise, block)
         stream, add = self._stream(), add_laplace if noise.mechanism == "laplace" else add_noise
         if isinstance(noise.std, tuple):
             return self._noised_by_layer(noise, block, stream)
@@ -348,47 +348,45 @@ class _Execution:
         grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std, noise.mechanism)
         return add(values, noise.std, grid, noise.source, stream)
 
-    def _noised_with_memory(self, noise: Noise, takes_back: tuple[float, ...], block: Block) -> NDArray[np.float32]:
+    def _noised_with_memory(self, noise: Noise, block: Block) -> NDArray[np.float32]:
         """Values with noise that takes back some of that of earlier rounds, which this party remembers.
 
         A round that was skipped has left none: nothing was released of it, and nothing is taken back. What one round
         takes nothing back of, no later one can: it is forgotten.
         """
-        from fedplug.mechanisms.noise import add_correlated
-
         # Of this operation alone: no function of a plugin is handed it.
-        memory = self._memory()
-        kept: dict[int, NDArray[np.float64]] = memory.setdefault("noise", {})
-        # By round, of how much of what was drawn in each round its noise consists.
-        made: dict[int, NDArray[np.float64]] = memory.setdefault("made", {})
-        round, values = self.facts.round, block.plain()
-        if round in kept:
+        memory, takes_back = self._memory(), noise.takes_back or ()
+        # By round, or by number of the buffer: noise, and behind it of how much of what each round drew it consists.
+        kept: dict[int, NDArray[np.float64]] = memory.get("noise", {})
+        round, values, rounds = self.facts.round, block.plain(), self.facts.rounds
+        if (gap := round - memory.get("last", -1)) < 1:
             what = f"it has added noise in round {round + 1} already, and continues from one round to the next"
             raise refusal(self.link, noise, what)
-        if other := next((size for each in kept.values() if (size := len(each)) != block.size), None):
+        if other := next((size for each in kept.values() if (size := len(each) - rounds) != block.size), None):
             what = f"it noised {other} values before, and {block.size} now; the zone must hold the same in all rounds"
             raise refusal(self.link, noise, what)
         assert isinstance(noise.std, int | float)  # as `settled` has it
-        taken, drawn = np.zeros(block.size), np.zeros(round + 1)
-        drawn[round] = noise.std
-        for lag, share in enumerate(takes_back, 1):
-            if (before := kept.get(round - lag)) is not None:
-                taken += share * before
-                drawn[: round - lag + 1] -= share * made[round - lag]
+        back = np.zeros(block.size + rounds)
+        buffers = takes_back.buffers if isinstance(takes_back, Buffered) else ()
+        shares = [(number, share * decay ** (gap - 1)) for number, (share, decay) in enumerate(buffers)]
+        for key, share in shares or ((round - lag, share) for lag, share in enumerate(takes_back, 1)):
+            if (before := kept.get(key)) is not None:
+                back += share * before
+        taken, drawn = np.split(back, [block.size])
+        drawn = noise.std * (np.arange(rounds) == round) - drawn
         spread = float(np.linalg.norm(drawn)) / noise.std
         if isinstance(self.party, Client) and spread > noise.spread / _LAST_DIGITS:  # what closes it must hold it
             what = f"its noise has {spread:.9g} times the std that is drawn, and it gives spread={noise.spread:.9g}"
             raise refusal(self.link, noise, what)
         grid = noise.grid or grids.finest(float(np.abs(values).max(initial=0.0)), noise.std)
-        noised, kept[round] = add_correlated(values, noise.std, grid, noise.source, self._stream(), taken)
-        made[round] = drawn
-        for earlier in [each for each in kept if each < round - len(takes_back)]:
-            del kept[earlier], made[earlier]
+        noised, added = add_correlated(values, noise.std, grid, noise.source, self._stream(), taken)
+        of_round = np.concatenate([added, drawn])
+        filled = {number: of_round + decay**gap * kept.get(number, 0.0) for number, (_, decay) in enumerate(buffers)}
+        recent = {earlier: each for earlier, each in kept.items() if earlier >= round - len(takes_back)}
+        memory["noise"], memory["last"] = filled or {**recent, round: of_round}, round
         return noised
 
     def _noised_by_layer(self, noise: Noise, block: Block, stream: np.random.Generator) -> NDArray[np.float32]:
-        from fedplug.mechanisms.noise import add_laplace, add_noise
-
         values, layer = block.plain(), self._layers(block)
         add = add_laplace if noise.mechanism == "laplace" else add_noise
         own, stds = grids_of_layers(noise, self.known), cast("tuple[float, ...]", noise.std)

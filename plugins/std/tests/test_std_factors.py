@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from fedplug_std.factors import Factor, Kind, factor, inverse_of, most_apart
+from fedplug_std.factors import Factor, Kind, blt, factor, inverse_of, most_apart
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +70,50 @@ def test_the_banded_factor_has_the_error_that_jax_privacy_finds(rounds: int, ban
     assert not np.tril(made.matrix, -bands).any()
     times = math.ceil(rounds / bands)
     assert made.sensitivity(times, bands) == pytest.approx(math.sqrt(times))
+
+
+@pytest.mark.parametrize(("rounds", "buffers", "times", "separation", "error"), [
+    (64, 1, 1, 64, 4.911514894812199), (64, 2, 1, 64, 4.752025734997087), (64, 3, 8, 8, 63.83850067337308),
+    (200, 1, 10, 20, 112.03551586452949), (500, 2, 3, 100, 30.07952531424764), (500, 3, 3, 100, 30.023941973102374),
+    (1000, 2, 1, 1000, 9.460818014825323), (1000, 3, 1, 1000, 9.309099978781015),
+])  # fmt: skip
+def test_a_blt_has_the_error_that_jax_privacy_finds(
+    rounds: int, buffers: int, times: int, separation: int, error: float
+) -> None:
+    """The mean squared error at a price (benchmarks/peer_programs/jax_privacy_references.py, version 2.0)."""
+    made = blt(rounds, buffers, times, separation)
+    assert np.square(made.errors()).mean() * made.sensitivity(times, separation) ** 2 == pytest.approx(error, rel=2e-6)
+    assert made.coefficients is not None
+    assert made.buffered is not None
+    assert len(made.buffered) == rounds - 1
+    (first, *rest), pairs = made.coefficients, made.buffered.buffers
+    assert first == 1
+    assert rest == pytest.approx([sum(omega * theta**k for omega, theta in pairs) for k in range(rounds - 1)])
+    assert (np.diff(made.coefficients) < 0).all()
+
+
+@pytest.mark.parametrize(("rounds", "buffers"), [(1, 1), (2, 3), (3, 1), (7, 2), (8, 3)])
+@pytest.mark.parametrize(("times", "separation"), [(1, 1), (2, 3), (3, 2), (8, 1)])
+def test_no_pattern_is_worse_than_the_sensitivity_of_a_blt(
+    rounds: int, buffers: int, times: int, separation: int
+) -> None:
+    made = blt(rounds, buffers, times, separation)
+    assert made.sensitivity(times, separation) == pytest.approx(brute(made, times, separation), rel=1e-12)
+    inverse = np.linalg.inv(made.dense())
+    assert np.allclose(np.linalg.norm(np.tril(np.ones((rounds, rounds))) @ inverse, axis=1), made.errors())
+    assert np.allclose(np.linalg.norm(inverse, axis=1), [made.spread(round) for round in range(rounds)])
+
+
+def test_a_few_buffers_are_nearly_as_good_as_the_best_factor_of_all_rounds() -> None:
+    """Compared with BandMF of as many bands as rounds, which may differ from row to row; for one participation."""
+    rounds = 128
+    best = np.square(factor("banded", rounds, rounds).errors()).mean()
+    errors = [
+        np.square(made.errors()).mean() * made.sensitivity(1, rounds) ** 2
+        for made in (blt(rounds, buffers, 1, rounds) for buffers in (1, 2, 3))
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert best < errors[-1] < 1.08 * best
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5, 8, 13, 32])

@@ -222,7 +222,7 @@ class Book:
         before = self._took_part.setdefault(zone, {})
         moved, bound, drawn = charged.astype(np.float64), facts.correlated_bound, self.so_far.drawn
         self.so_far.reach = max(self.so_far.reach, len(facts.takes_back))
-        for lag, share in enumerate(facts.takes_back, 1):
+        for lag, share in zip(range(1, round + 1), facts.takes_back, strict=False):
             if (there := before.get(round - lag)) is not None:
                 who, then, number = there
                 again = abs(share) * (1.0 if then == bound else then / bound if bound else math.inf)

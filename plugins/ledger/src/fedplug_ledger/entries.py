@@ -7,7 +7,7 @@ import math
 from typing import Literal, Self
 
 from fedplug.api.known import Release
-from fedplug.api.operations import INTEGER
+from fedplug.api.operations import INTEGER, Buffered
 from fedplug.api.records import Count, Number, Record, Text
 
 
@@ -54,7 +54,7 @@ class ZoneEntry(Record):
         return any(release.mechanism in INTEGER for release in self.releases)
 
     @property
-    def takes_back(self) -> tuple[float, ...] | None:
+    def takes_back(self) -> tuple[float, ...] | Buffered | None:
         """Of noise that is correlated over rounds, see `fedplug.Noise`; None of a server's on a sum that nobody opened.
 
         Clients that have added theirs take it back later, whether or not the sum was opened.

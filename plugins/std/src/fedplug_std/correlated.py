@@ -10,7 +10,7 @@ import fedplug
 from fedplug import Facts, Field, Known, Misplaced, Noise, Operations
 from fedplug_ledger.accounting import gaussian_noise_multiplier
 
-from fedplug_std.factors import LARGEST, Factor, Kind, factor
+from fedplug_std.factors import LARGEST, Factor, Kind, blt, factor
 from fedplug_std.gaussian import CLIP_FIRST, NoiseAmount, grid_of, require_bound
 from fedplug_std.options import Source
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from fedplug import Recipe
 
 
-BANDED: tuple[Kind, ...] = ("square_root", "banded")
+BANDED = ("square_root", "banded")
 """Factors with a number of diagonals."""
+BUFFERS = 3
+"""Of a BLT: more hardly lower the error of a few thousand rounds."""
 
 
 class CorrelatedOptions(NoiseAmount):
@@ -31,9 +33,10 @@ class CorrelatedOptions(NoiseAmount):
         "epsilon and delta",
     )  # fmt: skip
     source: Source = "secure"
-    factor: Kind = Field(
+    factor: Kind | Literal["blt"] = Field(
         "square_root",
         description="C: the square root of the prefix sums, banded; the banded matrix with the least error (BandMF); "
+        "the buffered linear Toeplitz matrix with the least error (BLT), which remembers a few arrays in long runs; "
         "the binary tree with Honaker's estimate; or independent noise",
     )
     bands: int | None = Field(
@@ -41,6 +44,9 @@ class CorrelatedOptions(NoiseAmount):
         description="diagonals of the square root that are kept, or of the banded matrix; the noise of one round fewer "
         "is remembered; default: separation",
     )  # fmt: skip
+    buffers: int | None = Field(
+        None, ge=1, le=8, strict=True, description=f"arrays that a BLT remembers; default: {BUFFERS}"
+    )
     separation: int = Field(
         1, ge=1, strict=True, description="the fewest rounds from one participation of a client to its next"
     )
@@ -51,6 +57,8 @@ class CorrelatedOptions(NoiseAmount):
 
     def made(self, rounds: int) -> Factor:
         """C of a run with this number of rounds."""
+        if self.factor == "blt":
+            return blt(rounds, self.buffers or BUFFERS, self.participations or rounds, self.separation)
         return factor(self.factor, rounds, min(rounds, self.bands or self.separation))
 
     def std(self, rounds: int) -> float:
@@ -86,14 +94,14 @@ class CorrelatedOptions(NoiseAmount):
         made = self.made(facts.rounds)
         z, row, spread = share * self.std(facts.rounds) * norm, made.row(facts.round), made.spread(facts.round)
         std = z / float(row[0])
-        said = f"correlated over rounds by the {self.factor.replace('_', ' ')}: it subtracts noise of earlier rounds"
+        said = f"correlated over rounds by the {self._named}: it subtracts noise of earlier rounds"
         # The grid must hold the sum of all clients, whatever their number, which it must not reveal.
         reach = norm * (facts.num_clients if known.summed else 1)
         return Noise.gaussian(
             std, source=self.source, grid=grid_of(self, reach, z * spread) if std else None, trust=trust,
             note=f"{said}; {note}" if note else said,
             calibrated_delta=self.delta if std else None,
-            takes_back=tuple((row[1:] / row[0]).tolist()), spread=max(1.0, spread * float(row[0])),
+            takes_back=made.takes_back(facts.round), spread=max(1.0, spread * float(row[0])),
         )  # fmt: skip
 
     def problems(self, recipe: Recipe) -> list[str]:
@@ -102,6 +110,8 @@ class CorrelatedOptions(NoiseAmount):
         if self.factor not in BANDED and self.bands is not None:
             what = f"bands={self.bands} belongs to {' and '.join(BANDED)}, but factor is {self.factor}"
             problems.append(f"{what}; leave it out")
+        if self.factor != "blt" and self.buffers is not None:
+            problems.append(f"buffers={self.buffers} belongs to blt, but factor is {self.factor}; leave it out")
         turns = recipe.sampling.turns if recipe.sampling else 1
         if self.separation > turns:
             remedy = f"write sampling: {{scheme: cyclic, rate: {1 / self.separation:.4g}}}"
@@ -121,8 +131,13 @@ class CorrelatedOptions(NoiseAmount):
 
     def words(self) -> str:
         """The options in a few words."""
-        bands = f" of {self.bands or self.separation} bands" if self.factor in BANDED else ""
-        return f"correlated over rounds by the {self.factor.replace('_', ' ')}{bands}, {super().words()}"
+        parts = f" of {self.bands or self.separation} bands" if self.factor in BANDED else ""
+        parts = f" of {self.buffers or BUFFERS} buffers" if self.factor == "blt" else parts
+        return f"correlated over rounds by the {self._named}{parts}, {super().words()}"
+
+    @property
+    def _named(self) -> str:
+        return "BLT" if self.factor == "blt" else self.factor.replace("_", " ")
 
 
 class CorrelatedGaussian(fedplug.Opener):

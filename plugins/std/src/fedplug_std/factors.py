@@ -9,7 +9,9 @@ S. Denisov et al., Improved differential privacy for SGD via optimal private lin
 NeurIPS 2022 (factors, adaptive streams); H. Fichtenberger, M. Henzinger, J. Upadhyay, Constant matters, ICML 2023 (the
 square root); C. Choquette-Choo et al., Multi-epoch matrix factorization mechanisms, ICML 2023 (several participations);
 C. Choquette-Choo et al., (Amplified) banded matrix factorization, NeurIPS 2023 (BandMF); N. Kalinin, C. Lampert, Banded
-square root matrix factorization, NeurIPS 2024.
+square root matrix factorization, NeurIPS 2024; K. Dvijotham, B. McMahan, K. Pillutla, T. Steinke, A. Thakurta,
+Efficient and near-optimal noise generation for streaming differential privacy, FOCS 2024 (BLT); B. McMahan, Z. Xu,
+Y. Zhang, A hassle-free algorithm for private learning in practice, EMNLP 2024 (BLT with several participations).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from fedplug import Buffered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,12 +42,21 @@ class Factor:
         coefficients: of a Toeplitz matrix, C[t, t - k] at k, up to the last that is not 0; None for another.
         matrix: float64 (T, T), if it is not a Toeplitz matrix.
         bands: of such a matrix, beyond how many diagonals all others are 0; None: nowhere.
+        buffered: the coefficients behind the first of a BLT, whose buffers give them; None for another.
     """
 
     rounds: int
     coefficients: NDArray[np.float64] | None = None
     matrix: NDArray[np.float64] | None = None
     bands: int | None = None
+    buffered: Buffered | None = None
+
+    def takes_back(self, round: int) -> tuple[float, ...] | Buffered:
+        """What the noise of a 0-based round takes back of that of the rounds before: C[t, t-k] / C[t, t]."""
+        if self.buffered is not None:
+            return self.buffered
+        row = self.row(round)
+        return tuple((row[1:] / row[0]).tolist())
 
     def row(self, round: int) -> NDArray[np.float64]:
         """C[t, t], C[t, t-1], ..., as far as it is not 0; of a 0-based round."""
@@ -163,6 +175,58 @@ def factor(kind: Kind, rounds: int, bands: int) -> Factor:
     if kind == "banded":
         return Factor(rounds, matrix=_banded(rounds, min(bands, rounds)), bands=min(bands, rounds))
     return Factor(rounds, matrix=_tree(rounds))
+
+
+@functools.lru_cache(maxsize=16)
+def blt(rounds: int, buffers: int, participations: int, separation: int) -> Factor:
+    """The buffered linear Toeplitz matrix with the least mean squared error of prefix sums at a price.
+
+    c_0 = 1 and c_k = sum over j of omega_j theta_j^(k-1), with theta_j in (0, 1) and omega_j > 0 of a sum of at most 1,
+    so that coefficients fall, and the sensitivity is known (McMahan et al. 2024, Section 3). The inverse is a BLT too:
+    its theta are the eigenvalues of diag(theta) - sqrt(omega) sqrt(omega)^T (Dvijotham et al. 2024, Section 5). L-BFGS
+    starts twice: from thetas at equal distances of the logarithms of 1 - theta, and from the result with one buffer
+    fewer; its last digits may differ between machines.
+
+    Args:
+        rounds: T.
+        buffers: number of buffers, each as large as the model.
+        participations, separation: as of `Factor.sensitivity`, at which the error is weighed.
+    """
+    from scipy.optimize import minimize
+
+    def of(place: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Omega and theta at a place without bounds."""
+        thetas, shares = 1 / (1 + np.exp(-place[:buffers])), np.exp(place[buffers:])
+        return shares / (1 + shares.sum()), thetas
+
+    def loss(place: NDArray[np.float64]) -> float:
+        omegas, thetas = of(place)
+        made = Factor(rounds, _powers(omegas, thetas, rounds))
+        root = np.sqrt(omegas)
+        values, vectors = np.linalg.eigh(np.diag(thetas) - np.outer(root, root))
+        first = np.cumsum(_powers(-np.square(root @ vectors), values, rounds))  # of B, a Toeplitz matrix
+        mean = np.square(first) @ np.arange(rounds, 0, -1) / rounds
+        return math.log(mean) + 2 * math.log(made.sensitivity(participations, separation))
+
+    gaps = np.geomspace(0.5, min(1 / rounds, 0.3), buffers + 1)[1:]  # 1 - theta
+    starts = [np.concatenate([np.log((1 - gaps) / gaps), np.full(buffers, -math.log(buffers))])]
+    if buffers > 1:  # one fewer, and a slow one
+        fewer = blt(rounds, buffers - 1, participations, separation).buffered
+        omegas, thetas = np.array([*(fewer.buffers if fewer else ()), (0.01, 1 - 1e-3 / rounds)]).T
+        starts.append(np.concatenate([np.log(thetas / (1 - thetas)), np.log(omegas)]))
+    tries = [
+        minimize(loss, start, method="L-BFGS-B", bounds=[(-15, 30)] * (2 * buffers), options={"maxiter": 500})
+        for start in starts
+    ]
+    found = min(tries, key=lambda each: float(each.fun))
+    pairs = tuple((float(omega), float(theta)) for omega, theta in zip(*of(found.x), strict=True))
+    buffered = Buffered(buffers=pairs, lags=rounds - 1)
+    return Factor(rounds, np.array([1.0, *buffered]), buffered=buffered)
+
+
+def _powers(omegas: NDArray[np.float64], thetas: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """1, and the sums of omega theta^(k-1) for k = 1 to size - 1."""
+    return np.concatenate([[1.0], thetas[:, None].T ** np.arange(size - 1)[:, None] @ omegas])
 
 
 def _banded(rounds: int, bands: int) -> NDArray[np.float64]:
