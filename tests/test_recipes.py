@@ -272,6 +272,7 @@ def test_runs(path: Path, tmp_path: Path) -> None:
         "gpt-lora-central-dp": [*FEW_PIECES, "data.clients=20"],
         "gpt-lora-vote-bfv": FEW_PIECES,
         "threshold-distributed-dp": [],
+        "user-dp-sgd": [],
         "trimmed-mean": [*FEW_CLIENTS, "aggregate.f=1"],
         "chest-xray-labels": ["data.image_size=16", "data.train_size=90", "data.test_size=45"],
     }.get(path.stem, ["model.hidden=[32]"])

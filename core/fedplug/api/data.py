@@ -31,6 +31,7 @@ class Examples:
             kind of example it is.
         regions: uint8 (n, H, W), which privacy-sensitive field a pixel shows: 0 none, else 1 + its place in the data
             set's `region_names`.
+        users: int64 (n,), a number for the person that an example is of, where the unit of privacy is a user.
 
     Raises:
         ValueError: the arrays are of different lengths.
@@ -40,11 +41,12 @@ class Examples:
     labels: NDArray[np.int64]
     targets: NDArray[Any] | None = None
     regions: NDArray[np.uint8] | None = None
+    users: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        lengths = {len(array) for array in (self.inputs, self.labels, self.targets, self.regions) if array is not None}
+        lengths = {len(array) for array in vars(self).values() if array is not None}
         if len(lengths) > 1:
-            raise ValueError(f"inputs, labels, targets and regions of {sorted(lengths)} examples must be equally many")
+            raise ValueError(f"{', '.join(vars(self))} of {sorted(lengths)} examples must be equally many")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -63,7 +65,7 @@ class Examples:
 
     def take(self, indices: NDArray[Any] | slice) -> Examples:
         """The examples at these places."""
-        rest = (None if array is None else array[indices] for array in (self.targets, self.regions))
+        rest: Any = (None if each is None else each[indices] for each in (self.targets, self.regions, self.users))
         return Examples(self.inputs[indices], self.labels[indices], *rest)
 
 

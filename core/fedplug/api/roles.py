@@ -813,11 +813,13 @@ class DataSource(Component, role=True):
 
 
 class Partition(Component, role=True):
-    """Says which examples each client has."""
+    """Says which examples each client has, by their labels, or by their users."""
+
+    by: ClassVar[Literal["labels", "users"]] = "labels"
 
     @abc.abstractmethod
     def assign(self, labels: NDArray[np.int64], num_clients: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-        """For each client, the indices of its examples: disjoint, and none empty."""
+        """For each client, the indices of its examples: disjoint, and none empty. `labels` are what it goes `by`."""
 
     def categories(self, num_clients: int) -> Sequence[int] | None:
         """The true category of each client, for `Groups.assess`; None where clients have none."""

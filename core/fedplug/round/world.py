@@ -239,7 +239,7 @@ class World:
         partition = self._composition.part(recipe.data.partition.name, Partition)
         with of_component(partition.name, "assign"):
             rng = stream(recipe.seed, "partition")
-            given = partition.assign(data.train.labels, recipe.data.clients, rng)
+            given = partition.assign(getattr(data.train, partition.by), recipe.data.clients, rng)
             if isinstance(given, Sequence):  # as it is now: another look may find something else
                 given = [unchangeable(one) if isinstance(one, np.ndarray) else one for one in given]
             if problem := assignment_problem(given, recipe.data.clients, len(data.train)):

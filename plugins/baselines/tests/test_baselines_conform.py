@@ -54,6 +54,9 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "nbafl_downlink": [({}, {"protect": {"clear": [UPLINK]}})],
     "ppsgd": [({}, {})],
     "random_mask": [({"ratio": 0.3}, {}), ({"ratio": 0.3, "per_round": True}, {})],
+    "user_dp_sgd": [({"noise_multiplier": 1.0, "records_per_user": 2, "source": "reproducible"}, {"data": {
+        "use": "std.simulated_users", "users": 30, "of": "kit.images", "clients": 4, "partition": "std.by_user",
+    }})],
 }  # fmt: skip
 
 

@@ -51,6 +51,18 @@ def test_names_of_classes_may_stand_in_the_recipe(tmp_path: Path) -> None:
     assert load(write(tmp_path), classes=("well", "ill")).classes == ("normal", "pneumonia")
 
 
+def test_reads_whose_each_example_is(tmp_path: Path) -> None:
+    names = [f"P{number % 5}" for number in range(12)]
+    found = load(write(tmp_path, train_users=names))
+    assert found.train.users is not None
+    assert found.train.users.tolist() == [number % 5 for number in range(12)]
+    assert found.train.take(np.array([7, 3])).users.tolist() == [2, 3]  # type: ignore[union-attr]
+    assert found.test.users is None
+    assert load(write(tmp_path)).train.users is None
+    with pytest.raises(DataError, match=r"train_users has shape \[11\], but must name a user for each of 12"):
+        load(write(tmp_path, train_users=names[1:]))
+
+
 def test_reads_classes_of_pixels_and_marked_fields(tmp_path: Path) -> None:
     of_pixels = {
         f"{split}_{what}": np.full((count, 6, 4), value, np.uint8)

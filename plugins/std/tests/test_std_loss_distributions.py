@@ -13,7 +13,7 @@ from examples import examples
 from fedplug_ledger.accounting import gaussian_epsilon
 from fedplug_std import loss_distributions
 from fedplug_std.accountants import Pld
-from fedplug_std.loss_distributions import Gaussian, Losses, Reverse, composed, epsilon_of, repeated
+from fedplug_std.loss_distributions import Gaussian, Group, Losses, Reverse, composed, epsilon_of, repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -152,6 +152,32 @@ def test_epsilon_is_never_below_the_truth_and_hardly_above(
     exact = truth(z, q, n, delta, adjacency)
     found = epsilon_of([(Gaussian(z, q, adjacency == "replace_one"), n)], delta)  # without Renyi DP, which is slow
     assert exact * (1 - 1e-6) - 1e-8 <= found <= exact * 1.001
+
+
+@pytest.mark.parametrize(("z", "q", "records", "n", "delta", "epsilon"), [
+    (1.0, 0.1, 4, 100, 1e-5, 39.58752365244), (2.0, 0.05, 8, 400, 1e-5, 28.162258103287222),
+    (0.8, 0.01, 2, 1000, 1e-6, 7.786269860804512), (3.0, 0.5, 3, 20, 1e-5, 12.630663257345892),
+    (5.0, 0.02, 20, 500, 1e-6, 9.963835342302259),
+])  # fmt: skip
+def test_the_price_of_a_user_with_several_records_is_that_of_dp_accounting(
+    z: float, q: float, records: int, n: int, delta: float, epsilon: float
+) -> None:
+    """`from_mixture_gaussian_mechanism(z, [0, ..., k], binomial)` of dp-accounting 0.6, connect the dots, grid 1e-4."""
+    assert epsilon_of([(Group(z, q, records), n)], delta) == pytest.approx(epsilon, rel=3e-4)
+
+
+@given(st.floats(0.3, 8), st.floats(0.001, 0.9), st.integers(1, 12), st.integers(1, 200))
+@settings(max_examples=examples(25), deadline=None)
+def test_more_records_and_a_larger_rate_cost_more_and_one_record_costs_as_much_as_ever(
+    z: float, q: float, records: int, n: int
+) -> None:
+    def price(rate: float, most: int) -> float:
+        return epsilon_of([(Group(z, rate, most), n)], 1e-5)
+
+    assert price(q, 1) == pytest.approx(epsilon_of([(Gaussian(z, q), n)], 1e-5), rel=2e-3)
+    assert price(q, records) <= price(q, records + 1) * 1.001
+    assert price(q, records) <= price(min(0.95, 1.1 * q), records) * 1.001
+    assert price(q, records) <= epsilon_of([(Gaussian(z / records), n)], 1e-5) * 1.001  # as if all were drawn
 
 
 @settings(max_examples=examples(8), deadline=None)

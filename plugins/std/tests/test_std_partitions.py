@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from examples import examples
 from fedplug.api.errors import DataError
-from fedplug_std.partitions import Categories, ClassesPerClient, Dirichlet, Iid
+from fedplug_std.partitions import ByUser, Categories, ClassesPerClient, Dirichlet, Iid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -182,3 +182,30 @@ def test_categories_must_divide_the_clients() -> None:
     assert Categories(Categories.Options(categories=4)).check(SimpleNamespace(clients=12)) == []
     with pytest.raises(ValidationError, match="greater than or equal to 1"):
         Categories.Options(categories=0)
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=80), st.integers(1, 6), st.integers(1, 4), st.integers(0, 99)
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_the_examples_of_a_user_are_at_as_few_clients_as_is_said(
+    users: list[int], clients: int, most: int, seed: int
+) -> None:
+    labels = np.array(users, np.int64)
+    split = ByUser(ByUser.Options(clients_per_user=most))
+    if len({*users}) < clients:
+        with pytest.raises(DataError, match="users are too few"):
+            split.assign(labels, clients, np.random.default_rng(seed))
+        return
+    parts = split.assign(labels, clients, np.random.default_rng(seed))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(users)))
+    assert all(len(part) and (np.diff(part) > 0).all() for part in parts)
+    homes = [{client for client, part in enumerate(parts) if user in labels[part]} for user in {*users}]
+    assert max(map(len, homes)) <= most
+    again = split.assign(labels, clients, np.random.default_rng(seed))
+    assert all((one == other).all() for one, other in zip(parts, again, strict=True))
+
+
+def test_users_that_nobody_named_cannot_be_kept_together() -> None:
+    with pytest.raises(DataError, match="give train_users with the arrays"):
+        ByUser(ByUser.Options()).assign(None, 2, np.random.default_rng(0))

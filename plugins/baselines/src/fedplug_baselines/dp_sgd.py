@@ -41,6 +41,28 @@ _GRADIENT_BYTES = 32 << 20
 """Memory for the gradients of single examples. A larger batch is processed in parts."""
 
 
+class StepOptions(Calibrated):
+    """Options of training in steps that each clip gradients of single examples and add noise to their sum."""
+
+    epochs: int = Field(1, ge=1, description="E of a round: a step for each batch that fits into the examples, E times")
+    lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate")
+    momentum: float = Field(0.0, ge=0, lt=1, description="share of the previous step that is kept")
+    clipping_norm: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="largest L2 norm of one example's gradient"
+    )
+    epsilon: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="privacy loss of a unit in all rounds together; with delta"
+    )
+    noise_multiplier: float | None = Field(
+        None, ge=0, allow_inf_nan=False,
+        description="standard deviation of a step's noise over clipping norm; instead of epsilon and delta",
+    )  # fmt: skip
+    source: Literal["secure", "reproducible"] = Field(
+        "secure",
+        description="of noise and batches: ChaCha20 keyed by the system; or the recipe's seed: no protection",
+    )
+
+
 class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     """Train with DP-SGD: Poisson batches, clipped gradients of single examples, noise in every step.
 
@@ -54,30 +76,13 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
     system keys, unless the source is `reproducible`. n is public. Models with batch norm are refused.
     """
 
-    class Options(Calibrated):
-        epochs: int = Field(1, ge=1, description="E of a round, which is E ceil(n / B) steps")
+    class Options(StepOptions):
+        """With the size of a batch, and the accountant that finds the noise."""
+
         batch_size: int = Field(32, ge=1, description="B, expected examples in a batch; all where a client has fewer")
-        lr: float = Field(0.1, gt=0, allow_inf_nan=False, description="learning rate")
-        momentum: float = Field(0.0, ge=0, lt=1, description="share of the previous step that is kept")
-        clipping_norm: float = Field(
-            1.0, gt=0, allow_inf_nan=False, description="largest L2 norm of one example's gradient"
-        )
-        epsilon: float | None = Field(
-            None, gt=0, allow_inf_nan=False, description="privacy loss of a record in all rounds together; with delta"
-        )
-        noise_multiplier: float | None = Field(
-            None,
-            ge=0,
-            allow_inf_nan=False,
-            description="standard deviation of a step's noise over clipping norm; instead of epsilon and delta",
-        )
         calibration: Literal["rdp", "prv"] = Field(
             "rdp",
             description="accountant that finds the noise for epsilon; prv needs less noise, and seconds to find it",
-        )
-        source: Literal["secure", "reproducible"] = Field(
-            "secure",
-            description="of noise and batches: ChaCha20 keyed by the system; or the recipe's seed: no protection",
         )
 
         @model_validator(mode="after")
@@ -102,7 +107,7 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
 
     def one_batch(self, client: Client, facts: Facts, batch_size: int) -> Self:
         """One step on a batch of all examples, with the noise of a step of the round."""
-        sigma, _, _ = self.round_release(client, facts)
+        sigma = self.round_release(client, facts)[0]
         once: dict[str, Any] = {"epochs": 1, "batch_size": batch_size, "momentum": 0.0}
         # Not the noise that would be calibrated for one batch alone.
         once |= {"noise_multiplier": sigma, "epsilon": None, "delta": None, "calibration": "rdp"}
@@ -129,20 +134,21 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
         if not isinstance(model, TorchModel):
             raise SetupError(f"{self.name} trains torch models, not {type(model).__name__}; choose another trainer")
         use_one_thread()
-        sigma, rate, steps = self.round_release(client, facts)
+        sigma, rate, steps = self.round_release(client, facts)[:3]
         coins = uniform_source(options.source, client.rng(self, "batches"))
+        examples = self.examples(client)
         parameters: list[torch.Tensor] = list(model.parameters)
         velocities: list[torch.Tensor | None] = [None] * len(parameters)
-        expected = rate * client.num_examples
+        expected = rate * len(examples)
         loss, seen = 0.0, 0
         draws = seeded(int(client.rng(self, "dropout").integers(2**63)), model.device)
         with draws, self._apart(model, client.data) as apart:
             for step in range(steps):
                 if step % (steps // options.epochs) == 0:  # an epoch begins
                     loss, seen = 0.0, 0
-                batch = np.flatnonzero(coins.random(client.num_examples) < rate)  # L_t, each with probability q
+                batch = np.flatnonzero(coins.random(len(examples)) < rate)  # L_t, each with probability q
                 with apart.step() as gradients_of:
-                    total, batch_loss = self._clipped_sum(client, gradients_of, client.data.train.take(batch))
+                    total, batch_loss = self._clipped_sum(client, gradients_of, examples.take(batch))
                 noised = self._noised(total, sigma, client, step) / np.float32(expected)  # g~_t: by L, not by |L_t|
                 gradients = _like(noised, model)
                 with torch.no_grad():
@@ -153,6 +159,10 @@ class DpSgd(fedplug.Trainer, fedplug.AccountKeeper):
                 loss, seen = loss + batch_loss, seen + len(batch)
                 progress.step(client.client_id, facts.round, step + 1, steps)
         return {"loss": loss / max(1, seen)}
+
+    def examples(self, client: Client) -> Examples:
+        """What batches are drawn from in a round: all of the client's training examples."""
+        return client.data.train
 
     def _apart(self, model: TorchModel, data: ClientData) -> contextlib.AbstractContextManager[Apart]:
         """What gives the gradients of single examples."""

@@ -88,7 +88,7 @@ def arrays_of(data: ClientData) -> dict[str, Any]:
     for split, examples in (("train", data.train), ("test", data.own_test)):
         what = "images" if examples.inputs.ndim == 4 else "inputs"
         arrays |= {f"{split}_{what}": examples.inputs, f"{split}_labels": examples.labels}
-        arrays |= {f"{split}_targets": examples.targets, f"{split}_regions": examples.regions}
+        arrays |= {f"{split}_{name}": getattr(examples, name) for name in ("targets", "regions", "users")}
     return {name: array for name, array in arrays.items() if array is not None and len(array)}
 
 

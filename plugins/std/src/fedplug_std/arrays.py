@@ -11,7 +11,8 @@ numbers or whole numbers (n, ...), or labels as below. `classes` then names the 
 is images, which are standardised: whole numbers from 0 to 255, truths, or floats from 0 to 1, (n, H, W) or
 (n, C, H, W). Labels are whole numbers from 0, (n,) or (n, 1), one-hot rows, or the names of classes. For segmentation
 there are also `train_targets` and `test_targets`, (n, H, W), and `kinds`, the names of the labels; `train_regions` and
-`test_regions` mark privacy-sensitive fields, which `region_names` names.
+`test_regions` mark privacy-sensitive fields, which `region_names` names. `train_users` says which person each training
+example is of, by numbers or names.
 """
 
 from __future__ import annotations
@@ -243,7 +244,14 @@ def _examples(
         assert targets is not None
         numbers = targets.dtype.kind == "f" and len(targets) and np.isfinite(targets).all()
         labels = fifths(targets) if numbers else np.zeros(len(targets), np.int64)
-    return Examples(inputs, labels, targets, regions)
+    users = None
+    if (of_users := f"{split}_users") in stored:
+        given = _intake.plain(stored[of_users], f"{place}: {of_users}")
+        if given.shape != (len(inputs),):
+            shape = list(given.shape)
+            raise DataError(f"{place}: {of_users} has shape {shape}, but must name a user for each of {len(inputs)}")
+        users = np.unique(given, return_inverse=True)[1].astype(np.int64)
+    return Examples(inputs, labels, targets, regions, users)
 
 
 def _of_targets(stored: Mapping[str, Any], place: Path | str) -> tuple[str, ...]:

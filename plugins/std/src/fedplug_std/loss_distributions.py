@@ -129,6 +129,65 @@ class Gaussian(Release):
 
 
 @dataclasses.dataclass(frozen=True)
+class Group(Release):
+    """Gaussian noise on a Poisson sample, to which up to `records` records of one user contribute.
+
+    How many are drawn is binomial, and in the worst case all move the sum in one direction: a mixture of Gaussians
+    (Charles et al. 2024, Fine-tuning large language models with user-level differential privacy, Section 3.1, for
+    example-level sampling; Choquette-Choo et al. 2024, Privacy amplification for matrix mechanisms, Lemma 4.5, which
+    says that more records, and a larger rate, cost more).
+
+    Attributes:
+        multiplier: standard deviation over the bound of one record, > 0.
+        rate: of the sample, in (0, 1).
+        records: k, 1 or more.
+    """
+
+    multiplier: float
+    rate: float
+    records: int
+
+    @property
+    def _parts(self) -> NDArray[np.float64]:
+        """Logarithms of the probabilities of 0 to k records, (k + 1,)."""
+        k, drawn = self.records, np.arange(self.records + 1)
+        ways = [math.lgamma(k + 1) - math.lgamma(j + 1) - math.lgamma(k - j + 1) for j in drawn.tolist()]
+        logs: NDArray[np.float64] = np.array(ways) + drawn * math.log(self.rate) + (k - drawn) * math.log1p(-self.rate)
+        return logs
+
+    def losses(self, cut: float) -> tuple[float, float]:
+        tails = math.sqrt(-2 * math.log(cut)) * self.multiplier
+        low, high = self._losses(np.array([-tails, self.records + tails]))[0]
+        return float(low), float(high)
+
+    def _losses(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The loss at each value, and its derivative."""
+        drawn, variance = np.arange(self.records + 1), self.multiplier * self.multiplier
+        each = self._parts + (2 * drawn * values[:, None] - drawn * drawn) / (2 * variance)
+        most = each.max(1, keepdims=True)
+        weights = np.exp(each - most)
+        total = weights.sum(1)
+        return most[:, 0] + np.log(total), weights @ drawn / total / variance
+
+    def below(self, losses: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        parts, drawn, variance = self._parts, np.arange(1, self.records + 1), self.multiplier * self.multiplier
+        where = np.full(len(losses), -np.inf)  # no value has a loss so small
+        inside = np.flatnonzero(losses > parts[0])
+        # The loss is convex in the value. Newton's method starts where one part alone has it, to the right, and stays.
+        values = ((losses[inside, None] - parts[1:]) * variance / drawn + drawn / 2).min(1, initial=np.inf)
+        for _ in range(200):
+            there, slope = self._losses(values)
+            step = (there - losses[inside]) / slope
+            values = values - step
+            if (np.abs(step) <= 1e-13 * (1 + np.abs(values))).all():
+                break
+        where[inside] = values
+        s = self.multiplier
+        mine = [math.exp(part) * _normal_between((where - j) / s) for j, part in enumerate(parts.tolist())]
+        return np.asarray(sum(mine), np.float64), _normal_between(where / s)
+
+
+@dataclasses.dataclass(frozen=True)
 class Laplace(Release):
     """Laplace noise on a Poisson sample, where a contribution becomes zero.
 

@@ -197,6 +197,43 @@ class Categories(fedplug.Partition):
         return parts
 
 
+class ByUser(fedplug.Partition):
+    """Keep the examples of a user together: at one client, or at so many at most.
+
+    Users are dealt to the clients at random, so that their numbers of users differ by at most one. With
+    `clients_per_user` above 1 a user's examples are dealt to that many clients, evenly.
+    """
+
+    class Options(fedplug.Options):
+        """How far a user's examples are spread."""
+
+        clients_per_user: int = Field(1, ge=1, strict=True, description="at how many clients a user's examples may be")
+
+    by = "users"
+
+    def assign(self, labels: Indices | None, num_clients: int, rng: np.random.Generator) -> list[Indices]:
+        """For each client, the ascending indices of its examples; `labels` are the users, int64 (n,). Each client is
+        the first of a user, so that it has an example.
+
+        Raises:
+            DataError: the data name no users, or there are fewer users than clients.
+        """
+        if labels is None:
+            raise DataError(
+                "a partition by users needs to know whose each example is; give train_users with the arrays, or put "
+                "the data set into std.simulated_users"
+            )
+        users = np.unique(labels)
+        if len(users) < num_clients:
+            raise DataError(f"{len(users)} users are too few for {num_clients} clients; use fewer clients")
+        owner = np.empty(len(labels), np.int64)
+        for turn, user in enumerate(rng.permutation(users)):
+            there = (turn + np.arange(min(self.options.clients_per_user, num_clients))) % num_clients
+            members = rng.permutation(np.flatnonzero(labels == user))
+            owner[members] = np.resize(there, len(members))
+        return [np.flatnonzero(owner == client) for client in range(num_clients)]
+
+
 def _need(examples: int, num_clients: int, each: int) -> None:
     if examples < num_clients * each:
         raise DataError(
