@@ -58,7 +58,7 @@ class UserDpSgd(DpSgd):
 
         rate: float = Field(0.1, gt=0, le=1, description="q, the share of the chosen examples that a batch has")
         records_per_user: int = Field(
-            ge=1, le=1000, strict=True, description="k, examples of a user that a client trains on in a round, at most"
+            ge=1, le=100, strict=True, description="k, examples of a user that a client trains on in a round, at most"
         )
         clients_per_user: int = Field(
             1, ge=1, strict=True, description="m, clients that may have examples of one user"
