@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from examples import examples
 from fedplug.api.data import ACCURACY, Examples, Figure
+from fedplug_runs import by_class
 from fedplug_runs.by_class import (
     BALANCED,
     ByClass,
@@ -56,6 +57,18 @@ def test_one_set_of_examples_gives_the_figures_of_scikit_learn(n: int, classes: 
     else:
         expected = roc_auc_score(answers, likely, multi_class="ovr", average="macro")
     assert auc([found]) == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.integers(1, 60), st.integers(2, 12), st.integers(0, 999), st.booleans())
+@settings(max_examples=examples(40), deadline=None)
+def test_pairs_and_ranks_count_the_same(n: int, classes: int, seed: int, coarse: bool) -> None:
+    rng = np.random.default_rng(seed)
+    outputs, answers = rng.standard_normal((n, classes)), rng.integers(0, classes, n)
+    outputs = outputs.round() if coarse else outputs  # with many equal scores
+    by_pairs = counted(outputs, answers, classes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_class, "_PAIRED", 0)
+        assert counted(outputs, answers, classes) == by_pairs
 
 
 def test_shares_of_a_test_set_add_up_and_pairs_within_them_give_nearly_the_same_auc() -> None:
