@@ -63,6 +63,35 @@ def test_the_test_rows_are_a_fraction_a_columns_word_or_another_files(folder: Pa
         load(folder, test_file="more.csv", test_column="part")
 
 
+def test_a_column_says_whose_a_row_is_and_no_model_sees_it(folder: Path) -> None:
+    people = [[f"P{row[0] % 7}", *row[1:]] for row in rows()]
+    write_csv(folder / "people.csv", people)
+    data = load(folder, file="people.csv", leave_out=[], user="id")
+    assert data.columns == ("age", "sex=f", "sex=m", "income")
+    assert data.train.users is not None
+    assert data.train.users.dtype == np.int64
+    of = {  # by age and income, which identify a row
+        (round(age), round(income, 2)): int(who[1:]) for who, age, _, income, _ in people
+    }
+    found = [
+        of[round(row[0] * 10 + 50), round(float(row[3]) * 100 + 900, 2)] for row in data.train.inputs.tolist()
+    ]
+    assert len({*zip(found, data.train.users.tolist(), strict=True)}) == len({*found})
+    assert load(folder).train.users is None
+    write_csv(folder / "gap.csv", [["", *people[0][1:]], *people[1:]])
+    with pytest.raises(DataError, match=r"column id names no user in 1 line \(2\)") as caught:
+        load(folder, file="gap.csv", leave_out=[], user="id")
+    drafted = "\n".join(caught.value.__notes__)
+    assert "  user: id\n" in drafted
+    assert "  drop_gaps: id\n" in drafted or "  drop_gaps: [id]\n" in drafted
+    assert "categories: {sex: [f, m]}" in drafted
+    assert len(load(folder, file="gap.csv", leave_out=[], user="id", drop_gaps=["id"]).train) > 40
+    with pytest.raises(ValueError, match="id is in leave_out and in user; a column can be only one of the two"):
+        load(folder, user="id")
+    with pytest.raises(DataError, match="patient"):
+        load(folder, user="patient")
+
+
 def test_numbers_and_several_labels(folder: Path) -> None:
     numbers = load(folder, answer="income", predict="numbers", features=["age"], leave_out=[], categories={}, scale={})
     assert numbers.train.targets is not None

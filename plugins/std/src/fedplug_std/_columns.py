@@ -369,7 +369,7 @@ def used(options: RowOptions, rows: Rows, besides: Sequence[str] = ()) -> tuple[
         rows.require(options.features, "features")
         return options.features
     rows.require(options.leave_out, "leave_out")
-    away = {*options.answer, *options.leave_out, *besides}
+    away = {*options.answer, *options.leave_out, *besides, options.user}
     return tuple(name for name in rows.columns if name not in away)
 
 
@@ -746,11 +746,25 @@ def dataset(options: RowOptions, train: Rows, test: Rows | None, besides: Sequen
     if problems:
         raise DataError("\n".join(f"{rows.place}: {said}" for rows, said in problems))
     made = [
-        Examples(array, its.labels, its.targets) for (array, _), its in zip(given, asked, strict=True)
+        Examples(array, its.labels, its.targets, users=users(options, part))
+        for (array, _), its, part in zip(given, asked, parts, strict=True)
     ]
     first, second = files.two_parts(made, options, train.place)
     data = files.dataset(first, second, options, classes, kinds=asked[-1].kinds)
     return dataclasses.replace(data, columns=given[0][1])
+
+
+def users(options: RowOptions, rows: Rows) -> NDArray[np.int64] | None:
+    """A number for the user of each row, (n,); None where no column says it. A gap is refused."""
+    if options.user is None:
+        return None
+    column = rows.column(options.user, "user")
+    if column.gaps.any():
+        raise DataError(
+            f"{rows.place}: column {options.user} names no user in {rows.places(column.gaps)}; leave these rows out "
+            f"(drop_gaps: [{options.user}])"
+        )
+    return column.coded()[1]
 
 
 def texts(options: TextTableOptions, train: Rows, test: Rows | None) -> Dataset:
@@ -775,7 +789,10 @@ def texts(options: TextTableOptions, train: Rows, test: Rows | None) -> Dataset:
         part.require(options.answer, "answer")
     classes = classes_of(options, parts)
     asked = [answers(options, part, classes) for part in parts]
-    made = [Examples(array, its.labels, its.targets) for array, its in zip(given, asked, strict=True)]
+    made = [
+        Examples(array, its.labels, its.targets, users=users(options, part))
+        for array, its, part in zip(given, asked, parts, strict=True)
+    ]
     first, second = files.two_parts(made, options, train.place)
     return files.dataset(first, second, options, classes, kinds=asked[-1].kinds)
 

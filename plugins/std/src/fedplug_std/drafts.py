@@ -150,6 +150,9 @@ def draft(
     for name in features or rows.columns:
         if name in answer or name in besides or name not in rows.columns:
             continue
+        if base is not None and name == base.user:
+            made.dropped += [name] if rows.columns[name].gaps.any() and name not in made.dropped else []
+            continue
         made.take_input(name)
     return made.options(features)
 
@@ -281,7 +284,7 @@ class _Draft:
         }  # fmt: skip
         if self.base is not None:
             fields = type(self.base).model_fields
-            for name in ("test_file", "test_column", "test_value", "test_fraction", "split_seed", "train_size",
+            for name in ("user", "test_file", "test_column", "test_value", "test_fraction", "split_seed", "train_size",
                          "test_size"):  # fmt: skip
                 value = getattr(self.base, name, None)
                 if name in fields and value != fields[name].default:
@@ -375,7 +378,7 @@ def written(options: TableOptions) -> dict[str, Any]:
 
 def inputs_of(rows: Rows, section: Mapping[str, Any], others: Sequence[str]) -> list[str]:
     """The columns that are inputs by a draft; `others` are answers, or neither."""
-    away = {*section.get("leave_out", ()), *others}
+    away = {*section.get("leave_out", ()), section.get("user"), *others}
     return [name for name in section.get("features") or rows.columns if name not in away]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any, Literal, Self
 
 import fedplug
@@ -147,6 +148,9 @@ class RowOptions(Sized):
     )
     features: Names = Field((), description="input columns of the model, in order; empty: all others")
     leave_out: Names = Field((), description="unused columns, such as a patient's number")
+    user: str | None = Field(
+        None, description="the column that says of whom a row is, such as a patient's number; no model sees it"
+    )
     categories: dict[str, Categories] = Field(
         {}, description="columns of texts, with all possible texts of each; the model gets 0 or 1 for each text"
     )
@@ -187,8 +191,10 @@ class RowOptions(Sized):
             )
         if self.classes and self.predict != "classes":
             raise ValueError(f"classes are for predict: classes; with predict: {self.predict} columns give the names")
-        for one, other in (("answer", "features"), ("answer", "leave_out"), ("features", "leave_out")):
-            if both := sorted({*getattr(self, one)} & {*getattr(self, other)}):
+        roles = {"answer": self.answer, "features": self.features, "leave_out": self.leave_out}
+        roles |= {"user": () if self.user is None else (self.user,)}
+        for one, other in itertools.combinations(roles, 2):
+            if both := sorted({*roles[one]} & {*roles[other]}):
                 raise ValueError(f"{both[0]} is in {one} and in {other}; a column can be only one of the two")
         for name in self.missing_indicators:
             if MISSING in self.categories.get(name, ()):
@@ -288,6 +294,12 @@ class HuggingFaceOptions(PictureOptions, RowOptions):
     )
     context: int = Field(64, ge=1, description="tokens of a piece for a language model; bytes of a text with an answer")
     vocabulary: int | None = Field(None, ge=1, description="number of token ids; text has 256 bytes")
+
+    @model_validator(mode="after")
+    def _users_of_rows(self) -> Self:
+        if self.user is not None and self.inputs is not None:
+            raise ValueError(f"user={self.user} is for tables, and inputs={self.inputs} is none; leave user out")
+        return self
 
 
 class TorchvisionOptions(PictureOptions, Sized):
