@@ -81,8 +81,8 @@ class UserDpSgd(DpSgd):
         if users is None:
             raise SetupError(
                 f"{self.name} needs to know whose each example is, and the data of client {client.client_id} do not "
-                "say; give train_users with the arrays, put the data set into std.simulated_users, or protect single "
-                "records with baselines.dp_sgd"
+                "say; name the column with user in a table, give train_users with the arrays, put the data set into "
+                "std.simulated_users, or protect single records with baselines.dp_sgd"
             )
         return users
 
@@ -99,7 +99,8 @@ class UserDpSgd(DpSgd):
             unit=f"all examples of one user, added or removed; at most {most} a client and round, at {apart} at most",
             trust="local: the noise is added at the client, during training",
             covers="the update of every round, for every party; not scores, ballots, batch-norm statistics or metrics, "
-            "and where sites hold the data, their word that no user is at more clients",
+            "nor how many examples and users a client has, which all may know; where sites hold the data, on their "
+            "word that no user is at more clients",
         )
 
     def round_release(self, client: Client, facts: Facts) -> UserSteps:  # type: ignore[override]

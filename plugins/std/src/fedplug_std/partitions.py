@@ -220,8 +220,8 @@ class ByUser(fedplug.Partition):
         """
         if labels is None:
             raise DataError(
-                "a partition by users needs to know whose each example is; give train_users with the arrays, or put "
-                "the data set into std.simulated_users"
+                "a partition by users needs to know whose each example is; name the column with user in a table, give "
+                "train_users with the arrays, or put the data set into std.simulated_users"
             )
         users = np.unique(labels)
         if len(users) < num_clients:
