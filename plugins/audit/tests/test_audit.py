@@ -13,7 +13,7 @@ import pytest
 from audit_toys import catalog, recipe_of
 from fedplug.api.data import Dataset, Examples
 from fedplug.api.errors import SetupError
-from fedplug.mechanisms import noise
+from fedplug.mechanisms import execution as mechanisms
 from fedplug.recipe.recipe import Recipe
 from fedplug_audit import Audit, Shown, audit
 from fedplug_audit.canaries import Canaries
@@ -125,24 +125,24 @@ def test_noise_that_all_clients_draw_alike_is_found_without_a_replay(settings: S
 
 
 def test_a_mechanism_of_the_core_that_adds_half_would_be_found(settings: Settings) -> None:
-    whole = noise.add_noise
+    whole = mechanisms.add_noise
 
     def half(values: Any, std: float, *rest: Any) -> Any:
         return whole(values, std / 2, *rest)
 
-    with mock.patch.object(noise, "add_noise", half):
+    with mock.patch.object(mechanisms, "add_noise", half):
         shown = audited(recipe_of([], postprocess={"noised": [CENTRAL]}), settings)
     assert shown["released_model"].exceeds
 
 
 @pytest.mark.slow
 def test_distributed_noise_that_is_a_quarter_would_be_found_behind_the_masks(settings: Settings) -> None:
-    whole = noise.add_noise
+    whole = mechanisms.add_noise
 
     def quarter(values: Any, std: float, *rest: Any) -> Any:
         return whole(values, std / 4, *rest)
 
-    with mock.patch.object(noise, "add_noise", quarter):
+    with mock.patch.object(mechanisms, "add_noise", quarter):
         found, _ = audit(recipe_of([], **MASKED), settings=settings, catalog=catalog(), runs=2)
     shown = {shown.party: shown for shown in found.parties}
     assert shown["server"].exceeds

@@ -55,6 +55,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "std.central_gaussian": {**GAUSSIAN, "norm": 1.0},
     "std.correlated_gaussian": {**GAUSSIAN, "norm": 1.0},
     "std.clip": {"norm": 1.0}, "std.clip_l1": {"norm": 1.0},
+    "std.simulated_users": {"users": 20, "of": {"use": "std.digits"}},
     "std.lora": {"rank": 2, "around": {"use": "std.gpt", "width": 8}},
     "std.paillier": {"key_bits": 2048},
     "std.gaussian": GAUSSIAN, "std.distributed_gaussian": GAUSSIAN, "std.laplace": GAUSSIAN,

@@ -181,6 +181,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "std.torchvision": {"dataset": "KMNIST"}, "features.projection": {"size": 10}, "features.whitening": {"size": 10},
     "features.torchvision": {"model": "resnet18"}, "features.timm": {"model": "resnet18", "weights": "x.safetensors"},
     "features.huggingface": {"folder": "vit", "inputs": "images"}, "std.text_table": {"answer": "y"},
+    "std.simulated_users": {"users": 9},
     "features.word_vectors": {"file": "glove.txt"}, "features.ngrams": {"size": 10}, "features.tfidf": {"size": 10},
 }  # fmt: skip
 TOLD_BY_FILES = {"std.arrays", "std.table", "std.huggingface", "std.torchvision"}
